@@ -1,0 +1,45 @@
+# syntax=docker/dockerfile:1
+
+# One static binary on an empty image.
+#
+# Static against glibc and not musl: its allocator keeps up with many threads, its resolver behaves as on the host
+# (search domains, TCP after a truncated answer), and both file and DNS lookups are part of libc.a, so nothing is
+# loaded at run time.
+
+FROM rust:1.95-slim AS build
+WORKDIR /src
+ENV CARGO_TERM_COLOR=never RUSTFLAGS="-C target-feature=+crt-static"
+
+# With --target given, RUSTFLAGS do not reach build scripts and procedural macros, which must stay dynamic.
+RUN echo "$(uname -m)-unknown-linux-gnu" > /target-triple
+
+# The dependencies alone, over an empty crate: this layer is built anew only when Cargo.toml or Cargo.lock change.
+COPY Cargo.toml Cargo.lock ./
+RUN mkdir -p src benches \
+    && echo 'fn main() {}' > src/main.rs \
+    && touch src/lib.rs benches/rewrite.rs \
+    && cargo build --release --locked --target "$(cat /target-triple)" \
+    && rm -r src benches
+
+COPY . .
+# The touch makes the sources newer than the empty crate, whatever their dates were outside.
+RUN find src -name '*.rs' -exec touch {} + \
+    && cargo build --release --locked --bin samewire --target "$(cat /target-triple)" \
+    && cp "target/$(cat /target-triple)/release/samewire" /samewire
+
+FROM scratch
+LABEL org.opencontainers.image.title="samewire" \
+      org.opencontainers.image.description="One canonical OpenAI wire format in front of vLLM, SGLang and other engines" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build --chmod=0555 /samewire /samewire
+COPY --from=build --chmod=0444 /src/LICENSE /LICENSE
+
+# A number, because the image has no /etc/passwd to name it in.
+USER 65532:65532
+EXPOSE 8080 9090
+
+# The engine's address comes from outside: SAMEWIRE_UPSTREAM=http://host:port.
+# There is no HEALTHCHECK: it would have to run a program in this image, which has neither shell nor client. The
+# orchestrator asks /livez and /readyz on port 9090.
+ENTRYPOINT ["/samewire"]
+CMD ["serve", "--listen", "0.0.0.0:8080", "--admin-listen", "0.0.0.0:9090"]
