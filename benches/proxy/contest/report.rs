@@ -1,0 +1,255 @@
+//! The figures, what they are held against, and how they are shown.
+
+use crate::scenario::{Scenario, Unit};
+use serde::Serialize;
+
+/// More than nginx by this much is a wait somebody might notice one day.
+const FIRST_US: f64 = 100.0;
+const STREAM_KIB: f64 = 48.0;
+const REST_MIB: f64 = 15.0;
+const BINARY_MIB: f64 = 12.0;
+const READY_MS: f64 = 50.0;
+const MIB: f64 = 1024.0 * 1024.0;
+
+#[derive(Serialize)]
+pub(super) struct Report {
+    pub(super) rounds: usize,
+    pub(super) start: Vec<Start>,
+    pub(super) rows: Vec<Row>,
+    pub(super) memory: Vec<Memory>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Start {
+    pub(super) contestant: String,
+    pub(super) ready_ms: f64,
+    pub(super) binary_bytes: Option<u64>,
+}
+
+/// One scenario, one contestant, all rounds.
+#[derive(Serialize)]
+pub(super) struct Row {
+    pub(super) scenario: &'static str,
+    #[serde(skip)]
+    story: &'static str,
+    pub(super) contestant: String,
+    pub(super) unit: &'static str,
+    #[serde(skip)]
+    target: Option<f64>,
+    pub(super) figures: Vec<Figures>,
+}
+
+/// One round. Times are microseconds; processor time is for each unit.
+#[derive(Serialize)]
+pub(super) struct Figures {
+    pub(super) cpu_us: f64,
+    pub(super) engine_cpu_us: f64,
+    pub(super) load_cpu_us: f64,
+    pub(super) per_second: f64,
+    pub(super) first_us: f64,
+    pub(super) first_p99_us: f64,
+    pub(super) failures: u64,
+    pub(super) events: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct Memory {
+    pub(super) contestant: String,
+    pub(super) streams: usize,
+    pub(super) failures: u64,
+    pub(super) rest_bytes: u64,
+    pub(super) rest_pss_bytes: u64,
+    pub(super) open_bytes: u64,
+    pub(super) open_pss_bytes: u64,
+    pub(super) after_bytes: u64,
+}
+
+pub(super) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match (sorted.get(sorted.len() / 2), sorted.get(sorted.len().saturating_sub(1) / 2)) {
+        (Some(upper), Some(lower)) => f64::midpoint(*upper, *lower),
+        _ => 0.0,
+    }
+}
+
+// === impl Row ===
+
+impl Row {
+    pub(super) fn new(scenario: &Scenario, contestant: &str) -> Self {
+        Self {
+            scenario: scenario.name,
+            story: scenario.story,
+            contestant: contestant.to_owned(),
+            unit: if scenario.unit == Unit::Chunk { "chunk" } else { "request" },
+            target: scenario.target,
+            figures: Vec::new(),
+        }
+    }
+
+    fn median(&self, of: impl Fn(&Figures) -> f64) -> f64 {
+        median(&self.figures.iter().map(of).collect::<Vec<_>>())
+    }
+}
+
+// === impl Memory ===
+
+impl Memory {
+    fn stream_kib(&self) -> f64 {
+        self.open_bytes.saturating_sub(self.rest_bytes) as f64 / self.streams as f64 / 1024.0
+    }
+}
+
+// === impl Report ===
+
+/// A figure beside what it may be at most.
+struct Verdict {
+    what: String,
+    figure: f64,
+    most: f64,
+    unit: &'static str,
+}
+
+impl Report {
+    pub(super) fn new(rounds: usize) -> Self {
+        Self { rounds, start: Vec::new(), rows: Vec::new(), memory: Vec::new() }
+    }
+
+    /// Whether every stream arrived to its end.
+    pub(super) fn whole(&self) -> bool {
+        self.rows.iter().flat_map(|row| &row.figures).all(|figures| figures.failures == 0)
+            && self.memory.iter().all(|memory| memory.failures == 0)
+    }
+
+    pub(super) fn targets_met(&self) -> bool {
+        self.verdicts().iter().all(|verdict| verdict.figure <= verdict.most)
+    }
+
+    pub(super) fn print(&self) {
+        self.print_scenarios();
+        self.print_memory();
+        let verdicts = self.verdicts();
+        if !verdicts.is_empty() {
+            println!("\nTargets");
+        }
+        for Verdict { what, figure, most, unit } in verdicts {
+            let word = if figure <= most { "met" } else { "MISSED" };
+            println!("  {what:<58} {figure:>9.2} {unit:<5} at most {most:>6.2}  {word}");
+        }
+    }
+
+    fn print_scenarios(&self) {
+        let mut scenario = "";
+        for row in &self.rows {
+            if row.scenario != scenario {
+                scenario = row.scenario;
+                println!("\n{scenario}: {} (median of {})", row.story, self.rounds);
+                println!(
+                    "  {:<14} {:>12} {:>8} {:>8} {:>11} {:>12} {:>12} {:>11} {:>11}",
+                    "",
+                    format!("µs/{}", row.unit),
+                    "min",
+                    "of nginx",
+                    format!("{}s/s", row.unit),
+                    "first µs",
+                    "p99",
+                    "engine's µs",
+                    "client's µs"
+                );
+            }
+            println!(
+                "  {:<14} {:>12.3} {:>8.3} {:>8} {:>11.0} {:>12.1} {:>12.1} {:>11.3} {:>11.3}",
+                row.contestant,
+                row.median(|figures| figures.cpu_us),
+                row.figures.iter().map(|figures| figures.cpu_us).fold(f64::INFINITY, f64::min),
+                self.ratio(row).map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
+                row.median(|figures| figures.per_second),
+                row.median(|figures| figures.first_us),
+                row.median(|figures| figures.first_p99_us),
+                row.median(|figures| figures.engine_cpu_us),
+                row.median(|figures| figures.load_cpu_us),
+            );
+        }
+    }
+
+    fn print_memory(&self) {
+        if !self.memory.is_empty() {
+            println!("\nMemory");
+            println!(
+                "  {:<14} {:>10} {:>10} {:>10} {:>10} {:>14}",
+                "", "rest MiB", "open MiB", "PSS MiB", "after MiB", "KiB a stream"
+            );
+        }
+        for memory in &self.memory {
+            println!(
+                "  {:<14} {:>10.2} {:>10.2} {:>10.2} {:>10.2} {:>14.2}",
+                memory.contestant,
+                memory.rest_bytes as f64 / MIB,
+                memory.open_bytes as f64 / MIB,
+                memory.open_pss_bytes as f64 / MIB,
+                memory.after_bytes as f64 / MIB,
+                memory.stream_kib()
+            );
+        }
+    }
+
+    /// The median over rounds of the processor time over nginx's in the same round.
+    fn ratio(&self, row: &Row) -> Option<f64> {
+        let nginx = self.beside(row, "nginx")?;
+        if matches!(row.contestant.as_str(), "direct" | "nginx") {
+            return None;
+        }
+        let ratios: Vec<f64> = row
+            .figures
+            .iter()
+            .zip(&nginx.figures)
+            .map(|(ours, theirs)| ours.cpu_us / theirs.cpu_us)
+            .collect();
+        Some(median(&ratios))
+    }
+
+    fn beside(&self, row: &Row, contestant: &str) -> Option<&Row> {
+        self.rows.iter().find(|other| other.scenario == row.scenario && other.contestant == contestant)
+    }
+
+    fn verdicts(&self) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        for row in &self.rows {
+            let name = &row.contestant;
+            if let (Some(most), Some(figure)) = (row.target, self.ratio(row)) {
+                let what = format!("{name} {}: processor time of nginx's", row.scenario);
+                verdicts.push(Verdict { what, figure, most, unit: "×" });
+            }
+            if let ("short", Some(nginx), Some(_)) =
+                (row.scenario, self.beside(row, "nginx"), self.ratio(row))
+            {
+                let figure =
+                    row.median(|figures| figures.first_us) - nginx.median(|figures| figures.first_us);
+                let what = format!("{name} {}: first token after nginx's", row.scenario);
+                verdicts.push(Verdict { what, figure, most: FIRST_US, unit: "µs" });
+            }
+        }
+        for memory in self.memory.iter().filter(|memory| memory.contestant != "nginx") {
+            let name = &memory.contestant;
+            let what = format!("{name}: memory for each of {} open streams", memory.streams);
+            verdicts.push(Verdict { what, figure: memory.stream_kib(), most: STREAM_KIB, unit: "KiB" });
+            let figure = memory.rest_bytes as f64 / MIB;
+            verdicts.push(Verdict {
+                what: format!("{name}: memory at rest"),
+                figure,
+                most: REST_MIB,
+                unit: "MiB",
+            });
+        }
+        for start in self.start.iter().filter(|start| start.contestant != "nginx") {
+            let name = &start.contestant;
+            let what = format!("{name}: start to first answer");
+            verdicts.push(Verdict { what, figure: start.ready_ms, most: READY_MS, unit: "ms" });
+            if let Some(bytes) = start.binary_bytes {
+                let what = format!("{name}: the binary");
+                verdicts.push(Verdict { what, figure: bytes as f64 / MIB, most: BINARY_MIB, unit: "MiB" });
+            }
+        }
+        verdicts
+    }
+}

@@ -1,0 +1,269 @@
+//! A scripted engine that is never the limit.
+//!
+//! Takes: chat requests whose `model` and `max_tokens` say how to answer (see `scenario`).
+//! Gives: answers shaped like vLLM's, each chunk a write of its own unless the scenario wants batches.
+//! Remembers: the requests in progress.
+//! Never: stops; the process that started it ends it.
+
+use crate::frames::{Frames, json_answer};
+use crate::scenario::Pace;
+use socket2::SockRef;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io::{self, ErrorKind, Write};
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::{LocalSet, spawn_local, yield_now};
+
+/// Serves on a free port of loopback and says on stdout which.
+pub(crate) fn run() -> io::Result<bool> {
+    let (submit, submitted) = channel();
+    std::thread::spawn(move || pacer(&submitted));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    LocalSet::new().block_on(&runtime, async move {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+        socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into())?;
+        // Two thousand streams arrive at once.
+        socket.listen(4096)?;
+        socket.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(socket.into())?;
+        println!("listening {}", listener.local_addr()?);
+        let frames = Rc::new(Frames::new());
+        loop {
+            let (stream, _) = listener.accept().await?;
+            stream.set_nodelay(true)?;
+            let connection =
+                Connection { stream, input: Vec::new(), frames: Rc::clone(&frames), pacer: submit.clone() };
+            // A connection that ends early is the proxy's affair, and the load client notices.
+            spawn_local(async move { connection.serve().await.ok() });
+        }
+    })
+}
+
+struct Ask {
+    pace: Pace,
+    chunks: usize,
+    usage: bool,
+}
+
+struct Connection {
+    stream: TcpStream,
+    input: Vec<u8>,
+    frames: Rc<Frames>,
+    pacer: Sender<Slot>,
+}
+
+impl Connection {
+    async fn serve(mut self) -> io::Result<()> {
+        while let Some(ask) = self.ask().await? {
+            let Some(ask) = ask else {
+                self.stream.write_all(&json_answer(r#"{"object":"list","data":[]}"#)).await?;
+                continue;
+            };
+            match ask.pace {
+                Pace::Whole => self.stream.write_all(self.frames.whole()).await?,
+                Pace::Flat(batch) => self.flat(&ask, batch).await?,
+                Pace::Paced(_) | Pace::Step(_) => self.paced(ask).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The next request; `Some(None)` is one without a chat body, say a probe.
+    async fn ask(&mut self) -> io::Result<Option<Option<Ask>>> {
+        loop {
+            if let Some(end) = find(&self.input, b"\r\n\r\n") {
+                let length = content_length(&self.input[..end]);
+                let whole = end + 4 + length;
+                if self.input.len() >= whole {
+                    let ask = read_ask(&self.input[end + 4..whole]);
+                    self.input.drain(..whole);
+                    return Ok(Some(ask));
+                }
+            }
+            if self.stream.read_buf(&mut self.input).await? == 0 {
+                return Ok(None);
+            }
+        }
+    }
+
+    async fn flat(&mut self, ask: &Ask, batch: usize) -> io::Result<()> {
+        self.stream.write_all(self.frames.head()).await?;
+        self.stream.write_all(self.frames.role()).await?;
+        let mut sent = 0;
+        while sent < ask.chunks {
+            let count = batch.min(ask.chunks - sent);
+            self.stream.write_all(self.frames.deltas(sent, count)).await?;
+            sent += count;
+            // One write, then the next stream's turn: an engine's step gives a token to each.
+            yield_now().await;
+        }
+        self.stream.write_all(self.frames.finish()).await?;
+        if ask.usage {
+            self.stream.write_all(self.frames.usage()).await?;
+        }
+        self.stream.write_all(self.frames.done()).await
+    }
+
+    async fn paced(&mut self, ask: Ask) -> io::Result<()> {
+        self.stream.write_all(self.frames.head()).await?;
+        self.stream.write_all(self.frames.role()).await?;
+        let stream = std::net::TcpStream::from(SockRef::from(&self.stream).try_clone()?);
+        let (over, wait) = oneshot::channel();
+        let slot = Slot { stream, sent: 0, ask, over };
+        self.pacer.send(slot).map_err(|_gone| io::Error::from(ErrorKind::BrokenPipe))?;
+        match wait.await {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(_) => Err(io::Error::from(ErrorKind::BrokenPipe)),
+        }
+    }
+}
+
+fn find(within: &[u8], what: &[u8]) -> Option<usize> {
+    memchr::memmem::find(within, what)
+}
+
+fn content_length(head: &[u8]) -> usize {
+    String::from_utf8_lossy(head)
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+        .and_then(|(_, value)| value.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+fn read_ask(body: &[u8]) -> Option<Ask> {
+    let model = std::str::from_utf8(after(body, b"\"model\"")?).ok()?.strip_prefix('"')?;
+    let pace = Pace::from_model(model.split('"').next()?)?;
+    let chunks = after(body, b"\"max_tokens\"").or_else(|| after(body, b"\"max_completion_tokens\"")).map_or(
+        0,
+        |number| {
+            number
+                .iter()
+                .take_while(|byte| byte.is_ascii_digit())
+                .fold(0, |sum, digit| sum * 10 + usize::from(digit - b'0'))
+        },
+    );
+    let usage = after(body, b"\"include_usage\"").is_some_and(|value| value.starts_with(b"true"));
+    Some(Ask { pace, chunks, usage })
+}
+
+/// What follows a key and its colon.
+fn after<'a>(body: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
+    let rest = &body[find(body, key)? + key.len()..];
+    let value = rest.iter().position(|byte| !matches!(byte, b':' | b' '))?;
+    Some(&rest[value..])
+}
+
+// === paced streams ===
+
+/// A stream that gets its chunks at set times.
+struct Slot {
+    stream: std::net::TcpStream,
+    sent: usize,
+    ask: Ask,
+    /// Tells whether the stream was sent to its end.
+    over: oneshot::Sender<bool>,
+}
+
+/// Sends every paced stream from one thread that sleeps to the microsecond: a runtime's timer ticks in milliseconds and
+/// would bring ten streams of two hundred together.
+fn pacer(submitted: &Receiver<Slot>) {
+    let frames = Frames::new();
+    let epoch = Instant::now();
+    let mut slots: Vec<Option<Slot>> = Vec::new();
+    let mut due: BinaryHeap<Reverse<(Instant, usize)>> = BinaryHeap::new();
+    let mut turn = 0_u32;
+    loop {
+        let next = due.peek().map(|Reverse((at, _))| *at);
+        let wait = next.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+        let arrival = if wait.is_zero() {
+            submitted.try_recv().map_err(|error| error == TryRecvError::Disconnected)
+        } else if wait == Duration::MAX {
+            submitted.recv().map_err(|_gone| true)
+        } else {
+            submitted.recv_timeout(wait).map_err(|error| error == RecvTimeoutError::Disconnected)
+        };
+        match arrival {
+            Ok(slot) => {
+                turn = turn.wrapping_add(1);
+                let at = first_due(slot.ask.pace, epoch, turn);
+                let place = slots.iter().position(Option::is_none).unwrap_or_else(|| {
+                    slots.push(None);
+                    slots.len() - 1
+                });
+                slots[place] = Some(slot);
+                due.push(Reverse((at, place)));
+                continue;
+            }
+            Err(true) => return,
+            Err(false) => {}
+        }
+        let now = Instant::now();
+        while let Some(Reverse((at, place))) = due.peek().copied() {
+            if at > now {
+                break;
+            }
+            due.pop();
+            let Some(slot) = slots[place].as_mut() else { continue };
+            match slot.advance(&frames) {
+                Some(outcome) => {
+                    if let Some(slot) = slots[place].take() {
+                        // The connection may have gone meanwhile; then nobody asks.
+                        slot.over.send(outcome).ok();
+                    }
+                }
+                None => due.push(Reverse((at + slot.ask.pace.period(), place))),
+            }
+        }
+    }
+}
+
+/// Evenly spread streams begin one golden section of the period apart; steps fall on multiples of the period.
+fn first_due(pace: Pace, epoch: Instant, turn: u32) -> Instant {
+    let period = pace.period();
+    let now = Instant::now();
+    if matches!(pace, Pace::Step(_)) {
+        let past = now.duration_since(epoch).as_nanos() / period.as_nanos().max(1);
+        return epoch + period * (u32::try_from(past).unwrap_or(u32::MAX) + 2);
+    }
+    now + period.mul_f64((f64::from(turn) * 0.618_033_988_749_895).fract())
+}
+
+impl Slot {
+    /// Sends what is due. `Some` when the stream is over, with whether it was sent to its end.
+    fn advance(&mut self, frames: &Frames) -> Option<bool> {
+        let outcome = if self.sent < self.ask.chunks {
+            self.write(frames.deltas(self.sent, 1)).map(|()| None)
+        } else {
+            self.end(frames).map(|()| Some(true))
+        };
+        self.sent += 1;
+        outcome.unwrap_or(Some(false))
+    }
+
+    fn end(&mut self, frames: &Frames) -> io::Result<()> {
+        self.write(frames.finish())?;
+        if self.ask.usage {
+            self.write(frames.usage())?;
+        }
+        self.write(frames.done())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match self.stream.write(rest) {
+                Ok(count) => rest = &rest[count..],
+                // Paced streams leave the socket's buffer nearly empty: a full one means that nobody reads.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}

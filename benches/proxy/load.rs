@@ -1,0 +1,309 @@
+//! The load client.
+//!
+//! Takes: a scenario's name, an address, and what to scale it by.
+//! Gives: one line of JSON: what arrived, how fast, how soon.
+//! Remembers: one decoder state for each connection; all share one read buffer.
+//! Never: parses a chunk. It undoes HTTP's chunking, counts blank lines and looks at the end.
+
+use crate::scenario::{Pace, Scenario, named};
+use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::task::{LocalSet, spawn_local};
+
+/// What one run of the load client saw.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Seen {
+    pub(crate) requests: u64,
+    pub(crate) failures: u64,
+    /// SSE events.
+    pub(crate) events: u64,
+    pub(crate) bytes: u64,
+    pub(crate) seconds: f64,
+    /// From the request's last byte to the body's first, median.
+    pub(crate) first_us: f64,
+    pub(crate) first_p99_us: f64,
+    /// The load client's own processor time.
+    pub(crate) cpu_seconds: f64,
+    pub(crate) complaint: Option<String>,
+}
+
+/// `load SCENARIO ADDRESS [SCALE]`.
+pub(crate) fn run(arguments: &[String]) -> io::Result<bool> {
+    let usage = || io::Error::other("load SCENARIO ADDRESS [SCALE]");
+    let scenario = arguments.first().and_then(|name| named(name)).ok_or_else(usage)?;
+    let address: SocketAddr = arguments.get(1).and_then(|word| word.parse().ok()).ok_or_else(usage)?;
+    let scale: f64 = arguments.get(2).and_then(|word| word.parse().ok()).unwrap_or(1.0);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let seen = LocalSet::new().block_on(&runtime, drive(scenario, address, scale));
+    println!("{}", serde_json::to_string(&seen)?);
+    Ok(seen.failures == 0)
+}
+
+async fn drive(scenario: &'static Scenario, address: SocketAddr, scale: f64) -> Seen {
+    let start = Instant::now();
+    let scratch: Scratch = Rc::new(RefCell::new(vec![0; 256 * 1024].into_boxed_slice()));
+    let held = Rc::new(Hold::default());
+    let plan = Rc::new(Plan::new(scenario, address, scale));
+    let tasks: Vec<_> = (0..scenario.streams)
+        .map(|_| {
+            let (plan, scratch, held) = (Rc::clone(&plan), Rc::clone(&scratch), Rc::clone(&held));
+            spawn_local(async move {
+                let outcome = client(&plan, &scratch, &held).await;
+                // A stream that has failed is not waited for; it is counted below.
+                held.begun();
+                outcome
+            })
+        })
+        .collect();
+    if scenario.hold {
+        wait_for_release(&held, scenario.streams).await;
+    }
+    let mut seen = Seen::default();
+    let mut firsts: Vec<Duration> = Vec::new();
+    for task in tasks {
+        if scenario.hold && !task.is_finished() {
+            task.abort();
+            continue;
+        }
+        match task.await.map_err(io::Error::other).flatten() {
+            Ok(tally) => {
+                seen.requests += tally.firsts.len() as u64;
+                seen.events += tally.events;
+                seen.bytes += tally.bytes;
+                firsts.extend(tally.firsts);
+            }
+            Err(error) => {
+                seen.failures += 1;
+                seen.complaint = Some(error.to_string());
+            }
+        }
+    }
+    seen.seconds = start.elapsed().as_secs_f64();
+    firsts.sort_unstable();
+    seen.first_us = quantile(&firsts, 0.5);
+    seen.first_p99_us = quantile(&firsts, 0.99);
+    seen.cpu_seconds = crate::process::cpu(std::process::id()).as_secs_f64();
+    seen
+}
+
+fn quantile(sorted: &[Duration], at: f64) -> f64 {
+    let place = (sorted.len().saturating_sub(1) as f64 * at).round() as usize;
+    sorted.get(place).map_or(0.0, |duration| duration.as_secs_f64() * 1e6)
+}
+
+type Scratch = Rc<RefCell<Box<[u8]>>>;
+
+struct Plan {
+    address: SocketAddr,
+    request: Vec<u8>,
+    requests: usize,
+    stream: bool,
+    /// Fewer events than this is a broken stream.
+    events: u64,
+}
+
+impl Plan {
+    fn new(scenario: &Scenario, address: SocketAddr, scale: f64) -> Self {
+        let scaled = |number: usize| ((number as f64 * scale) as usize).max(1);
+        let paced = matches!(scenario.pace, Pace::Paced(_) | Pace::Step(_));
+        let many = scenario.requests > 1;
+        let chunks = if many || scenario.hold { scenario.chunks } else { scaled(scenario.chunks) };
+        let stream = scenario.pace != Pace::Whole;
+        debug_assert!(!(paced && many), "a paced stream is one request");
+        let model = scenario.pace.model();
+        let body = format!(
+            r#"{{"model":"{model}","messages":[{{"role":"system","content":"You are brief."}},{{"role":"user","content":"Count."}}],"max_tokens":{chunks},"temperature":0,"stream":{stream}{}}}"#,
+            if stream { r#","stream_options":{"include_usage":true}"# } else { "" }
+        );
+        let request = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer bench\r\naccept: */*\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .into_bytes();
+        Self {
+            address,
+            request,
+            requests: if many { scaled(scenario.requests) } else { 1 },
+            stream,
+            events: if stream { chunks as u64 + 3 } else { 0 },
+        }
+    }
+}
+
+/// For scenarios that only hold streams open: how many are.
+#[derive(Default)]
+struct Hold {
+    open: RefCell<usize>,
+    changed: Notify,
+}
+
+impl Hold {
+    fn begun(&self) {
+        *self.open.borrow_mut() += 1;
+        self.changed.notify_one();
+    }
+}
+
+/// Says `open` once every stream has begun, then waits for the line that ends the scenario.
+async fn wait_for_release(held: &Hold, streams: usize) {
+    while *held.open.borrow() < streams {
+        held.changed.notified().await;
+    }
+    println!("open");
+    io::stdout().flush().ok();
+    let (send, released) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let mut byte = [0];
+        // The end of the input releases as well: then nobody is left to wait for.
+        io::stdin().read(&mut byte).ok();
+        send.send(()).ok();
+    });
+    released.await.ok();
+}
+
+#[derive(Default)]
+struct Tally {
+    events: u64,
+    bytes: u64,
+    firsts: Vec<Duration>,
+}
+
+async fn client(plan: &Plan, scratch: &Scratch, held: &Hold) -> io::Result<Tally> {
+    let mut stream = TcpStream::connect(plan.address).await?;
+    stream.set_nodelay(true)?;
+    let mut tally = Tally::default();
+    for _ in 0..plan.requests {
+        stream.write_all(&plan.request).await?;
+        let sent = Instant::now();
+        let mut answer = Answer::default();
+        while answer.state != State::Over {
+            stream.readable().await?;
+            let mut buffer = scratch.borrow_mut();
+            let count = match stream.try_read(&mut buffer) {
+                Ok(0) => return Err(io::Error::other(format!("cut off after {} events", answer.events))),
+                Ok(count) => count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+                Err(error) => return Err(error),
+            };
+            let began = answer.bytes > 0;
+            answer.take(&buffer[..count])?;
+            if !began && answer.bytes > 0 {
+                tally.firsts.push(sent.elapsed());
+                held.begun();
+            }
+        }
+        if plan.stream && !(answer.events >= plan.events && answer.tail.ends_with(b"data: [DONE]\n\n")) {
+            return Err(io::Error::other(format!("{} events of {}, or no end", answer.events, plan.events)));
+        }
+        tally.events += answer.events;
+        tally.bytes += answer.bytes;
+    }
+    Ok(tally)
+}
+
+/// Where in an HTTP answer the next byte belongs.
+#[derive(Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Head,
+    Size(usize),
+    /// So much of a chunk is missing, its line end included.
+    Data(usize),
+    /// So much of a body with a length is missing.
+    Length(usize),
+    Over,
+}
+
+#[derive(Default)]
+struct Answer {
+    state: State,
+    head: Vec<u8>,
+    tail: Vec<u8>,
+    events: u64,
+    bytes: u64,
+    /// The last chunk has been announced: only its empty trailer is missing.
+    last: bool,
+}
+
+impl Answer {
+    fn take(&mut self, mut input: &[u8]) -> io::Result<()> {
+        while !input.is_empty() {
+            match self.state {
+                State::Head => {
+                    let byte = input[0];
+                    input = &input[1..];
+                    self.head.push(byte);
+                    if byte == b'\n' && self.head.ends_with(b"\r\n\r\n") {
+                        self.read_head()?;
+                    }
+                }
+                State::Size(size) => {
+                    let byte = input[0];
+                    input = &input[1..];
+                    self.state = match (byte as char).to_digit(16) {
+                        Some(digit) => State::Size(size * 16 + digit as usize),
+                        None if byte == b'\r' => State::Size(size),
+                        None if byte == b'\n' => {
+                            self.last = size == 0;
+                            State::Data(size + 2)
+                        }
+                        None => return Err(io::Error::other("not a chunk size")),
+                    };
+                }
+                State::Data(missing) => {
+                    let count = missing.min(input.len());
+                    // The last two bytes are the line end that closes the chunk.
+                    self.payload(&input[..count.min(missing.saturating_sub(2))]);
+                    input = &input[count..];
+                    self.state = match missing - count {
+                        0 if self.last => State::Over,
+                        0 => State::Size(0),
+                        left => State::Data(left),
+                    };
+                }
+                State::Length(missing) => {
+                    let count = missing.min(input.len());
+                    self.payload(&input[..count]);
+                    input = &input[count..];
+                    self.state = if missing == count { State::Over } else { State::Length(missing - count) };
+                }
+                State::Over => return Err(io::Error::other("bytes after the answer")),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_head(&mut self) -> io::Result<()> {
+        let head = String::from_utf8_lossy(&self.head).to_ascii_lowercase();
+        if !head.starts_with("http/1.1 200") {
+            return Err(io::Error::other(head.lines().next().unwrap_or_default().to_owned()));
+        }
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+        self.state = match length.and_then(|value| value.trim().parse().ok()) {
+            Some(length) => State::Length(length),
+            None => State::Size(0),
+        };
+        Ok(())
+    }
+
+    /// Counts blank lines, also one that lies across two reads.
+    fn payload(&mut self, bytes: &[u8]) {
+        let (Some(first), Some(_)) = (bytes.first(), bytes.last()) else { return };
+        if *first == b'\n' && self.tail.ends_with(b"\n") {
+            self.events += 1;
+        }
+        self.events += memchr::memmem::find_iter(bytes, b"\n\n").count() as u64;
+        self.bytes += bytes.len() as u64;
+        self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(16)..]);
+        let surplus = self.tail.len().saturating_sub(16);
+        self.tail.drain(..surplus);
+    }
+}

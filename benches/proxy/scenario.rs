@@ -1,0 +1,163 @@
+//! What is measured: one entry for each scenario.
+//!
+//! The load client tells the engine through the request's `model` how to send and through `max_tokens` how much, since
+//! every proxy passes those two on.
+
+use std::time::Duration;
+
+/// How the engine sends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Pace {
+    /// As fast as the other side takes it, so many chunks a write. The model is `bench-flat-N`.
+    Flat(usize),
+    /// So many chunks a second, the streams spread over the period. The model is `bench-paced-N`.
+    Paced(f64),
+    /// So many chunks a second, all streams at the same moment, as an engine step does. The model is `bench-step-N`.
+    Step(f64),
+    /// No stream: one small JSON body. The model is `bench-whole-0`.
+    Whole,
+}
+
+impl Pace {
+    pub(crate) fn model(self) -> String {
+        match self {
+            Self::Flat(batch) => format!("bench-flat-{batch}"),
+            Self::Paced(rate) => format!("bench-paced-{rate}"),
+            Self::Step(rate) => format!("bench-step-{rate}"),
+            Self::Whole => "bench-whole-0".to_owned(),
+        }
+    }
+
+    pub(crate) fn from_model(model: &str) -> Option<Self> {
+        let (kind, number) = model.strip_prefix("bench-")?.split_once('-')?;
+        let number: f64 = number.parse().ok()?;
+        Some(match kind {
+            "flat" => Self::Flat((number as usize).clamp(1, crate::frames::BATCH)),
+            "paced" => Self::Paced(number),
+            "step" => Self::Step(number),
+            _ => Self::Whole,
+        })
+    }
+
+    /// The time between two chunks of one stream.
+    pub(crate) fn period(self) -> Duration {
+        match self {
+            Self::Paced(rate) | Self::Step(rate) => Duration::from_secs_f64(1.0 / rate),
+            Self::Flat(_) | Self::Whole => Duration::ZERO,
+        }
+    }
+}
+
+/// What a scenario's processor time is divided by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Chunk,
+    Request,
+}
+
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) story: &'static str,
+    pub(crate) pace: Pace,
+    pub(crate) streams: usize,
+    /// Deltas in each stream.
+    pub(crate) chunks: usize,
+    /// Requests that each connection sends one after the other.
+    pub(crate) requests: usize,
+    pub(crate) unit: Unit,
+    /// The processor time of samewire over nginx's must not exceed this.
+    pub(crate) target: Option<f64>,
+    /// Keep the streams open until told to go, instead of reading them to the end.
+    pub(crate) hold: bool,
+}
+
+const DEFAULT: Scenario = Scenario {
+    name: "",
+    story: "",
+    pace: Pace::Whole,
+    streams: 1,
+    chunks: 0,
+    requests: 1,
+    unit: Unit::Chunk,
+    target: None,
+    hold: false,
+};
+
+pub(crate) const SCENARIOS: [Scenario; 8] = [
+    Scenario {
+        name: "flat64",
+        story: "64 streams flat out, one chunk a write",
+        pace: Pace::Flat(1),
+        streams: 64,
+        chunks: 4_000,
+        target: Some(2.0),
+        ..DEFAULT
+    },
+    Scenario {
+        name: "batch64",
+        story: "64 streams flat out, 50 chunks a write",
+        pace: Pace::Flat(50),
+        streams: 64,
+        chunks: 16_000,
+        target: Some(2.0),
+        ..DEFAULT
+    },
+    Scenario {
+        name: "flat4",
+        story: "4 long streams flat out, one chunk a write",
+        pace: Pace::Flat(1),
+        streams: 4,
+        chunks: 60_000,
+        target: Some(2.0),
+        ..DEFAULT
+    },
+    Scenario {
+        name: "paced200",
+        story: "200 streams, 50 chunks a second each, spread evenly",
+        pace: Pace::Paced(50.0),
+        streams: 200,
+        chunks: 200,
+        target: Some(1.15),
+        ..DEFAULT
+    },
+    Scenario {
+        name: "step200",
+        story: "200 streams, 50 chunks a second each, all at once",
+        pace: Pace::Step(50.0),
+        streams: 200,
+        chunks: 200,
+        target: Some(1.15),
+        ..DEFAULT
+    },
+    Scenario {
+        name: "whole",
+        story: "32 clients, small complete answers",
+        pace: Pace::Whole,
+        streams: 32,
+        requests: 800,
+        unit: Unit::Request,
+        ..DEFAULT
+    },
+    Scenario {
+        name: "short",
+        story: "one client, short streams one after the other",
+        pace: Pace::Flat(1),
+        chunks: 8,
+        requests: 3_000,
+        unit: Unit::Request,
+        ..DEFAULT
+    },
+    Scenario {
+        name: "open2000",
+        story: "2,000 open streams, one chunk a second each",
+        pace: Pace::Paced(1.0),
+        streams: 2_000,
+        chunks: 600,
+        hold: true,
+        ..DEFAULT
+    },
+];
+
+pub(crate) fn named(name: &str) -> Option<&'static Scenario> {
+    SCENARIOS.iter().find(|scenario| scenario.name == name)
+}

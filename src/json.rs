@@ -1,0 +1,509 @@
+//! JSON as the pipeline sees it: borrowed text, raw values, objects with leftovers, and the writer.
+//!
+//! Takes: slices of one event. Gives: borrowed pieces and canonical bytes. Remembers: nothing.
+//! Never: builds a tree, reorders keys, changes a number.
+
+use bytes::{BufMut, BytesMut};
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+/// A JSON value carried as its source text.
+pub type Raw<'a> = &'a RawValue;
+
+/// A string borrowed from its source, still in the source's spelling.
+///
+/// Most text of a stream needs no change at all between engine and client, so nothing is decoded until somebody
+/// has to look inside: [`Text::write`] translates one spelling into the canonical one without an allocation.
+#[derive(Clone, Copy, Debug)]
+pub struct Text<'a> {
+    body: &'a str,
+    spelling: Spelling,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spelling {
+    /// What stands between the quotes of a JSON string.
+    Json,
+    /// The characters themselves.
+    Plain,
+}
+
+impl<'a> Text<'a> {
+    /// Text as it is.
+    pub fn plain(body: &'a str) -> Self {
+        Self { body, spelling: Spelling::Plain }
+    }
+
+    /// The inside of a JSON string, escapes and all. The caller vouches that it is one.
+    pub fn json(body: &'a str) -> Self {
+        Self { body, spelling: Spelling::Json }
+    }
+
+    /// The text of a JSON string value; `None` if `raw` is not a string.
+    pub fn of(raw: &'a RawValue) -> Option<Self> {
+        let inner = raw.get().strip_prefix('"')?.strip_suffix('"')?;
+        Some(Self::json(inner))
+    }
+
+    /// No characters at all.
+    pub fn is_empty(&self) -> bool {
+        self.body.is_empty()
+    }
+
+    /// The characters. Borrowed unless an escape had to be resolved; a lone surrogate becomes U+FFFD.
+    pub fn decoded(&self) -> Cow<'a, str> {
+        if self.spelling == Spelling::Plain || memchr::memchr(b'\\', self.body.as_bytes()).is_none() {
+            return Cow::Borrowed(self.body);
+        }
+        let mut text = String::with_capacity(self.body.len());
+        let mut rest = self.body;
+        while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
+            let (before, escape) = rest.split_at(at);
+            text.push_str(before);
+            let (character, length) = unescape(escape);
+            text.push(character);
+            rest = escape.get(length..).unwrap_or("");
+        }
+        text.push_str(rest);
+        Cow::Owned(text)
+    }
+
+    /// Appends the canonical spelling, without quotes (wire-format 1.5).
+    pub fn write(&self, out: &mut BytesMut) {
+        match self.spelling {
+            Spelling::Json => respell(self.body, out),
+            Spelling::Plain => escape(self.body, out),
+        }
+    }
+
+    /// Calls `see` with each character that matters to a JSON scanner: ASCII as itself, anything else as `0x80`.
+    pub(crate) fn each_ascii(&self, mut see: impl FnMut(u8)) {
+        let mut rest = self.body;
+        while let Some(&byte) = rest.as_bytes().first() {
+            let (seen, length) = match byte {
+                b'\\' if self.spelling == Spelling::Json => {
+                    let (character, length) = unescape(rest);
+                    (u8::try_from(character).ok().filter(u8::is_ascii).unwrap_or(0x80), length)
+                }
+                0..=0x7f => (byte, 1),
+                _ => (0x80, rest.chars().next().map_or(1, char::len_utf8)),
+            };
+            see(seen);
+            rest = rest.get(length..).unwrap_or("");
+        }
+    }
+
+    /// The part from the `from`-th character on, counted as [`Text::each_ascii`] counts.
+    pub(crate) fn skip_characters(&self, from: usize) -> Self {
+        let mut rest = self.body;
+        for _ in 0..from {
+            let length = match rest.as_bytes().first() {
+                Some(b'\\') if self.spelling == Spelling::Json => unescape(rest).1,
+                _ => rest.chars().next().map_or(0, char::len_utf8),
+            };
+            rest = rest.get(length..).unwrap_or("");
+        }
+        Self { body: rest, spelling: self.spelling }
+    }
+
+    /// The first `count` characters, counted as [`Text::each_ascii`] counts.
+    pub(crate) fn first_characters(&self, count: usize) -> Self {
+        let rest = self.skip_characters(count).body.len();
+        Self { body: self.body.get(..self.body.len() - rest).unwrap_or(""), spelling: self.spelling }
+    }
+
+    /// Appends this text in JSON spelling to a buffer that collects such pieces.
+    pub(crate) fn append_to(&self, piece: &mut Vec<u8>) {
+        let mut out = BytesMut::with_capacity(self.body.len());
+        self.write(&mut out);
+        piece.extend_from_slice(&out);
+    }
+}
+
+impl PartialEq<str> for Text<'_> {
+    fn eq(&self, other: &str) -> bool {
+        self.decoded() == other
+    }
+}
+
+impl PartialEq<&str> for Text<'_> {
+    fn eq(&self, other: &&str) -> bool {
+        self == *other
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let raw = <&'de RawValue>::deserialize(from)?;
+        Self::of(raw).ok_or_else(|| D::Error::custom("expected a string"))
+    }
+}
+
+/// Resolves the escape that `text` starts with: the character and how many bytes it took (both halves of a pair).
+fn unescape(text: &str) -> (char, usize) {
+    let bytes = text.as_bytes();
+    let simple = |c| (c, 2);
+    match bytes.get(1) {
+        Some(b'n') => simple('\n'),
+        Some(b't') => simple('\t'),
+        Some(b'r') => simple('\r'),
+        Some(b'b') => simple('\u{8}'),
+        Some(b'f') => simple('\u{c}'),
+        Some(b'u') => {
+            let high = code_unit(text.get(2..6));
+            if (0xd800..0xdc00).contains(&high) && text.get(6..8) == Some("\\u") {
+                let low = code_unit(text.get(8..12));
+                if (0xdc00..0xe000).contains(&low) {
+                    let point = 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
+                    return (char::from_u32(point).unwrap_or(char::REPLACEMENT_CHARACTER), 12);
+                }
+            }
+            (char::from_u32(high).unwrap_or(char::REPLACEMENT_CHARACTER), 6)
+        }
+        Some(&other) if other.is_ascii() => simple(char::from(other)),
+        _ => (char::REPLACEMENT_CHARACTER, 1),
+    }
+}
+
+fn code_unit(hex: Option<&str>) -> u32 {
+    hex.and_then(|hex| u32::from_str_radix(hex, 16).ok()).unwrap_or(0xd800)
+}
+
+/// JSON spelling to canonical spelling: short escapes stay, the rest is resolved and escaped again only if it must be.
+fn respell(body: &str, out: &mut BytesMut) {
+    let mut rest = body;
+    // 0xc2 and 0xe2 lead U+0085 and U+2028/U+2029, which line splitters take for line ends.
+    while let Some(at) = memchr::memchr3(b'\\', 0xc2, 0xe2, rest.as_bytes()) {
+        let (before, special) = rest.split_at(at);
+        out.extend_from_slice(before.as_bytes());
+        let length = match special.as_bytes() {
+            [b'\\', short @ (b'"' | b'\\' | b'n' | b't' | b'r' | b'b' | b'f'), ..] => {
+                out.extend_from_slice(&[b'\\', *short]);
+                2
+            }
+            [b'\\', ..] => {
+                let (character, length) = unescape(special);
+                escape(character.encode_utf8(&mut [0; 4]), out);
+                length
+            }
+            _ => {
+                let length = special.chars().next().map_or(1, char::len_utf8);
+                escape(special.get(..length).unwrap_or(""), out);
+                length
+            }
+        };
+        rest = special.get(length..).unwrap_or("");
+    }
+    out.extend_from_slice(rest.as_bytes());
+}
+
+/// Plain characters to canonical spelling.
+fn escape(text: &str, out: &mut BytesMut) {
+    let mut copied = 0;
+    let mut flush = |upto: usize, next: usize, out: &mut BytesMut| {
+        out.extend_from_slice(text.as_bytes().get(copied..upto).unwrap_or_default());
+        copied = next;
+    };
+    for (at, character) in text.char_indices() {
+        let short: &[u8] = match character {
+            '"' => b"\\\"",
+            '\\' => b"\\\\",
+            '\n' => b"\\n",
+            '\r' => b"\\r",
+            '\t' => b"\\t",
+            '\u{8}' => b"\\b",
+            '\u{c}' => b"\\f",
+            '\u{85}' => b"\\u0085",
+            '\u{2028}' => b"\\u2028",
+            '\u{2029}' => b"\\u2029",
+            '\0'..='\u{1f}' => {
+                flush(at, at + 1, out);
+                let digits = b"0123456789abcdef";
+                let code = character as usize;
+                out.extend_from_slice(b"\\u00");
+                out.put_u8(digits.get(code >> 4).copied().unwrap_or(b'0'));
+                out.put_u8(digits.get(code & 15).copied().unwrap_or(b'0'));
+                continue;
+            }
+            _ => continue,
+        };
+        flush(at, at + character.len_utf8(), out);
+        out.extend_from_slice(short);
+    }
+    flush(text.len(), text.len(), out);
+}
+
+/// Appends `"text"`, quotes included.
+pub(crate) fn write_string(text: &str, out: &mut BytesMut) {
+    out.put_u8(b'"');
+    escape(text, out);
+    out.put_u8(b'"');
+}
+
+/// Appends a raw value without the white space around its tokens, strings in canonical spelling, numbers untouched.
+pub(crate) fn write_compact(raw: &str, out: &mut BytesMut) {
+    let mut rest = raw;
+    while let Some(at) = rest.find(['"', ' ', '\n', '\t', '\r']) {
+        let (before, special) = rest.split_at(at);
+        out.extend_from_slice(before.as_bytes());
+        if !special.starts_with('"') {
+            rest = special.get(1..).unwrap_or("");
+            continue;
+        }
+        let inner = special.get(1..).unwrap_or("");
+        let end = string_end(inner);
+        out.put_u8(b'"');
+        respell(inner.get(..end).unwrap_or(inner), out);
+        out.put_u8(b'"');
+        rest = inner.get(end + 1..).unwrap_or("");
+    }
+    out.extend_from_slice(rest.as_bytes());
+}
+
+/// Where the string that starts after its opening quote ends.
+fn string_end(inner: &str) -> usize {
+    let mut from = 0;
+    while let Some(at) = inner.as_bytes().get(from..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
+        match inner.as_bytes().get(from + at) {
+            Some(b'"') => return from + at,
+            _ => from += at + 2,
+        }
+    }
+    inner.len()
+}
+
+/// Appends a decimal number.
+pub(crate) fn write_number(number: impl itoa::Integer, out: &mut BytesMut) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+/// A value that is always valid JSON but whose number the engine may have spelled as a float: integral or nothing.
+pub(crate) fn integer(raw: Raw<'_>) -> Option<u64> {
+    let text = raw.get();
+    if let Ok(number) = text.parse::<u64>() {
+        return Some(number);
+    }
+    let number: f64 = text.parse().ok()?;
+    // 2^53: above it a float is not a count any more.
+    (number >= 0.0 && number.fract() == 0.0 && number < 9_007_199_254_740_992.0).then_some(number as u64)
+}
+
+/// The keys of an object that its reader did not name, in order. Null values are not kept (wire-format 1.6).
+#[derive(Clone, Debug, Default)]
+pub struct Extras<'a>(Vec<(Cow<'a, str>, Raw<'a>)>);
+
+impl<'a> Extras<'a> {
+    /// Nothing left over.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many keys were left over.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The leftovers, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Raw<'a>)> {
+        self.0.iter().map(|(key, raw)| (key.as_ref(), *raw))
+    }
+
+    #[doc(hidden)]
+    pub fn keep(&mut self, key: Cow<'a, str>, raw: Raw<'a>) {
+        if raw.get() != "null" {
+            self.0.push((key, raw));
+        }
+    }
+}
+
+/// A list that nearly always has one element, which then costs no allocation.
+#[derive(Clone, Debug)]
+pub struct Few<T> {
+    first: Option<T>,
+    rest: Vec<T>,
+}
+
+impl<T> Default for Few<T> {
+    fn default() -> Self {
+        Self { first: None, rest: Vec::new() }
+    }
+}
+
+impl<T> Few<T> {
+    /// No elements.
+    pub fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+}
+
+impl<T> IntoIterator for Few<T> {
+    type Item = T;
+    type IntoIter = std::iter::Chain<std::option::IntoIter<T>, std::vec::IntoIter<T>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.first.into_iter().chain(self.rest)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct List<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for List<T> {
+            type Value = Few<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Few<T>, A::Error> {
+                let mut few = Few { first: list.next_element()?, rest: Vec::new() };
+                while let Some(next) = list.next_element()? {
+                    few.rest.push(next);
+                }
+                Ok(few)
+            }
+        }
+        from.deserialize_seq(List(PhantomData))
+    }
+}
+
+/// A key, borrowed unless it was written with escapes (`Option<Cow<str>>` never borrows in serde).
+pub(crate) struct Key<'a>(pub(crate) Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Key<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Name;
+        impl<'de> Visitor<'de> for Name {
+            type Value = Cow<'de, str>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a key")
+            }
+            fn visit_borrowed_str<E>(self, key: &'de str) -> Result<Self::Value, E> {
+                Ok(Cow::Borrowed(key))
+            }
+            fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
+                Ok(Cow::Owned(key.to_owned()))
+            }
+        }
+        from.deserialize_str(Name).map(Key)
+    }
+}
+
+/// An object as its keys and raw values, in order, nothing else read.
+pub(crate) struct Members<'a>(pub(crate) Vec<(Cow<'a, str>, Raw<'a>)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Object;
+        impl<'de> Visitor<'de> for Object {
+            type Value = Vec<(Cow<'de, str>, &'de RawValue)>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some(Key(key)) = map.next_key()? {
+                    members.push((key, map.next_value()?));
+                }
+                Ok(members)
+            }
+        }
+        from.deserialize_map(Object).map(Members)
+    }
+}
+
+/// Declares a struct that reads a JSON object leniently: every field optional, `null` the same as absent, the last of
+/// repeated keys counts, and what is not named is kept in `rest`.
+///
+/// Serde's `flatten` would lose the borrow (`RawValue` does not survive its buffering), hence a visitor of our own.
+macro_rules! object {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident<$life:lifetime> {
+        $($(#[$fmeta:meta])* $field:ident: $type:ty = $key:literal $(| $alias:literal)*,)*
+    }) => {
+        $(#[$meta])*
+        #[derive(Debug, Default)]
+        $vis struct $name<$life> {
+            $($(#[$fmeta])* pub(crate) $field: Option<$type>,)*
+            /// Keys not named above.
+            pub(crate) rest: $crate::json::Extras<$life>,
+        }
+
+        impl<'de: $life, $life> serde::Deserialize<'de> for $name<$life> {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                struct Object<$life>(std::marker::PhantomData<&$life ()>);
+                impl<'de: $life, $life> serde::de::Visitor<'de> for Object<$life> {
+                    type Value = $name<$life>;
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str("an object")
+                    }
+                    fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                        let mut object = $name::default();
+                        while let Some($crate::json::Key(key)) = map.next_key()? {
+                            match key.as_ref() {
+                                $($key $(| $alias)* => object.$field = map.next_value()?,)*
+                                _ => object.rest.keep(key, map.next_value()?),
+                            }
+                        }
+                        Ok(object)
+                    }
+                }
+                from.deserialize_map(Object(std::marker::PhantomData))
+            }
+        }
+    };
+}
+pub(crate) use object;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn canonical(json_string: &str) -> String {
+        let raw: Raw<'_> = serde_json::from_str(json_string).unwrap();
+        let mut out = BytesMut::new();
+        Text::of(raw).unwrap().write(&mut out);
+        String::from_utf8(out.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn spelling_is_canonical_whatever_the_engine_wrote() {
+        for (written, expected) in [
+            (r#""plain""#, "plain"),
+            (r#""a\/b""#, "a/b"),
+            (r#""caf\u00e9 é""#, "café é"),
+            (r#""\ud83d\ude00""#, "😀"),
+            (r#""\ud83d x""#, "\u{fffd} x"),
+            (r#""\u000a\u0001\u007f""#, "\\n\\u0001\u{7f}"),
+            ("\"\u{85}\u{2028}\u{2029}“x”\"", "\\u0085\\u2028\\u2029“x”"),
+            (r#""\u2028\"\\\t""#, "\\u2028\\\"\\\\\\t"),
+        ] {
+            assert_eq!(canonical(written), expected, "{written}");
+        }
+    }
+
+    #[test]
+    fn compact_keeps_order_and_numbers() {
+        let mut out = BytesMut::new();
+        write_compact("{ \"b\" : [1.50, -0, \"x \\\" y\"],\n \"a\": {} }", &mut out);
+        assert_eq!(&out[..], br#"{"b":[1.50,-0,"x \" y"],"a":{}}"#);
+    }
+
+    #[test]
+    fn decoded_and_skipped_agree() {
+        let text = Text::json(r"a\u00e9b\n😀c");
+        assert_eq!(text.decoded(), "aéb\n😀c");
+        assert_eq!(text.skip_characters(4), "😀c");
+        assert_eq!(text.first_characters(2), "aé");
+    }
+
+    #[test]
+    fn counts_may_be_floats_but_not_guesses() {
+        let of = |text: &str| integer(serde_json::from_str::<&RawValue>(text).unwrap());
+        assert_eq!(of("12"), Some(12));
+        assert_eq!(of("12.0"), Some(12));
+        assert_eq!(of("12.5"), None);
+        assert_eq!(of("-1"), None);
+        assert_eq!(of("\"3\""), None);
+    }
+}

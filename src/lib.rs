@@ -1,0 +1,16 @@
+//! samewire lets any client speak one exact OpenAI dialect to any engine.
+//!
+//! All that is hard about it is a function from an engine's bytes to canonical bytes. That function is [`wire`]: a pure,
+//! synchronous state machine. Everything that waits, connects, draws ids or reads clocks is a thin shell around it.
+//!
+//! ```text
+//! client ──→ server::routes ──→ request::Ask ──→ plan::Plan ──→ upstream::Client ──→ engine
+//!                                                   │                                  │
+//!                                                   ▼                                  ▼ bytes, cut anywhere
+//! client ←── server::Relay  ←── wire::Rewriter { Framer → Decode → Normaliser → Encode }
+//! ```
+//!
+//! Modules in reading order; each imports only what stands before it, and the first five know no clock and no socket:
+
+pub mod json;
+pub mod wire;

@@ -1,0 +1,137 @@
+//! What a choice of Chat Completions holds: the keys of a `delta`, or of a whole `message`.
+//!
+//! Evidence: fixtures `vllm/*` (reasoning, null and empty keys beside each other) and `sglang/*` (two chunk shapes in
+//! one stream); older names from engine-quirks A.
+
+use super::{Choice, Speaker, Unreadable};
+use crate::json::{Few, Raw, Text, object, write_compact};
+use crate::wire::event::{self, PartName, ToolEntry, ToolKind};
+use crate::wire::rule::Rule;
+use bytes::BytesMut;
+
+object! {
+    /// A delta or a message.
+    pub(super) struct Delta<'a> {
+        role: Text<'a> = "role",
+        content: Text<'a> = "content",
+        reasoning_content: Text<'a> = "reasoning_content",
+        reasoning: Raw<'a> = "reasoning",
+        thinking: Text<'a> = "thinking",
+        reasoning_text: Text<'a> = "reasoning_text",
+        refusal: Text<'a> = "refusal",
+        tool_calls: Few<Call<'a>> = "tool_calls",
+        function_call: Function<'a> = "function_call",
+        annotations: Raw<'a> = "annotations",
+        audio: Raw<'a> = "audio",
+    }
+}
+
+object! {
+    /// An entry of `tool_calls`. What else engines put into it (`index` of a whole call) has no meaning.
+    pub(super) struct Call<'a> {
+        index: u64 = "index",
+        id: Text<'a> = "id",
+        kind: Text<'a> = "type",
+        function: Function<'a> = "function",
+        custom: Function<'a> = "custom",
+    }
+}
+
+object! {
+    pub(super) struct Function<'a> {
+        name: Text<'a> = "name",
+        arguments: Raw<'a> = "arguments" | "input",
+    }
+}
+
+object! {
+    /// OpenRouter-like reasoning objects.
+    struct Reasoned<'a> {
+        text: Text<'a> = "text",
+        content: Text<'a> = "content",
+    }
+}
+
+/// Says what the choice's delta or message holds, in canonical order (wire-format 2.3 rule 3).
+pub(super) fn pieces<'a>(choice: &mut Choice<'a>, speaker: &mut Speaker<'a, '_>) -> Result<(), Unreadable> {
+    let whole = choice.delta.is_none();
+    let Some(mut delta) = choice.delta.take().or_else(|| choice.message.take()) else { return Ok(()) };
+    if !whole {
+        // Parts of whole messages are nothing a stream has a place for.
+        for (key, part) in [("annotations", delta.annotations.take()), ("audio", delta.audio.take())] {
+            part.into_iter().for_each(|part| delta.rest.keep(key.into(), part));
+        }
+    }
+    speaker.board_delta(&mut delta);
+    let reasoning = delta.reasoning_text_of(speaker)?;
+    speaker.say_text(reasoning, event::Delta::Reasoning);
+    match delta.content {
+        Some(content) if content.is_empty() && whole => speaker.say_part(PartName::EmptyContent, None),
+        content => speaker.say_text(content, event::Delta::Content),
+    }
+    speaker.say_text(delta.refusal, event::Delta::Refusal);
+    for (name, data) in [(PartName::Annotations, delta.annotations), (PartName::Audio, delta.audio)] {
+        if data.is_some() {
+            speaker.say_part(name, data);
+        }
+    }
+    for call in delta.tool_calls.unwrap_or_default() {
+        say_call(call, speaker);
+    }
+    if let Some(function) = delta.function_call {
+        let arguments = function.arguments.and_then(Text::of);
+        if function.name.is_some() || arguments.is_some() {
+            speaker.say(event::Delta::FunctionCall { name: function.name, arguments });
+        }
+    }
+    if delta.role.is_some() && delta.content.is_some_and(|content| content.is_empty()) {
+        speaker.to.mended(Rule::RoleContent);
+    }
+    Ok(())
+}
+
+impl<'a> Delta<'a> {
+    /// The first non-empty name in the order of wire-format 2.4; equal copies under other names count once.
+    fn reasoning_text_of(&self, speaker: &mut Speaker<'a, '_>) -> Result<Option<Text<'a>>, Unreadable> {
+        let object: Reasoned<'_>;
+        let (text, content) = match self.reasoning {
+            Some(raw) => match Text::of(raw) {
+                Some(text) => (Some(text), None),
+                None => {
+                    object = serde_json::from_str(raw.get()).map_err(|_| Unreadable)?;
+                    (object.text, object.content)
+                }
+            },
+            None => (None, None),
+        };
+        let names = [self.reasoning_content, text, content, self.thinking, self.reasoning_text];
+        let found = names.iter().flatten().find(|text| !text.is_empty()).copied();
+        if found.is_some() && self.reasoning_content.is_none_or(|text| text.is_empty()) {
+            speaker.to.mended(Rule::ReasoningName);
+        }
+        Ok(found)
+    }
+}
+
+fn say_call<'a>(call: Call<'a>, speaker: &mut Speaker<'a, '_>) {
+    let kind = match (&call.function, &call.custom) {
+        (None, Some(_)) => ToolKind::Custom,
+        _ => ToolKind::Function,
+    };
+    let called = call.function.or(call.custom).unwrap_or_default();
+    let mut serialised = BytesMut::new();
+    let args = called.arguments.and_then(|raw| {
+        Text::of(raw).or_else(|| {
+            // Arguments as a JSON value: serialised compactly, in their own order (wire-format 2.5 rule 6).
+            speaker.to.mended(Rule::ToolArguments);
+            write_compact(raw.get(), &mut serialised);
+            None
+        })
+    });
+    let args = args.or_else(|| std::str::from_utf8(&serialised).ok().map(Text::plain));
+    let args = args.filter(|args| !args.is_empty());
+    if call.id.is_some() || called.name.is_some() || args.is_some() {
+        let entry = ToolEntry { index: call.index, id: call.id, name: called.name, args, kind };
+        speaker.say(event::Delta::ToolEntry(entry));
+    }
+}

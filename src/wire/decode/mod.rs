@@ -1,0 +1,445 @@
+//! Reading one frame of an engine and saying what happened, as events.
+//!
+//! Takes: a frame of one upstream API. Gives: events, in the order of the frame. Remembers: nothing of the stream.
+//! Never: decides about grammar; that is the normaliser's.
+
+mod chat;
+mod completions;
+
+use super::event::{Delta, Event, Finish, Head, Logprobs, PartName, Reason, Riders, TokenLogprob, Usage};
+use super::fault::{Failure, Fault, is_error_object};
+use super::rule::Rule;
+use super::sse::Frame;
+use super::Api;
+use crate::json::{Few, Raw, Text, integer, object};
+use serde::de::{Deserialize, Deserializer};
+
+/// Where decoders put what they read.
+pub trait Sink {
+    /// Something happened.
+    fn event(&mut self, event: Event<'_>);
+    /// A departure was mended while reading.
+    fn mended(&mut self, rule: Rule);
+}
+
+/// One upstream API.
+pub trait Decode: Send {
+    /// Reads one frame, or a whole body as if it were the only one.
+    fn frame(&mut self, frame: Frame<'_>, to: &mut dyn Sink);
+}
+
+/// What samewire knows of an engine's answers: data that the shared decoders and the normaliser read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Quirks {
+    /// Arguments may be sent a second time when the call is complete: vLLM up to 0.22 re-serialises them in the finish
+    /// chunk, SGLang up to 0.4.9 rewrites its last delta (engine-quirks A.1.5, A.2.4).
+    pub resends_arguments: bool,
+}
+
+/// What a decoder has to know of the request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reading {
+    /// The client asked for logprobs.
+    pub logprobs: bool,
+    /// The client's usage stays on the frames.
+    pub continuous_usage: bool,
+}
+
+/// The decoder of an upstream API.
+pub fn standard(api: Api, reading: Reading) -> Box<dyn Decode> {
+    match api {
+        Api::Chat => Box::new(Chunks { reading, pieces: chat::pieces }),
+        Api::Completions => Box::new(Chunks { reading, pieces: completions::pieces }),
+    }
+}
+
+/// Reads the chunks of Chat Completions and Completions, which differ only in what a choice holds.
+struct Chunks {
+    reading: Reading,
+    pieces: for<'a> fn(&mut Choice<'a>, &mut Speaker<'a, '_>) -> Result<(), Unreadable>,
+}
+
+/// A value of a field that we emit has the wrong type.
+struct Unreadable;
+
+impl Decode for Chunks {
+    fn frame(&mut self, frame: Frame<'_>, to: &mut dyn Sink) {
+        let text = match said(frame) {
+            Said::Done => return to.event(Event::End),
+            Said::Fail(failure) => {
+                to.mended(Rule::ErrorShape);
+                return to.event(Event::Fail(failure));
+            }
+            Said::Chunk(text) => text,
+        };
+        if self.chunk(text, to).is_err() {
+            to.event(Event::Fail(Fault::InvalidEvent.into()));
+        }
+    }
+}
+
+impl Chunks {
+    fn chunk(&self, text: &str, to: &mut dyn Sink) -> Result<(), Unreadable> {
+        let mut chunk: Chunk<'_> = serde_json::from_str(text).map_err(|_| Unreadable)?;
+        if let Some(failure) = chunk.failure(text) {
+            to.mended(Rule::ErrorShape);
+            to.event(Event::Fail(failure));
+            return Ok(());
+        }
+        let usage = chunk.usage.as_ref().and_then(|usage| usage.counts(to));
+        let choices = chunk.choices.take().unwrap_or_default();
+        if choices.is_empty() && usage.is_none() {
+            to.mended(Rule::EmptyChunk);
+            return Ok(());
+        }
+        to.event(Event::Head(chunk.head()));
+        let mut riders = Riders::default();
+        chunk.board(&mut riders, to);
+        if choices.is_empty() {
+            if let Some(usage) = usage {
+                to.event(Event::Usage { usage, alone: true, riders });
+            }
+            return Ok(());
+        }
+        let kept = usage.filter(|_| self.reading.continuous_usage).map(Box::new);
+        for mut choice in choices {
+            let mut speaker = Speaker::new(std::mem::take(&mut riders), kept.clone(), to);
+            speaker.board(&mut choice, self.reading)?;
+            (self.pieces)(&mut choice, &mut speaker)?;
+            riders = speaker.finish(&choice)?;
+        }
+        if let Some(usage) = usage {
+            to.event(Event::Usage { usage, alone: false, riders: Riders::default() });
+        }
+        Ok(())
+    }
+}
+
+object! {
+    /// An element of `choices`, in a chunk (`delta`), a whole object (`message`) or a legacy completion (`text`).
+    struct Choice<'a> {
+        index: u32 = "index",
+        delta: chat::Delta<'a> = "delta",
+        message: chat::Delta<'a> = "message",
+        text: Text<'a> = "text",
+        logprobs: Raw<'a> = "logprobs",
+        finish_reason: Raw<'a> = "finish_reason",
+        stop_reason: Raw<'a> = "stop_reason",
+        matched_stop: Raw<'a> = "matched_stop",
+        x_upstream: Raw<'a> = "x_upstream",
+    }
+}
+
+/// Says the pieces of one choice in order and sees to it that riders board the first of them.
+struct Speaker<'a, 'to> {
+    to: &'to mut dyn Sink,
+    choice: u32,
+    riders: Riders<'a>,
+    usage: Option<Box<Usage>>,
+    spoken: u32,
+}
+
+impl<'a, 'to> Speaker<'a, 'to> {
+    fn new(riders: Riders<'a>, usage: Option<Box<Usage>>, to: &'to mut dyn Sink) -> Self {
+        Self { to, choice: 0, riders, usage, spoken: 0 }
+    }
+
+    fn board(&mut self, choice: &mut Choice<'a>, reading: Reading) -> Result<(), Unreadable> {
+        self.choice = choice.index.unwrap_or(0);
+        self.riders.logprobs = logprobs(choice.logprobs, reading, self.to)?;
+        note_unknown(&choice.rest, self.to);
+        self.riders.choice = std::mem::take(&mut choice.rest);
+        self.riders.choice_upstream = choice.x_upstream;
+        Ok(())
+    }
+
+    /// Leftovers of the delta or message.
+    fn board_delta(&mut self, delta: &mut chat::Delta<'a>) {
+        note_unknown(&delta.rest, self.to);
+        self.riders.delta = std::mem::take(&mut delta.rest);
+    }
+
+    /// Says a part of a whole message. No frame of a stream is made from it, so no riders board it.
+    fn say_part(&mut self, name: PartName, data: Option<Raw<'a>>) {
+        let delta = Delta::Part { name, data };
+        self.to.event(Event::Delta { choice: self.choice, delta, riders: Riders::default() });
+    }
+
+    fn say<'x>(&mut self, delta: Delta<'x>)
+    where
+        'a: 'x,
+    {
+        let mut riders = std::mem::take(&mut self.riders);
+        riders.usage = self.usage.clone();
+        self.spoken += 1;
+        self.to.event(Event::Delta { choice: self.choice, delta, riders });
+    }
+
+    /// Says text, unless it is empty.
+    fn say_text(&mut self, text: Option<Text<'a>>, delta: impl FnOnce(Text<'a>) -> Delta<'a>) {
+        if let Some(text) = text.filter(|text| !text.is_empty()) {
+            self.say(delta(text));
+        }
+    }
+
+    /// Says how the choice ended and gives back riders that found no frame, for the chunk's next choice.
+    fn finish(mut self, choice: &Choice<'a>) -> Result<Riders<'a>, Unreadable> {
+        let pieces = self.spoken;
+        if self.riders.logprobs.is_some() {
+            self.say(Delta::Bare);
+        }
+        match ended(choice.finish_reason, self.to)? {
+            Ended::No if self.spoken == 0 => {
+                let usage = self.usage.take();
+                let riders = Riders { usage, ..Riders::default() };
+                self.to.event(Event::Delta { choice: self.choice, delta: Delta::Role, riders });
+            }
+            Ended::No => {}
+            Ended::Aborted => self.to.event(Event::Fail(Fault::Aborted.into())),
+            Ended::Finish(reason) => {
+                if pieces > 0 {
+                    self.to.mended(Rule::FinishMerged);
+                }
+                self.say(Delta::Finish(Finish { reason, stop: choice.stop_reason.or(choice.matched_stop) }));
+            }
+        }
+        if pieces > 1 {
+            self.to.mended(Rule::Split);
+        }
+        Ok(Riders {
+            chunk: std::mem::take(&mut self.riders.chunk),
+            chunk_upstream: self.riders.chunk_upstream,
+            ..Riders::default()
+        })
+    }
+}
+
+object! {
+    /// A chunk, or a whole object.
+    struct Chunk<'a> {
+        choices: Few<Choice<'a>> = "choices",
+        id: Text<'a> = "id",
+        object: Raw<'a> = "object",
+        created: Raw<'a> = "created",
+        model: Text<'a> = "model",
+        tier: Text<'a> = "service_tier",
+        fingerprint: Text<'a> = "system_fingerprint",
+        usage: UsageBody<'a> = "usage",
+        obfuscation: Raw<'a> = "obfuscation",
+        x_upstream: Raw<'a> = "x_upstream",
+        error: Raw<'a> = "error",
+        kind: Raw<'a> = "type",
+    }
+}
+
+/// What a frame's text is, before it is read as a chunk.
+enum Said<'a> {
+    Done,
+    Chunk(&'a str),
+    Fail(Failure),
+}
+
+/// The text of a frame: `[DONE]`, an error by name, or a chunk to read.
+fn said(frame: Frame<'_>) -> Said<'_> {
+    let Ok(text) = std::str::from_utf8(frame.data) else { return Said::Fail(Fault::InvalidEvent.into()) };
+    match text.trim_matches([' ', '\t', '\n', '\r']) {
+        "[DONE]" => Said::Done,
+        text if frame.error => {
+            Said::Fail(Failure::of_event(text, true).unwrap_or_else(|| Fault::Internal.into()))
+        }
+        text => Said::Chunk(text),
+    }
+}
+
+impl<'a> Chunk<'a> {
+    /// An error object instead of a chunk.
+    fn failure(&self, text: &str) -> Option<Failure> {
+        let is_error = self.error.is_some() || is_error_object(self.object, self.kind);
+        is_error.then(|| Failure::of_event(text, true).unwrap_or_else(|| Fault::Internal.into()))
+    }
+
+    fn head(&self) -> Head<'a> {
+        // Milliseconds since 1970 have passed 10^11 in 1973; seconds will in the year 5138.
+        let seconds = |created: u64| if created > 100_000_000_000 { created / 1000 } else { created };
+        Head {
+            id: self.id,
+            created: self.created.and_then(integer).map(seconds),
+            model: self.model,
+            tier: self.tier,
+            fingerprint: self.fingerprint,
+        }
+    }
+
+    /// Moves the chunk's own leftovers to the riders.
+    fn board(&mut self, riders: &mut Riders<'a>, to: &mut dyn Sink) {
+        note_unknown(&self.rest, to);
+        riders.chunk = std::mem::take(&mut self.rest);
+        riders.chunk_upstream = self.x_upstream;
+    }
+}
+
+fn note_unknown(rest: &crate::json::Extras<'_>, to: &mut dyn Sink) {
+    for _ in 0..rest.len() {
+        to.mended(Rule::UnknownField);
+    }
+}
+
+object! {
+    struct UsageBody<'a> {
+        prompt: Raw<'a> = "prompt_tokens" | "input_tokens",
+        completion: Raw<'a> = "completion_tokens" | "output_tokens",
+        total: Raw<'a> = "total_tokens",
+        cached: Raw<'a> = "cached_tokens" | "prompt_cache_hit_tokens",
+        reasoning: Raw<'a> = "reasoning_tokens",
+        prompt_details: UsageDetails<'a> = "prompt_tokens_details" | "input_tokens_details",
+        completion_details: UsageDetails<'a> = "completion_tokens_details" | "output_tokens_details",
+    }
+}
+
+object! {
+    struct UsageDetails<'a> {
+        cached: Raw<'a> = "cached_tokens",
+        audio: Raw<'a> = "audio_tokens",
+        image: Raw<'a> = "image_tokens",
+        text: Raw<'a> = "text_tokens",
+        cache_write: Raw<'a> = "cache_write_tokens",
+        reasoning: Raw<'a> = "reasoning_tokens",
+        accepted: Raw<'a> = "accepted_prediction_tokens",
+        rejected: Raw<'a> = "rejected_prediction_tokens",
+    }
+}
+
+impl UsageBody<'_> {
+    /// The counts; `None` if there is not one of the three that make a usage (an empty object says nothing).
+    fn counts(&self, to: &mut dyn Sink) -> Option<Usage> {
+        if self.prompt.is_none() && self.completion.is_none() && self.total.is_none() {
+            return None;
+        }
+        let count = |raw: Option<Raw<'_>>| raw.and_then(integer);
+        let none = UsageDetails::default();
+        let prompt_details = self.prompt_details.as_ref().unwrap_or(&none);
+        let details = self.completion_details.as_ref().unwrap_or(&none);
+        let (prompt, completion) = (count(self.prompt).unwrap_or(0), count(self.completion).unwrap_or(0));
+        let canonical = self.prompt_details.is_some() && self.completion_details.is_some() && self.rest.is_empty();
+        if !canonical || self.reasoning.is_some() || self.cached.is_some() {
+            to.mended(Rule::Usage);
+        }
+        Some(Usage {
+            prompt,
+            completion,
+            total: count(self.total).unwrap_or_else(|| prompt.saturating_add(completion)),
+            cached: count(prompt_details.cached).or_else(|| count(self.cached)).unwrap_or(0),
+            prompt_audio: count(prompt_details.audio).unwrap_or(0),
+            prompt_image: count(prompt_details.image),
+            prompt_text: count(prompt_details.text),
+            cache_write: count(prompt_details.cache_write),
+            reasoning: count(details.reasoning).or_else(|| count(self.reasoning)).unwrap_or(0),
+            completion_audio: count(details.audio).unwrap_or(0),
+            accepted: count(details.accepted).unwrap_or(0),
+            rejected: count(details.rejected).unwrap_or(0),
+        })
+    }
+}
+
+/// What an engine's finish word means (wire-format 2.6).
+enum Ended {
+    No,
+    Finish(Reason),
+    Aborted,
+}
+
+object! {
+    /// SGLang's inner form of a finish, seen where an abort slips through: `{"type":"abort","message":…}`.
+    struct FinishBody<'a> { kind: Text<'a> = "type", }
+}
+
+/// Reads `finish_reason`. `Err` if it is neither a string nor an object with a type.
+fn ended(raw: Option<Raw<'_>>, to: &mut dyn Sink) -> Result<Ended, Unreadable> {
+    let Some(raw) = raw else { return Ok(Ended::No) };
+    let body: FinishBody<'_>;
+    let word = match Text::of(raw) {
+        Some(word) => word,
+        None => {
+            body = serde_json::from_str(raw.get()).map_err(|_| Unreadable)?;
+            body.kind.ok_or(Unreadable)?
+        }
+    };
+    let decoded = word.decoded();
+    let reason = match decoded.as_ref() {
+        "" => return Ok(Ended::No),
+        "stop" => Reason::Stop,
+        "length" => Reason::Length,
+        "tool_calls" => Reason::ToolCalls,
+        "function_call" => Reason::FunctionCall,
+        "content_filter" => Reason::ContentFilter,
+        other => {
+            to.mended(Rule::FinishWord);
+            match other {
+                "abort" | "aborted" | "error" | "cancelled" | "canceled" | "unknown" => return Ok(Ended::Aborted),
+                "max_tokens" | "max_new_tokens" | "model_length" | "MAX_TOKENS" => Reason::Length,
+                "tool_call" | "tool_use" => Reason::ToolCalls,
+                "content-filter" | "safety" | "SAFETY" | "refusal" => Reason::ContentFilter,
+                "eos" | "eos_token" | "end_turn" | "stop_sequence" | "stop_token" | "stop_str" | "complete"
+                | "COMPLETE" | "repetition" => Reason::Stop,
+                _ => {
+                    to.mended(Rule::FinishUnknown);
+                    Reason::Stop
+                }
+            }
+        }
+    };
+    Ok(Ended::Finish(reason))
+}
+
+object! {
+    struct LogprobEntry<'a> {
+        token: Text<'a> = "token",
+        logprob: Raw<'a> = "logprob",
+        bytes: Raw<'a> = "bytes",
+        top: Vec<TokenLogprob<'a>> = "top_logprobs",
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for TokenLogprob<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let entry = LogprobEntry::deserialize(from)?;
+        Ok(TokenLogprob {
+            token: entry.token.unwrap_or(Text::plain("")),
+            logprob: entry.logprob,
+            bytes: entry.bytes,
+            top: entry.top.unwrap_or_default(),
+        })
+    }
+}
+
+object! {
+    /// Both shapes of `logprobs`: chat's lists of entries and the legacy parallel arrays.
+    struct LogprobBody<'a> {
+        content: Vec<TokenLogprob<'a>> = "content",
+        refusal: Vec<TokenLogprob<'a>> = "refusal",
+        tokens: Raw<'a> = "tokens",
+        token_logprobs: Raw<'a> = "token_logprobs",
+        top_logprobs: Raw<'a> = "top_logprobs",
+        text_offset: Raw<'a> = "text_offset",
+    }
+}
+
+/// Reads `logprobs`, if the client asked for them. `Err` if they are not of their shape.
+fn logprobs<'a>(raw: Option<Raw<'a>>, reading: Reading, to: &mut dyn Sink) -> Result<Option<Logprobs<'a>>, Unreadable> {
+    let Some(raw) = raw else { return Ok(None) };
+    let body: LogprobBody<'_> = serde_json::from_str(raw.get()).map_err(|_| Unreadable)?;
+    let filled = |list: Option<Vec<TokenLogprob<'a>>>| list.filter(|list| !list.is_empty());
+    let (content, refusal) = (filled(body.content), filled(body.refusal));
+    let legacy = [body.tokens, body.token_logprobs, body.top_logprobs, body.text_offset];
+    let found = if content.is_some() || refusal.is_some() {
+        Some(Logprobs::Tokens { content, refusal })
+    } else {
+        legacy.iter().any(Option::is_some).then_some(Logprobs::Legacy(legacy))
+    };
+    if found.is_some() && !reading.logprobs {
+        to.mended(Rule::LogprobsUnasked);
+        return Ok(None);
+    }
+    Ok(found)
+}
+

@@ -1,0 +1,166 @@
+//! Legacy Completions for a client.
+//!
+//! A chunk or object: `id, object, created, model, system_fingerprint?, choices, usage?`; its choice: `text, index,
+//! logprobs, finish_reason`. No role frame; the finish frame has empty text (wire-format 2.11).
+
+use super::frame::{DONE, Envelope, LogprobLists, write_index, write_logprobs, write_stop};
+use super::Encode;
+use crate::json::{write_compact, write_string};
+use crate::wire::Shape;
+use crate::wire::event::{Delta, Event, Finish, Riders, Usage};
+use bytes::{BufMut, BytesMut};
+
+/// The stream: a frame for each event.
+#[derive(Debug)]
+pub(super) struct Stream {
+    envelope: Envelope,
+}
+
+impl Stream {
+    pub(super) fn new(shape: &Shape) -> Self {
+        Self { envelope: Envelope::new("text_completion", shape.options.clone(), shape.include_usage) }
+    }
+
+    fn delta(&self, choice: u32, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut BytesMut) {
+        let (text, finish) = match delta {
+            Delta::Content(text) => (Some(text), None),
+            Delta::Finish(finish) => (None, Some(finish)),
+            Delta::Bare => (None, None),
+            _ => return,
+        };
+        self.envelope.open_frame(out);
+        out.extend_from_slice(b"{\"text\":\"");
+        if let Some(text) = text {
+            text.write(out);
+        }
+        out.extend_from_slice(b"\",");
+        write_index(choice, out);
+        out.extend_from_slice(b",\"logprobs\":");
+        write_logprobs(riders.logprobs.as_ref(), out);
+        match finish {
+            Some(Finish { reason, stop }) => {
+                out.extend_from_slice(b",\"finish_reason\":");
+                write_string(reason.word(), out);
+                write_stop(*stop, out);
+            }
+            None => out.extend_from_slice(b",\"finish_reason\":null"),
+        }
+        self.envelope.choice_leftovers(riders, "delta", out);
+        out.put_u8(b'}');
+        self.envelope.close_frame(riders, None, out);
+    }
+}
+
+impl Encode for Stream {
+    fn event(&mut self, event: Event<'_>, out: &mut BytesMut) {
+        match event {
+            Event::Head(head) => self.envelope.render(&head),
+            Event::Delta { choice, delta, riders } => self.delta(choice, &delta, &riders, out),
+            Event::Usage { usage, riders, .. } => self.envelope.usage_frame(&usage, &riders, out),
+            Event::Foreign { .. } => {}
+            Event::Fail(failure) => self.envelope.error_frame(&failure, out),
+            Event::End => out.extend_from_slice(DONE),
+        }
+    }
+}
+
+/// The whole object, written at the end.
+#[derive(Debug)]
+pub(super) struct Whole {
+    envelope: Envelope,
+    choices: Vec<Text>,
+    usage: Option<Usage>,
+    leftovers: BytesMut,
+}
+
+#[derive(Debug, Default)]
+struct Text {
+    text: BytesMut,
+    logprobs: LogprobLists,
+    finish: Option<&'static str>,
+    stop: BytesMut,
+    leftovers: BytesMut,
+}
+
+impl Whole {
+    pub(super) fn new(shape: &Shape) -> Self {
+        Self {
+            envelope: Envelope::new("text_completion", shape.options.clone(), false),
+            choices: Vec::new(),
+            usage: None,
+            leftovers: BytesMut::new(),
+        }
+    }
+
+    fn board(&mut self, riders: &Riders<'_>) {
+        if self.leftovers.is_empty() {
+            self.envelope.chunk_leftovers(riders, &mut self.leftovers);
+        }
+    }
+
+    fn delta(&mut self, choice: u32, delta: &Delta<'_>, riders: &Riders<'_>) {
+        self.board(riders);
+        let index = choice as usize;
+        self.choices.resize_with(self.choices.len().max(index + 1), Text::default);
+        let Some(choice) = self.choices.get_mut(index) else { return };
+        if choice.leftovers.is_empty() {
+            self.envelope.choice_leftovers(riders, "delta", &mut choice.leftovers);
+        }
+        if let Some(logprobs) = &riders.logprobs {
+            choice.logprobs.add(logprobs);
+        }
+        match delta {
+            Delta::Content(text) => text.write(&mut choice.text),
+            Delta::Finish(Finish { reason, stop }) => {
+                choice.finish = Some(reason.word());
+                if let Some(stop) = stop {
+                    write_compact(stop.get(), &mut choice.stop);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn write(&self, out: &mut BytesMut) {
+        self.envelope.open_object(out);
+        for (at, choice) in self.choices.iter().enumerate() {
+            out.extend_from_slice(if at > 0 { b",{\"text\":\"" } else { b"{\"text\":\"" });
+            out.extend_from_slice(&choice.text);
+            out.extend_from_slice(b"\",");
+            write_index(u32::try_from(at).unwrap_or(u32::MAX), out);
+            out.extend_from_slice(b",\"logprobs\":");
+            choice.logprobs.write(out);
+            out.extend_from_slice(b",\"finish_reason\":");
+            write_string(choice.finish.unwrap_or("stop"), out);
+            if !choice.stop.is_empty() {
+                out.extend_from_slice(b",\"stop_reason\":");
+                out.extend_from_slice(&choice.stop);
+            }
+            out.extend_from_slice(&choice.leftovers);
+            out.put_u8(b'}');
+        }
+        out.put_u8(b']');
+        if let Some(usage) = &self.usage {
+            self.envelope.usage_member(usage, out);
+        }
+        out.extend_from_slice(&self.leftovers);
+        out.put_u8(b'}');
+    }
+}
+
+impl Encode for Whole {
+    fn event(&mut self, event: Event<'_>, out: &mut BytesMut) {
+        match event {
+            Event::Head(head) => self.envelope.render(&head),
+            Event::Delta { choice, delta, riders } => self.delta(choice, &delta, &riders),
+            Event::Usage { usage, riders, .. } => {
+                self.usage = Some(usage);
+                self.board(&riders);
+            }
+            Event::Foreign { .. } => {}
+            // Before the end nothing has been written: a failure is the HTTP answer, which is not the encoder's.
+            Event::Fail(_) => {}
+            Event::End => self.write(out),
+        }
+    }
+}

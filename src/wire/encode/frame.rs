@@ -1,0 +1,332 @@
+//! What frames and objects of both chat-like APIs are made of.
+
+use crate::json::{Extras, Raw, write_compact, write_number, write_string};
+use crate::wire::event::{Head, Logprobs, Riders, TokenLogprob, Usage};
+use crate::wire::fault::Failure;
+use crate::wire::options::{ErrorFrame, Options, UnknownFields};
+use bytes::{BufMut, BytesMut};
+use std::sync::Arc;
+
+/// `[DONE]`, the last event of a complete stream.
+pub(super) const DONE: &[u8] = b"data: [DONE]\n\n";
+
+/// The constant part of all frames of one stream, or of one object, rendered when it becomes known.
+#[derive(Debug)]
+pub(super) struct Envelope {
+    object: &'static str,
+    pub(super) options: Arc<Options>,
+    /// `{"id":…,"object":…,"created":…,"model":…` up to `"choices":[`.
+    rendered: BytesMut,
+    /// Frames carry `"usage":null`.
+    usage_key: bool,
+}
+
+impl Envelope {
+    pub(super) fn new(object: &'static str, options: Arc<Options>, usage_key: bool) -> Self {
+        Self { object, options, rendered: BytesMut::new(), usage_key }
+    }
+
+    pub(super) fn render(&mut self, head: &Head<'_>) {
+        let out = &mut self.rendered;
+        out.clear();
+        out.extend_from_slice(b"{\"id\":\"");
+        if let Some(id) = head.id {
+            id.write(out);
+        }
+        out.extend_from_slice(b"\",\"object\":\"");
+        out.extend_from_slice(self.object.as_bytes());
+        out.extend_from_slice(b"\",\"created\":");
+        write_number(head.created.unwrap_or(0), out);
+        for (key, text) in [("model", head.model), ("service_tier", head.tier), ("system_fingerprint", head.fingerprint)] {
+            if let Some(text) = text {
+                out.extend_from_slice(b",\"");
+                out.extend_from_slice(key.as_bytes());
+                out.extend_from_slice(b"\":\"");
+                text.write(out);
+                out.put_u8(b'"');
+            }
+        }
+        out.extend_from_slice(b",\"choices\":[");
+    }
+
+    /// Opens a frame, up to and with `"choices":[`.
+    pub(super) fn open_frame(&self, out: &mut BytesMut) {
+        out.extend_from_slice(b"data: ");
+        out.extend_from_slice(&self.rendered);
+    }
+
+    /// Opens an object, up to and with `"choices":[`.
+    pub(super) fn open_object(&self, out: &mut BytesMut) {
+        out.extend_from_slice(&self.rendered);
+    }
+
+    /// Closes a frame after its choice: usage, padding, leftovers of the chunk.
+    pub(super) fn close_frame(&self, riders: &Riders<'_>, padding: Option<&str>, out: &mut BytesMut) {
+        out.put_u8(b']');
+        match &riders.usage {
+            Some(usage) if self.usage_key => self.usage_member(usage, out),
+            _ if self.usage_key => out.extend_from_slice(b",\"usage\":null"),
+            _ => {}
+        }
+        if let Some(padding) = padding {
+            out.extend_from_slice(b",\"obfuscation\":\"");
+            out.extend_from_slice(padding.as_bytes());
+            out.put_u8(b'"');
+        }
+        self.chunk_leftovers(riders, out);
+        out.extend_from_slice(b"}\n\n");
+    }
+
+    pub(super) fn usage_member(&self, usage: &Usage, out: &mut BytesMut) {
+        out.extend_from_slice(b",\"usage\":");
+        write_usage(usage, out);
+    }
+
+    /// The usage frame.
+    pub(super) fn usage_frame(&self, usage: &Usage, riders: &Riders<'_>, out: &mut BytesMut) {
+        self.open_frame(out);
+        out.put_u8(b']');
+        self.usage_member(usage, out);
+        self.chunk_leftovers(riders, out);
+        out.extend_from_slice(b"}\n\n");
+    }
+
+    /// The error frame, the last one (wire-format 3.2).
+    pub(super) fn error_frame(&self, failure: &Failure, out: &mut BytesMut) {
+        out.extend_from_slice(b"event: error\ndata: ");
+        failure.write(self.options.error_frame == ErrorFrame::FlatNested, out);
+        out.extend_from_slice(b"\n\n");
+        if self.options.done_after_error {
+            out.extend_from_slice(DONE);
+        }
+    }
+
+    /// `x_upstream` at the top.
+    pub(super) fn chunk_leftovers(&self, riders: &Riders<'_>, out: &mut BytesMut) {
+        if !self.passes_unknown() || !riders.has_chunk_extras() {
+            return;
+        }
+        out.extend_from_slice(b",\"x_upstream\":");
+        match riders.chunk_upstream {
+            Some(given) => write_compact(given.get(), out),
+            None => {
+                out.put_u8(b'{');
+                write_members(&riders.chunk, out);
+                out.put_u8(b'}');
+            }
+        }
+    }
+
+    /// `x_upstream` in a choice; `delta` is the name of the choice's inner object.
+    pub(super) fn choice_leftovers(&self, riders: &Riders<'_>, delta: &str, out: &mut BytesMut) {
+        if !self.passes_unknown() || !riders.has_choice_extras() {
+            return;
+        }
+        out.extend_from_slice(b",\"x_upstream\":");
+        if let Some(given) = riders.choice_upstream {
+            return write_compact(given.get(), out);
+        }
+        out.put_u8(b'{');
+        write_members(&riders.choice, out);
+        if !riders.delta.is_empty() {
+            if !riders.choice.is_empty() {
+                out.put_u8(b',');
+            }
+            write_string(delta, out);
+            out.extend_from_slice(b":{");
+            write_members(&riders.delta, out);
+            out.put_u8(b'}');
+        }
+        out.put_u8(b'}');
+    }
+
+    pub(super) fn passes_unknown(&self) -> bool {
+        self.options.unknown_fields == UnknownFields::Pass
+    }
+}
+
+/// Appends an index, the choice's first member.
+pub(super) fn write_index(choice: u32, out: &mut BytesMut) {
+    out.extend_from_slice(b"\"index\":");
+    write_number(choice, out);
+}
+
+/// Appends `,"stop_reason":…`, if there is one.
+pub(super) fn write_stop(stop: Option<Raw<'_>>, out: &mut BytesMut) {
+    if let Some(stop) = stop {
+        out.extend_from_slice(b",\"stop_reason\":");
+        write_compact(stop.get(), out);
+    }
+}
+
+fn write_members(extras: &Extras<'_>, out: &mut BytesMut) {
+    for (at, (key, value)) in extras.iter().enumerate() {
+        if at > 0 {
+            out.put_u8(b',');
+        }
+        write_string(key, out);
+        out.put_u8(b':');
+        write_compact(value.get(), out);
+    }
+}
+
+fn write_usage(usage: &Usage, out: &mut BytesMut) {
+    let members = |out: &mut BytesMut, members: &[(&str, Option<u64>)]| {
+        let mut comma = false;
+        for (key, count) in members {
+            let Some(count) = count else { continue };
+            if std::mem::replace(&mut comma, true) {
+                out.put_u8(b',');
+            }
+            write_string(key, out);
+            out.put_u8(b':');
+            write_number(*count, out);
+        }
+    };
+    out.put_u8(b'{');
+    members(
+        out,
+        &[
+            ("prompt_tokens", Some(usage.prompt)),
+            ("completion_tokens", Some(usage.completion)),
+            ("total_tokens", Some(usage.total)),
+        ],
+    );
+    out.extend_from_slice(b",\"prompt_tokens_details\":{");
+    members(
+        out,
+        &[
+            ("cached_tokens", Some(usage.cached)),
+            ("audio_tokens", Some(usage.prompt_audio)),
+            ("image_tokens", usage.prompt_image),
+            ("text_tokens", usage.prompt_text),
+            ("cache_write_tokens", usage.cache_write),
+        ],
+    );
+    out.extend_from_slice(b"},\"completion_tokens_details\":{");
+    members(
+        out,
+        &[
+            ("reasoning_tokens", Some(usage.reasoning)),
+            ("audio_tokens", Some(usage.completion_audio)),
+            ("accepted_prediction_tokens", Some(usage.accepted)),
+            ("rejected_prediction_tokens", Some(usage.rejected)),
+        ],
+    );
+    out.extend_from_slice(b"}}");
+}
+
+/// Keys of the legacy logprobs, in canonical order.
+const LEGACY: [&str; 4] = ["tokens", "token_logprobs", "top_logprobs", "text_offset"];
+
+/// Logprobs of one frame, or of one whole choice, to which several chunks contribute.
+#[derive(Debug, Default)]
+pub(super) struct LogprobLists {
+    content: Option<BytesMut>,
+    refusal: Option<BytesMut>,
+    legacy: [Option<BytesMut>; 4],
+}
+
+impl LogprobLists {
+    pub(super) fn add(&mut self, logprobs: &Logprobs<'_>) {
+        match logprobs {
+            Logprobs::Tokens { content, refusal } => {
+                for (list, entries) in [(&mut self.content, content), (&mut self.refusal, refusal)] {
+                    if let Some(entries) = entries {
+                        write_entries(entries, list.get_or_insert_default());
+                    }
+                }
+            }
+            Logprobs::Legacy(arrays) => {
+                for (list, array) in self.legacy.iter_mut().zip(arrays) {
+                    let Some(array) = array else { continue };
+                    let mut compact = BytesMut::new();
+                    write_compact(array.get(), &mut compact);
+                    let inner = compact.strip_prefix(b"[").and_then(|inner| inner.strip_suffix(b"]"));
+                    let list = list.get_or_insert_default();
+                    if let Some(inner) = inner.filter(|inner| !inner.is_empty()) {
+                        if !list.is_empty() {
+                            list.put_u8(b',');
+                        }
+                        list.extend_from_slice(inner);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn write(&self, out: &mut BytesMut) {
+        if self.legacy.iter().any(Option::is_some) {
+            let mut comma = false;
+            out.put_u8(b'{');
+            for (key, list) in LEGACY.iter().zip(&self.legacy) {
+                let Some(list) = list else { continue };
+                if std::mem::replace(&mut comma, true) {
+                    out.put_u8(b',');
+                }
+                write_string(key, out);
+                out.extend_from_slice(b":[");
+                out.extend_from_slice(list);
+                out.put_u8(b']');
+            }
+            return out.put_u8(b'}');
+        }
+        if self.content.is_none() && self.refusal.is_none() {
+            return out.extend_from_slice(b"null");
+        }
+        let list = |list: &Option<BytesMut>, out: &mut BytesMut| match list {
+            Some(entries) => {
+                out.put_u8(b'[');
+                out.extend_from_slice(entries);
+                out.put_u8(b']');
+            }
+            None => out.extend_from_slice(b"null"),
+        };
+        out.extend_from_slice(b"{\"content\":");
+        list(&self.content, out);
+        out.extend_from_slice(b",\"refusal\":");
+        list(&self.refusal, out);
+        out.put_u8(b'}');
+    }
+}
+
+/// Appends the logprobs of one chunk, or null.
+pub(super) fn write_logprobs(logprobs: Option<&Logprobs<'_>>, out: &mut BytesMut) {
+    match logprobs {
+        None => out.extend_from_slice(b"null"),
+        Some(logprobs) => {
+            let mut lists = LogprobLists::default();
+            lists.add(logprobs);
+            lists.write(out);
+        }
+    }
+}
+
+fn write_entries(entries: &[TokenLogprob<'_>], out: &mut BytesMut) {
+    for entry in entries {
+        if !out.is_empty() {
+            out.put_u8(b',');
+        }
+        write_entry_start(entry, out);
+        out.extend_from_slice(b",\"top_logprobs\":[");
+        for (at, top) in entry.top.iter().enumerate() {
+            if at > 0 {
+                out.put_u8(b',');
+            }
+            write_entry_start(top, out);
+            out.put_u8(b'}');
+        }
+        out.extend_from_slice(b"]}");
+    }
+}
+
+/// `{"token":…,"logprob":…,"bytes":…`, without the closing brace.
+fn write_entry_start(entry: &TokenLogprob<'_>, out: &mut BytesMut) {
+    out.extend_from_slice(b"{\"token\":\"");
+    entry.token.write(out);
+    out.extend_from_slice(b"\",\"logprob\":");
+    // -9999.0 is how the API spells "no value": some serialisers turn minus infinity into null.
+    write_compact(entry.logprob.map_or("-9999.0", |raw| raw.get()), out);
+    out.extend_from_slice(b",\"bytes\":");
+    write_compact(entry.bytes.map_or("null", |raw| raw.get()), out);
+}

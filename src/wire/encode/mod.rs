@@ -1,0 +1,31 @@
+//! Writing canonical bytes for one client API. May rely on the grammar.
+//!
+//! Takes: grammatical events. Gives: frames, or one object at the end. Remembers: the rendered envelope.
+//! Never: reorders, drops or makes up what it is told.
+
+mod chat;
+mod completions;
+mod frame;
+mod transcript;
+
+pub use transcript::Transcript;
+
+use super::event::Event;
+use super::{Api, Shape, Stamp};
+use bytes::BytesMut;
+
+/// One client API, in one of its two forms.
+pub trait Encode: Send {
+    /// Writes what the event means to the client.
+    fn event(&mut self, event: Event<'_>, out: &mut BytesMut);
+}
+
+/// The encoder for an answer of this shape.
+pub fn encoder(shape: &Shape, stamp: &Stamp) -> Box<dyn Encode> {
+    match (shape.client, shape.stream) {
+        (Api::Chat, true) => Box::new(chat::Stream::new(shape, stamp)),
+        (Api::Chat, false) => Box::new(chat::Whole::new(shape)),
+        (Api::Completions, true) => Box::new(completions::Stream::new(shape)),
+        (Api::Completions, false) => Box::new(completions::Whole::new(shape)),
+    }
+}

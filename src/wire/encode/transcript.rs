@@ -1,0 +1,16 @@
+//! The printed form of events, for the logs beside the fixtures and for people who look into a stream.
+
+use super::Encode;
+use crate::wire::event::Event;
+use bytes::BytesMut;
+use std::fmt::Write as _;
+
+/// Writes a line for each event instead of frames.
+#[derive(Debug, Default)]
+pub struct Transcript;
+
+impl Encode for Transcript {
+    fn event(&mut self, event: Event<'_>, out: &mut BytesMut) {
+        let _ = writeln!(out, "{event}");
+    }
+}

@@ -1,0 +1,340 @@
+//! The wire: engine bytes in, canonical bytes out (wire-format 1–3, 8).
+//!
+//! ```text
+//! bytes ─→ sse::Framer ─→ decode ─→ normalise ─→ encode ─→ bytes
+//!          frames         events    grammar      one client API
+//! ```
+//!
+//! Takes: bytes of an answer, cut anywhere, and how they ended. Gives: canonical bytes, a [`Summary`].
+//! Remembers: what the stages name. Never: waits, reads a clock, draws a random number, panics, returns an error.
+//!
+//! Parsers of text that an engine left unparsed (`<think>`, Harmony, tool markup) will stand between decode and
+//! normalise: they take `Content` events and give `Reasoning`, `Content` and tool entries, so that neither side changes.
+
+mod arguments;
+pub mod decode;
+pub mod encode;
+pub mod event;
+pub mod fault;
+mod ident;
+mod normalise;
+pub mod options;
+pub mod rule;
+pub mod sse;
+
+use bytes::BytesMut;
+use decode::{Decode, Quirks, Reading, Sink};
+use encode::Encode;
+use event::{Event, Reason, Usage};
+use fault::{Failure, Fault};
+use normalise::{Normaliser, Output};
+use options::{InvalidEvent, Options};
+use rule::{Rule, Tally};
+use sse::{Found, Framer};
+use std::sync::Arc;
+
+/// The APIs whose answers are read and written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Api {
+    /// Chat Completions.
+    Chat,
+    /// Legacy Completions.
+    Completions,
+}
+
+impl Api {
+    fn id_prefix(self) -> &'static str {
+        match self {
+            Self::Chat => "chatcmpl-",
+            Self::Completions => "cmpl-",
+        }
+    }
+}
+
+/// What the answer to one request must look like, and how the engine's is to be read.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// The API the client speaks.
+    pub client: Api,
+    /// The API the engine was asked in.
+    pub upstream: Api,
+    /// SSE for the client, or one object.
+    pub stream: bool,
+    /// The model the client named.
+    pub model: String,
+    /// How many choices were asked for.
+    pub choices: u32,
+    /// The client gets a usage frame.
+    pub include_usage: bool,
+    /// The client asked for `continuous_usage_stats`.
+    pub continuous_usage: bool,
+    /// The client asked for logprobs.
+    pub logprobs: bool,
+    /// The client asked for obfuscation.
+    pub include_obfuscation: bool,
+    /// The token limit of the request, to see through hidden truncation.
+    pub limit: Option<u64>,
+    /// The function that `tool_choice` forces.
+    pub forced_function: Option<String>,
+    /// Bytes of one engine event (`max_event_bytes`).
+    pub max_event_bytes: usize,
+    /// What is known of the engine.
+    pub quirks: Quirks,
+    /// The options in force.
+    pub options: Arc<Options>,
+}
+
+impl Shape {
+    /// A plain request of one choice: the defaults from which a request's own shape departs.
+    pub fn new(api: Api, stream: bool, options: Arc<Options>) -> Self {
+        Self {
+            client: api,
+            upstream: api,
+            stream,
+            model: String::new(),
+            choices: 1,
+            include_usage: options.force_usage,
+            continuous_usage: false,
+            logprobs: false,
+            include_obfuscation: false,
+            limit: None,
+            forced_function: None,
+            max_event_bytes: 4 << 20,
+            quirks: Quirks::default(),
+            options,
+        }
+    }
+}
+
+/// What the core needs of clock and chance, drawn once by its caller.
+#[derive(Clone, Debug, Default)]
+pub struct Stamp {
+    /// 32 hex digits for an answer that has no id.
+    pub id: String,
+    /// Unix time, seconds.
+    pub now: u64,
+    /// Seed of the obfuscation padding.
+    pub seed: u64,
+}
+
+/// How the engine's bytes ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The body ended as HTTP says it should.
+    Clean,
+    /// The connection broke.
+    Reset,
+    /// A time limit of ours ran out.
+    Timeout,
+    /// The answer was one complete object.
+    Whole,
+}
+
+/// How far an answer is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes were written for the client, or an error waits to be its answer.
+    pub decided: bool,
+    /// Text, a tool call or a finish has been seen.
+    pub spoken: bool,
+    /// Nothing more will be written.
+    pub ended: bool,
+}
+
+/// What an answer was, for logs and metrics.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// The last usage the engine gave.
+    pub usage: Option<Usage>,
+    /// How the choices finished.
+    pub finishes: Vec<Reason>,
+    /// What was mended.
+    pub tally: Tally,
+    /// Engine events read.
+    pub events: u64,
+}
+
+/// The pipeline for one answer.
+pub struct Rewriter {
+    framer: Framer,
+    core: Core,
+}
+
+/// Everything behind the framer.
+struct Core {
+    decoder: Box<dyn Decode>,
+    normaliser: Normaliser,
+    encoder: Box<dyn Encode>,
+    skip_invalid: bool,
+    whole: bool,
+    /// The status has gone out, or bytes have: a failure must be told in the stream.
+    committed: bool,
+    /// The failure that nothing came before.
+    failure: Option<Failure>,
+    events: u64,
+}
+
+impl Rewriter {
+    /// A pipeline for an answer of this shape.
+    pub fn new(shape: Shape, stamp: Stamp) -> Self {
+        let encoder = encode::encoder(&shape, &stamp);
+        Self::with_encoder(shape, stamp, encoder)
+    }
+
+    /// The same with an encoder of one's own.
+    pub fn with_encoder(shape: Shape, stamp: Stamp, encoder: Box<dyn Encode>) -> Self {
+        let reading = Reading {
+            logprobs: shape.logprobs,
+            continuous_usage: shape.continuous_usage
+                && shape.options.continuous_usage == options::ContinuousUsage::Pass,
+        };
+        Self {
+            framer: Framer::new(shape.max_event_bytes),
+            core: Core {
+                decoder: decode::standard(shape.upstream, reading),
+                skip_invalid: shape.options.invalid_event == InvalidEvent::Skip,
+                whole: false,
+                normaliser: Normaliser::new(shape, stamp),
+                encoder,
+                committed: false,
+                failure: None,
+                events: 0,
+            },
+        }
+    }
+
+    /// Reads on in the engine's event stream and writes what has become certain.
+    pub fn push(&mut self, bytes: &[u8], out: &mut BytesMut) -> Progress {
+        let Self { framer, core } = self;
+        framer.push(bytes, |found| core.found(found, out));
+        self.progress()
+    }
+
+    /// The engine's event stream has ended.
+    pub fn finish(&mut self, ending: Ending, out: &mut BytesMut) -> Progress {
+        let Self { framer, core } = self;
+        let complete = |data: &[u8]| {
+            data.trim_ascii() == b"[DONE]" || serde_json::from_slice::<&serde_json::value::RawValue>(data).is_ok()
+        };
+        framer.finish(complete, |found| core.found(found, out));
+        core.end_of_input(ending, out);
+        self.progress()
+    }
+
+    /// The engine's answer is one complete JSON object instead of an event stream.
+    pub fn whole(&mut self, body: &[u8], out: &mut BytesMut) -> Progress {
+        self.core.whole = true;
+        self.core.found(Found::Frame(sse::Frame { error: false, data: body }), out);
+        self.core.end_of_input(Ending::Whole, out);
+        self.progress()
+    }
+
+    /// The answer fails for a reason the engine's bytes do not show.
+    pub fn fail(&mut self, failure: Failure, out: &mut BytesMut) -> Progress {
+        let (normaliser, mut to) = self.core.joined(out);
+        normaliser.fail(failure, &mut to);
+        self.progress()
+    }
+
+    /// The status has gone out: from now on a failure is told in the stream.
+    pub fn commit(&mut self) {
+        self.core.committed = true;
+    }
+
+    /// The failure that must become the HTTP answer, because nothing has gone out yet.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.core.failure.as_ref()
+    }
+
+    /// The failure, wherever it was told.
+    pub fn any_failure(&self) -> Option<&Failure> {
+        self.core.normaliser.failure()
+    }
+
+    /// How far the answer is.
+    pub fn progress(&self) -> Progress {
+        Progress {
+            decided: self.core.committed || self.core.failure.is_some(),
+            spoken: self.core.normaliser.spoken,
+            ended: self.core.normaliser.is_ended(),
+        }
+    }
+
+    /// What the answer was.
+    pub fn summary(&self) -> Summary {
+        Summary {
+            usage: self.core.normaliser.usage(),
+            finishes: self.core.normaliser.finishes().collect(),
+            tally: self.core.normaliser.tally.clone(),
+            events: self.core.events,
+        }
+    }
+}
+
+impl Core {
+    fn found(&mut self, found: Found<'_>, out: &mut BytesMut) {
+        if self.normaliser.is_ended() {
+            return self.normaliser.tally.count(Rule::AfterDone);
+        }
+        match found {
+            Found::Comment => self.normaliser.tally.count(Rule::Comment),
+            Found::TooLarge => {
+                let (normaliser, mut to) = self.joined(out);
+                normaliser.fail(Fault::InvalidEvent.into(), &mut to);
+            }
+            Found::Frame(frame) => {
+                self.events += 1;
+                let (skip_invalid, whole) = (self.skip_invalid, self.whole);
+                let Self { decoder, normaliser, encoder, committed, failure, .. } = self;
+                let to = Output { encoder: encoder.as_mut(), out, committed, failure };
+                decoder.frame(frame, &mut Stage { normaliser, to, skip_invalid, whole });
+            }
+        }
+    }
+
+    fn end_of_input(&mut self, ending: Ending, out: &mut BytesMut) {
+        let (normaliser, mut to) = self.joined(out);
+        normaliser.end_of_input(ending, &mut to);
+    }
+
+    fn joined<'a>(&'a mut self, out: &'a mut BytesMut) -> (&'a mut Normaliser, Output<'a>) {
+        let Self { normaliser, encoder, committed, failure, .. } = self;
+        (normaliser, Output { encoder: encoder.as_mut(), out, committed, failure })
+    }
+}
+
+/// Normaliser and encoder as the decoder sees them.
+struct Stage<'s> {
+    normaliser: &'s mut Normaliser,
+    to: Output<'s>,
+    skip_invalid: bool,
+    whole: bool,
+}
+
+impl Sink for Stage<'_> {
+    fn event(&mut self, event: Event<'_>) {
+        let event = match event {
+            Event::Fail(failure) if failure.fault == Fault::InvalidEvent => {
+                if self.whole {
+                    Event::Fail(Fault::InvalidResponse.into())
+                } else if self.skip_invalid {
+                    return self.normaliser.tally.count(Rule::InvalidSkipped);
+                } else {
+                    Event::Fail(failure)
+                }
+            }
+            event => event,
+        };
+        self.normaliser.event(event, &mut self.to);
+    }
+
+    fn mended(&mut self, rule: Rule) {
+        self.normaliser.tally.count(rule);
+    }
+}
+
+impl std::fmt::Debug for Rewriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rewriter").field("progress", &self.progress()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,626 @@
+//! Making any sequence of events grammatical (the grammar is in [`super::event`]).
+//!
+//! Takes: events as engines dictate them. Gives: role once, finish once and last, usage last, dense tool calls, one end.
+//! Remembers: one small [`Choice`] each, the held finish, the last usage. Never: text, but arguments that wait for a name.
+
+use super::arguments::Arguments;
+use super::encode::Encode;
+use super::event::{Delta, Event, Finish, Head, Reason, Riders, ToolEntry, ToolKind, Usage};
+use super::fault::{Failure, Fault};
+use super::options::{MissingFinish, NamedToolChoiceFinish, SystemFingerprint, ToolCallIds};
+use super::rule::{Rule, Tally};
+use super::{Ending, Shape, Stamp, ident};
+use crate::json::{Extras, Raw, Text};
+use bytes::BytesMut;
+use serde_json::value::RawValue;
+
+/// Where grammatical events go.
+pub(super) struct Output<'o> {
+    pub(super) encoder: &'o mut dyn Encode,
+    pub(super) out: &'o mut BytesMut,
+    /// Something has gone to the client.
+    pub(super) committed: &'o mut bool,
+    /// Where a failure goes that nothing came before: it becomes an HTTP error (wire-format 3.1).
+    pub(super) failure: &'o mut Option<Failure>,
+}
+
+impl Output<'_> {
+    fn event(&mut self, event: Event<'_>) {
+        match event {
+            Event::Fail(failure) if !*self.committed => *self.failure = Some(failure),
+            event => {
+                let before = self.out.len();
+                self.encoder.event(event, self.out);
+                *self.committed |= self.out.len() > before;
+            }
+        }
+    }
+
+    fn delta(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'_>) {
+        self.event(Event::Delta { choice, delta, riders });
+    }
+}
+
+/// The only owner of the grammar.
+#[derive(Debug)]
+pub(super) struct Normaliser {
+    shape: Shape,
+    stamp: Stamp,
+    envelope: Option<Envelope>,
+    choices: Vec<Choice>,
+    held: Option<Held>,
+    usage: Option<Usage>,
+    /// Leftovers of the usage chunk: they ride on the usage frame, which is written at the end.
+    usage_riders: HeldRiders,
+    failure: Option<Failure>,
+    ended: bool,
+    /// Something else than roles was said.
+    pub(super) spoken: bool,
+    pub(super) tally: Tally,
+}
+
+/// What is fixed by the first usable event, and what is on every frame once it is known.
+#[derive(Debug)]
+struct Envelope {
+    /// As the engine spells them, to notice changes.
+    engine: (String, Option<u64>),
+    id: String,
+    created: u64,
+    model: String,
+    tier: Option<String>,
+    fingerprint: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Choice {
+    role_sent: bool,
+    finished: Option<Reason>,
+    calls: Vec<Call>,
+}
+
+#[derive(Debug, Default)]
+struct Call {
+    engine_index: Option<u64>,
+    engine_id: Option<String>,
+    name: Option<String>,
+    kind: ToolKind,
+    started: bool,
+    /// Arguments that came before the name, in JSON spelling.
+    waiting: Vec<u8>,
+    arguments: Arguments,
+}
+
+/// A finish that waits for the next event of the engine (wire-format 2.3 rule 7).
+#[derive(Debug)]
+struct Held {
+    choice: u32,
+    reason: Reason,
+    stop: Option<Box<RawValue>>,
+    riders: HeldRiders,
+}
+
+/// Riders of a held finish, owned: its frame is written after the chunk is gone.
+#[derive(Debug, Default)]
+struct HeldRiders {
+    chunk: Vec<(String, Box<RawValue>)>,
+    choice: Vec<(String, Box<RawValue>)>,
+    delta: Vec<(String, Box<RawValue>)>,
+    chunk_upstream: Option<Box<RawValue>>,
+    choice_upstream: Option<Box<RawValue>>,
+    usage: Option<Box<Usage>>,
+}
+
+impl Normaliser {
+    pub(super) fn new(shape: Shape, stamp: Stamp) -> Self {
+        Self {
+            shape,
+            stamp,
+            envelope: None,
+            choices: Vec::new(),
+            held: None,
+            usage: None,
+            usage_riders: HeldRiders::default(),
+            failure: None,
+            ended: false,
+            spoken: false,
+            tally: Tally::default(),
+        }
+    }
+
+    pub(super) fn event(&mut self, event: Event<'_>, to: &mut Output<'_>) {
+        if self.ended {
+            return;
+        }
+        match event {
+            Event::Head(head) => self.head(&head, to),
+            Event::Delta { choice, delta, riders } => self.delta(choice, delta, riders, to),
+            Event::Usage { usage, alone, riders } => self.count(usage, alone, riders, to),
+            Event::Foreign { .. } => to.event(event),
+            Event::Fail(failure) => self.fail(failure, to),
+            Event::End => self.done(to),
+        }
+    }
+
+    /// The bytes have ended without `[DONE]`.
+    pub(super) fn end_of_input(&mut self, ending: Ending, to: &mut Output<'_>) {
+        if self.ended {
+            return;
+        }
+        self.release(to);
+        if self.ended {
+            return;
+        }
+        if self.is_complete() {
+            if ending != Ending::Whole {
+                self.tally.count(Rule::DoneAdded);
+            }
+            return self.end(to);
+        }
+        match ending {
+            Ending::Timeout => self.fail(Fault::Timeout.into(), to),
+            Ending::Whole if self.choices.is_empty() => self.fail(Fault::InvalidResponse.into(), to),
+            Ending::Whole => self.done(to),
+            Ending::Clean | Ending::Reset => self.fail(Fault::Incomplete.into(), to),
+        }
+    }
+
+    pub(super) fn fail(&mut self, failure: Failure, to: &mut Output<'_>) {
+        if self.ended {
+            return;
+        }
+        self.held = None;
+        self.start_forced_calls(to);
+        self.ended = true;
+        self.failure = Some(failure.clone());
+        to.event(Event::Fail(failure));
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    pub(super) fn failure(&self) -> Option<&Failure> {
+        self.failure.as_ref()
+    }
+
+    pub(super) fn usage(&self) -> Option<Usage> {
+        self.usage
+    }
+
+    pub(super) fn finishes(&self) -> impl Iterator<Item = Reason> {
+        self.choices.iter().filter_map(|choice| choice.finished)
+    }
+
+    // === envelope ===
+
+    fn head(&mut self, head: &Head<'_>, to: &mut Output<'_>) {
+        if let Some(envelope) = &self.envelope {
+            let id_changed = head.id.is_some_and(|id| id != envelope.engine.0.as_str());
+            if id_changed || head.created != envelope.engine.1 {
+                self.tally.count(Rule::Envelope);
+            }
+        } else {
+            self.envelope = Some(self.first_head(head));
+            self.learn(head);
+            return self.say_head(to);
+        }
+        if self.learn(head) {
+            self.say_head(to);
+        }
+    }
+
+    fn first_head(&mut self, head: &Head<'_>) -> Envelope {
+        let engine = head.id.map(|id| id.decoded().into_owned()).unwrap_or_default();
+        let prefix = self.shape.client.id_prefix();
+        let id = match engine.as_str() {
+            "" => format!("{prefix}{}", self.stamp.id),
+            engine => ident::completion(engine, prefix),
+        };
+        if id != engine {
+            self.tally.count(Rule::Id);
+        }
+        let said = head.model.map(|model| model.decoded().into_owned()).filter(|model| !model.is_empty());
+        let model = match self.shape.options.model_name.as_str() {
+            "upstream" => said.unwrap_or_else(|| self.shape.model.clone()),
+            "requested" => self.shape.model.clone(),
+            alias => alias.to_owned(),
+        };
+        let created = head.created.filter(|created| *created > 0).unwrap_or(self.stamp.now);
+        Envelope { engine: (engine, head.created), id, created, model, tier: None, fingerprint: None }
+    }
+
+    /// Takes up tier and fingerprint when they become known. Says whether the envelope changed.
+    fn learn(&mut self, head: &Head<'_>) -> bool {
+        let Some(envelope) = &mut self.envelope else { return false };
+        let mut changed = false;
+        if envelope.tier.is_none() {
+            const TIERS: &[&str] = &["auto", "default", "flex", "scale", "priority", "fast"];
+            let tier = head.tier.map(|tier| tier.decoded()).filter(|tier| TIERS.contains(&tier.as_ref()));
+            changed |= tier.is_some();
+            envelope.tier = tier.map(|tier| tier.into_owned());
+        }
+        let Some(said) = head.fingerprint.map(|said| said.decoded()).filter(|said| !said.is_empty()) else {
+            return changed;
+        };
+        let options = &self.shape.options;
+        let fingerprint = match options.system_fingerprint {
+            SystemFingerprint::Strip => None,
+            SystemFingerprint::Hash => Some(ident::fingerprint(&said, &options.fingerprint_salt)),
+            SystemFingerprint::Pass => Some(said.clone().into_owned()),
+        };
+        if fingerprint.as_deref() != Some(said.as_ref()) {
+            self.tally.count(Rule::Fingerprint);
+        }
+        if envelope.fingerprint.is_none() && fingerprint.is_some() {
+            envelope.fingerprint = fingerprint;
+            changed = true;
+        }
+        changed
+    }
+
+    fn say_head(&self, to: &mut Output<'_>) {
+        if let Some(envelope) = &self.envelope {
+            to.event(Event::Head(Head {
+                id: Some(Text::plain(&envelope.id)),
+                created: Some(envelope.created),
+                model: Some(Text::plain(&envelope.model)),
+                tier: envelope.tier.as_deref().map(Text::plain),
+                fingerprint: envelope.fingerprint.as_deref().map(Text::plain),
+            }));
+        }
+    }
+
+    // === choices ===
+
+    fn delta(&mut self, index: u32, delta: Delta<'_>, riders: Riders<'_>, to: &mut Output<'_>) {
+        if self.held.as_ref().is_some_and(|held| held.choice != index) {
+            self.release(to);
+            if self.ended {
+                return;
+            }
+        }
+        if index >= self.shape.choices {
+            return self.fail(Fault::InvalidEvent.into(), to);
+        }
+        if !self.introduce(index, &delta, &riders, to) {
+            return;
+        }
+        match delta {
+            Delta::Role => {}
+            Delta::Finish(finish) => self.hold(index, finish, riders),
+            delta => {
+                if self.held.is_some() {
+                    self.tally.count(Rule::LateDelta);
+                }
+                self.spoken = true;
+                match delta {
+                    Delta::ToolEntry(entry) => self.tool_entry(index, entry, riders, to),
+                    delta => to.delta(index, delta, riders),
+                }
+            }
+        }
+    }
+
+    /// Sees to the role frames up to `index`. Says whether the event still has a place: after a choice's finish frame
+    /// only what carries nothing is passed over, everything else is a broken stream.
+    fn introduce(&mut self, index: u32, delta: &Delta<'_>, riders: &Riders<'_>, to: &mut Output<'_>) -> bool {
+        let wanted = index as usize;
+        if self.choices.get(wanted).is_none_or(|choice| !choice.role_sent) {
+            self.choices.resize_with(self.choices.len().max(wanted + 1), Choice::default);
+            for (at, choice) in (0..).zip(self.choices.iter_mut().take(wanted + 1)) {
+                if !std::mem::replace(&mut choice.role_sent, true) {
+                    let usage = riders.usage.clone();
+                    to.delta(at, Delta::Role, Riders { usage, ..Riders::default() });
+                    if !(at == index && matches!(delta, Delta::Role)) {
+                        self.tally.count(Rule::Role);
+                    }
+                }
+            }
+            return true;
+        }
+        let finished = self.choices.get(wanted).is_some_and(|choice| choice.finished.is_some());
+        match delta {
+            Delta::Role => return false,
+            Delta::Finish(_) if finished || self.held.is_some() => {
+                self.tally.count(Rule::FinishRepeated);
+                return false;
+            }
+            _ if finished => {
+                self.fail(Fault::InvalidEvent.into(), to);
+                return false;
+            }
+            _ => {}
+        }
+        true
+    }
+
+    // === tool calls ===
+
+    fn tool_entry(&mut self, index: u32, entry: ToolEntry<'_>, riders: Riders<'_>, to: &mut Output<'_>) {
+        let completion = self.envelope.as_ref().map(|envelope| envelope.id.clone()).unwrap_or_default();
+        let Some(choice) = self.choices.get_mut(index as usize) else { return };
+        let id = entry.id.map(|id| id.decoded()).filter(|id| !id.is_empty());
+        let name = entry.name.map(|name| name.decoded()).filter(|name| !name.is_empty());
+        let slot = choice.slot(entry.index, id.as_deref(), name.is_some());
+        if entry.index.is_some_and(|said| said != slot as u64) {
+            self.tally.count(Rule::ToolIndex);
+        }
+        let Some(call) = choice.calls.get_mut(slot) else { return };
+        if call.started && (id.is_some() || name.is_some()) {
+            self.tally.count(Rule::ToolRepeat);
+        }
+        if call.engine_id.is_none() {
+            call.engine_id = id.map(|id| id.into_owned());
+        }
+        if call.name.is_none() {
+            call.name = name.map(|name| name.into_owned());
+            call.kind = entry.kind;
+        }
+        let mut riders = Some(riders);
+        let slot = u32::try_from(slot).unwrap_or(u32::MAX);
+        if !call.started && call.name.is_some() {
+            if !call.waiting.is_empty() {
+                self.tally.count(Rule::ToolName);
+            }
+            let ids = self.shape.options.tool_call_ids;
+            call.start((index, slot), &completion, ids, &mut riders, &mut self.tally, to);
+        }
+        let mut args = entry.args;
+        if let Some(second) = args.and_then(|args| call.arguments.read(&args))
+            && self.shape.quirks.resends_arguments
+        {
+            self.tally.count(Rule::ToolArgumentsResent);
+            args = args.map(|args| args.first_characters(second));
+        }
+        match args.filter(|args| !args.is_empty()) {
+            Some(args) if call.started => {
+                to.delta(index, Delta::ToolArgs { slot, args }, riders.take().unwrap_or_default());
+            }
+            Some(args) => args.append_to(&mut call.waiting),
+            None => {}
+        }
+        // The entry made no frame: its riders still must not be lost.
+        if let Some(riders) = riders.filter(|riders| riders.logprobs.is_some()) {
+            to.delta(index, Delta::Bare, riders);
+        }
+    }
+
+    /// Starts calls that never got a name but can only be the forced function (2.5 rule 4). Says whether all calls of
+    /// the choice have a name then.
+    fn name_calls(&mut self, index: usize, to: &mut Output<'_>) -> bool {
+        let completion = self.envelope.as_ref().map(|envelope| envelope.id.clone()).unwrap_or_default();
+        let Some(choice) = self.choices.get_mut(index) else { return true };
+        let mut named = true;
+        for (slot, call) in (0..).zip(choice.calls.iter_mut()) {
+            if call.started {
+                continue;
+            }
+            let Some(forced) = &self.shape.forced_function else {
+                named = false;
+                continue;
+            };
+            call.name = Some(forced.clone());
+            self.tally.count(Rule::ToolName);
+            let place = (u32::try_from(index).unwrap_or(u32::MAX), slot);
+            call.start(place, &completion, self.shape.options.tool_call_ids, &mut None, &mut self.tally, to);
+        }
+        named
+    }
+
+    fn start_forced_calls(&mut self, to: &mut Output<'_>) {
+        for index in 0..self.choices.len() {
+            self.name_calls(index, to);
+        }
+    }
+
+    // === ends ===
+
+    fn hold(&mut self, index: u32, finish: Finish<'_>, riders: Riders<'_>) {
+        let own = |raw: Option<Raw<'_>>| raw.map(ToOwned::to_owned);
+        let stop = match self.shape.options.stop_details {
+            true => own(finish.stop),
+            false => {
+                if finish.stop.is_some() {
+                    self.tally.count(Rule::StopDetails);
+                }
+                None
+            }
+        };
+        self.held = Some(Held { choice: index, reason: finish.reason, stop, riders: HeldRiders::of(riders) });
+    }
+
+    /// Writes the held finish: nothing can come before it any more.
+    fn release(&mut self, to: &mut Output<'_>) {
+        let Some(held) = self.held.take() else { return };
+        if !self.name_calls(held.choice as usize, to) {
+            return self.fail(Fault::InvalidToolCall.into(), to);
+        }
+        let reason = self.reason(held.choice, held.reason);
+        if let Some(choice) = self.choices.get_mut(held.choice as usize) {
+            choice.finished = Some(reason);
+        }
+        let finish = Finish { reason, stop: held.stop.as_deref() };
+        to.delta(held.choice, Delta::Finish(finish), held.riders.lend());
+    }
+
+    /// The canonical reason (2.6, after the table of words).
+    fn reason(&mut self, index: u32, said: Reason) -> Reason {
+        let Some(choice) = self.choices.get(index as usize) else { return said };
+        let called = !choice.calls.is_empty();
+        let named = self.shape.forced_function.is_some()
+            && self.shape.options.named_tool_choice_finish == NamedToolChoiceFinish::Openai;
+        let reason = match said {
+            Reason::Stop if called && !named => Reason::ToolCalls,
+            Reason::ToolCalls if !called => Reason::Stop,
+            other => other,
+        };
+        let broken = match choice.calls.last() {
+            Some(call) => call.kind == ToolKind::Function && !call.arguments.is_complete(),
+            None => said == Reason::ToolCalls,
+        };
+        let limit = self.shape.limit.filter(|_| self.shape.choices == 1);
+        let at_limit = self.usage.zip(limit).is_some_and(|(usage, limit)| usage.completion >= limit);
+        let final_reason = match reason {
+            Reason::Stop | Reason::ToolCalls if broken && at_limit => {
+                self.tally.count(Rule::HiddenTruncation);
+                Reason::Length
+            }
+            other => other,
+        };
+        if final_reason != said {
+            self.tally.count(Rule::FinishWord);
+        }
+        final_reason
+    }
+
+    /// Keeps usage. Usage on a chunk of its own comes after all text, so it also releases the held finish.
+    fn count(&mut self, usage: Usage, alone: bool, riders: Riders<'_>, to: &mut Output<'_>) {
+        self.usage = Some(usage);
+        if alone {
+            self.release(to);
+        }
+        if self.shape.stream && !(alone && self.shape.include_usage) {
+            self.tally.count(Rule::UsageMoved);
+        }
+        if riders.has_chunk_extras() {
+            self.usage_riders = HeldRiders::of(riders);
+        }
+    }
+
+    /// `[DONE]`.
+    fn done(&mut self, to: &mut Output<'_>) {
+        self.release(to);
+        if self.ended {
+            return;
+        }
+        let all_started = self.choices.len() == self.shape.choices as usize;
+        if !self.is_complete() && all_started && self.shape.options.missing_finish == MissingFinish::Stop {
+            self.supply_finishes(to);
+        }
+        if self.ended {
+            return;
+        }
+        match self.is_complete() {
+            true => self.end(to),
+            false => self.fail(Fault::Incomplete.into(), to),
+        }
+    }
+
+    fn supply_finishes(&mut self, to: &mut Output<'_>) {
+        for index in 0..self.shape.choices {
+            if self.choices.get(index as usize).is_some_and(|choice| choice.finished.is_none()) && !self.ended {
+                self.tally.count(Rule::FinishSupplied);
+                let reason = Reason::Stop;
+                self.held = Some(Held { choice: index, reason, stop: None, riders: HeldRiders::default() });
+                self.release(to);
+            }
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.choices.len() == self.shape.choices as usize && self.choices.iter().all(|choice| choice.finished.is_some())
+    }
+
+    fn end(&mut self, to: &mut Output<'_>) {
+        self.ended = true;
+        match self.usage {
+            Some(usage) if self.shape.include_usage || !self.shape.stream => {
+                to.event(Event::Usage { usage, alone: true, riders: self.usage_riders.lend() });
+            }
+            None if self.shape.include_usage => self.tally.count(Rule::UsageMissing),
+            _ => {}
+        }
+        to.event(Event::End);
+    }
+}
+
+impl Choice {
+    /// Which call an entry belongs to (2.5 rule 2); a new one is appended.
+    fn slot(&mut self, index: Option<u64>, id: Option<&str>, named: bool) -> usize {
+        let known = match index {
+            Some(_) => self.calls.iter().rposition(|call| call.engine_index == index).filter(|at| {
+                let recorded = self.calls.get(*at).and_then(|call| call.engine_id.as_deref());
+                let other = id.zip(recorded).is_some_and(|(id, recorded)| id != recorded);
+                !(other && named)
+            }),
+            None => match id.and_then(|id| self.calls.iter().position(|call| call.engine_id.as_deref() == Some(id))) {
+                Some(at) => Some(at),
+                None if id.is_some() || named => None,
+                None => self.calls.len().checked_sub(1),
+            },
+        };
+        known.unwrap_or_else(|| {
+            self.calls.push(Call { engine_index: index, ..Call::default() });
+            self.calls.len() - 1
+        })
+    }
+}
+
+impl Call {
+    /// Sends the header and the arguments that waited for it. `place`: choice and slot.
+    fn start(
+        &mut self,
+        place: (u32, u32),
+        completion: &str,
+        ids: ToolCallIds,
+        riders: &mut Option<Riders<'_>>,
+        tally: &mut Tally,
+        to: &mut Output<'_>,
+    ) {
+        let (choice, slot) = place;
+        let id = match (self.engine_id.as_deref(), ids) {
+            (None, ToolCallIds::Strict) => {
+                let derived = ident::derived_call(completion, choice, slot);
+                ident::strict_call(&derived, completion, choice, slot)
+            }
+            (None, _) => ident::derived_call(completion, choice, slot),
+            (Some(id), ToolCallIds::Canonical) => ident::canonical_call(id),
+            (Some(id), ToolCallIds::Preserve) => id.to_owned(),
+            (Some(id), ToolCallIds::Strict) => ident::strict_call(id, completion, choice, slot),
+        };
+        if self.engine_id.as_deref() != Some(&id) {
+            tally.count(Rule::ToolId);
+        }
+        let name = self.name.as_deref().unwrap_or_default();
+        let start = Delta::ToolStart { slot, id: &id, name, kind: self.kind };
+        to.delta(choice, start, riders.take().unwrap_or_default());
+        self.started = true;
+        if let Ok(waiting) = std::str::from_utf8(&self.waiting)
+            && !waiting.is_empty()
+        {
+            to.delta(choice, Delta::ToolArgs { slot, args: Text::json(waiting) }, Riders::default());
+        }
+        self.waiting = Vec::new();
+    }
+}
+
+impl HeldRiders {
+    fn of(riders: Riders<'_>) -> Self {
+        let own = |extras: &Extras<'_>| extras.iter().map(|(key, raw)| (key.to_owned(), raw.to_owned())).collect();
+        Self {
+            chunk: own(&riders.chunk),
+            choice: own(&riders.choice),
+            delta: own(&riders.delta),
+            chunk_upstream: riders.chunk_upstream.map(ToOwned::to_owned),
+            choice_upstream: riders.choice_upstream.map(ToOwned::to_owned),
+            usage: riders.usage,
+        }
+    }
+
+    fn lend(&self) -> Riders<'_> {
+        fn lend(owned: &[(String, Box<RawValue>)]) -> Extras<'_> {
+            let mut extras = Extras::default();
+            owned.iter().for_each(|(key, raw)| extras.keep(key.as_str().into(), raw));
+            extras
+        }
+        Riders {
+            logprobs: None,
+            usage: self.usage.clone(),
+            chunk: lend(&self.chunk),
+            choice: lend(&self.choice),
+            delta: lend(&self.delta),
+            chunk_upstream: self.chunk_upstream.as_deref(),
+            choice_upstream: self.choice_upstream.as_deref(),
+        }
+    }
+}

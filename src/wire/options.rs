@@ -1,0 +1,197 @@
+//! The options of the wire format (wire-format 1.9), as data.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! choice {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+        pub enum $name { $($(#[$vdoc])* #[serde(rename = $word)] $variant,)* }
+    };
+}
+
+choice! {
+    /// The key under which reasoning text reaches the client (2.4).
+    ReasoningField {
+        /// `reasoning_content`
+        #[default] ReasoningContent = "reasoning_content",
+        /// `reasoning`
+        Reasoning = "reasoning",
+        /// Both keys with the same text.
+        Both = "both",
+        /// The text is removed, nothing else.
+        None = "none",
+    }
+}
+choice! {
+    /// What the role frame carries (2.3 rule 2).
+    RoleFrame {
+        /// Only the role.
+        #[default] Bare = "bare",
+        /// As the OpenAI service: role, empty content, null refusal.
+        Openai = "openai",
+    }
+}
+choice! {
+    /// How an answer to a forced named function finishes (2.6).
+    NamedToolChoiceFinish {
+        /// `tool_calls`, as for every other call.
+        #[default] ToolCalls = "tool_calls",
+        /// `stop` stays `stop`, as in the OpenAI service.
+        Openai = "openai",
+    }
+}
+choice! {
+    /// What `[DONE]` without a finish means (3.3).
+    MissingFinish {
+        /// The answer is incomplete.
+        #[default] Error = "error",
+        /// The engine is known to forget it.
+        Stop = "stop",
+    }
+}
+choice! {
+    /// The shape of the error frame (3.2).
+    ErrorFrame {
+        /// `{"error":{…}}`
+        #[default] Nested = "nested",
+        /// The same with `message` and `type` repeated at the top.
+        FlatNested = "flat+nested",
+    }
+}
+choice! {
+    /// What a data line that is not a JSON object does (3.3).
+    InvalidEvent {
+        /// It ends the stream with an error.
+        #[default] Error = "error",
+        /// It is dropped and counted.
+        Skip = "skip",
+    }
+}
+choice! {
+    /// What becomes of `system_fingerprint` (2.7).
+    SystemFingerprint {
+        /// Removed.
+        #[default] Strip = "strip",
+        /// Salted hash.
+        Hash = "hash",
+        /// Kept.
+        Pass = "pass",
+    }
+}
+choice! {
+    /// What becomes of fields the format does not name (1.6).
+    UnknownFields {
+        /// Removed.
+        #[default] Strip = "strip",
+        /// Kept under `x_upstream`.
+        Pass = "pass",
+    }
+}
+choice! {
+    /// How tool call ids are treated (2.5 rule 8).
+    ToolCallIds {
+        /// Engine prefixes become `call_`, opaque ids stay.
+        #[default] Canonical = "canonical",
+        /// Only missing ids are filled.
+        Preserve = "preserve",
+        /// Everything else than `call_…` is replaced.
+        Strict = "strict",
+    }
+}
+choice! {
+    /// What becomes of usage on every chunk (2.8).
+    ContinuousUsage {
+        /// Only the usage frame has it.
+        #[default] Strip = "strip",
+        /// Left on the frames if the request asked for it.
+        Pass = "pass",
+    }
+}
+choice! {
+    /// Padding of delta frames (2.9).
+    Obfuscation {
+        /// Never.
+        #[default] Off = "off",
+        /// Where the request asks for it.
+        OnRequest = "on_request",
+    }
+}
+choice! {
+    /// What becomes of request fields the format does not name (2.10).
+    RequestUnknown {
+        /// Forwarded untouched: engines have many extensions.
+        #[default] Pass = "pass",
+        /// Left out of the engine's request.
+        Drop = "drop",
+    }
+}
+/// Every option that concerns Chat Completions and Completions, with the defaults of wire-format 1.9.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Options {
+    /// Name of the reasoning key.
+    pub reasoning_field: ReasoningField,
+    /// Shape of the role frame.
+    pub role_frame: RoleFrame,
+    /// Finish of an answer to a forced function.
+    pub named_tool_choice_finish: NamedToolChoiceFinish,
+    /// Meaning of `[DONE]` without a finish.
+    pub missing_finish: MissingFinish,
+    /// Shape of the error frame.
+    pub error_frame: ErrorFrame,
+    /// Whether `[DONE]` follows an error frame.
+    pub done_after_error: bool,
+    /// Treatment of events that are not JSON objects.
+    pub invalid_event: InvalidEvent,
+    /// Treatment of the fingerprint.
+    pub system_fingerprint: SystemFingerprint,
+    /// Salt of the hashed fingerprint.
+    pub fingerprint_salt: String,
+    /// Whether `stop_reason` is kept.
+    pub stop_details: bool,
+    /// Treatment of unknown fields.
+    pub unknown_fields: UnknownFields,
+    /// Treatment of tool call ids.
+    pub tool_call_ids: ToolCallIds,
+    /// `upstream`, `requested`, or a fixed name that every answer carries.
+    pub model_name: String,
+    /// Treatment of usage on every chunk.
+    pub continuous_usage: ContinuousUsage,
+    /// Whether usage is sent although nobody asked.
+    pub force_usage: bool,
+    /// Padding of delta frames.
+    pub obfuscation: Obfuscation,
+    /// Seconds of silence before a keep-alive comment; 0 for none.
+    pub keepalive_seconds: u64,
+    /// Seconds that the status may wait for the first engine event (3.1).
+    pub commit_after_seconds: u64,
+    /// Treatment of unknown request fields.
+    pub request_unknown: RequestUnknown,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            reasoning_field: ReasoningField::default(),
+            role_frame: RoleFrame::default(),
+            named_tool_choice_finish: NamedToolChoiceFinish::default(),
+            missing_finish: MissingFinish::default(),
+            error_frame: ErrorFrame::default(),
+            done_after_error: false,
+            invalid_event: InvalidEvent::default(),
+            system_fingerprint: SystemFingerprint::default(),
+            fingerprint_salt: String::new(),
+            stop_details: false,
+            unknown_fields: UnknownFields::default(),
+            tool_call_ids: ToolCallIds::default(),
+            model_name: "upstream".to_owned(),
+            continuous_usage: ContinuousUsage::default(),
+            force_usage: false,
+            obfuscation: Obfuscation::default(),
+            keepalive_seconds: 15,
+            commit_after_seconds: 10,
+            request_unknown: RequestUnknown::default(),
+        }
+    }
+}

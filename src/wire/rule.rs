@@ -1,0 +1,119 @@
+//! The names of what was changed: one rule for each departure that is mended, counted for each stream.
+//!
+//! The names are a contract: `samewire_rewrites_total{engine,rule}` shows them.
+
+macro_rules! rules {
+    ($($(#[$doc:meta])* $name:ident = $label:literal,)*) => {
+        /// A departure from the canonical format that was mended.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Rule { $($(#[$doc])* $name,)* }
+
+        impl Rule {
+            /// Every rule, in the order of the tally.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The name in metrics and explanations.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$name => $label,)* }
+            }
+        }
+    };
+}
+
+rules! {
+    /// The completion id got its prefix, was hashed or was made (2.7).
+    Id = "id",
+    /// `id`, `created` or `model` changed during the stream (1.7).
+    Envelope = "envelope",
+    /// A repeated role was dropped or a missing one supplied (2.3 rule 1).
+    Role = "role",
+    /// The first chunk's empty content was dropped from the role frame (2.3 rule 2).
+    RoleContent = "role_content",
+    /// Reasoning came under another name (2.4).
+    ReasoningName = "reasoning_name",
+    /// One engine chunk became several frames (2.3 rule 3).
+    Split = "split",
+    /// A chunk that carried nothing (2.3 rule 4).
+    EmptyChunk = "empty_chunk",
+    /// Text stood in the chunk that finishes (2.3 rule 8).
+    FinishMerged = "finish_merged",
+    /// A second finish for the same choice (2.3 rule 7).
+    FinishRepeated = "finish_repeated",
+    /// A delta came after its choice's finish (2.3 rule 7).
+    LateDelta = "late_delta",
+    /// The finish word was another one (2.6).
+    FinishWord = "finish_word",
+    /// The finish word is not known; it was taken for `stop` (2.6).
+    FinishUnknown = "finish_unknown",
+    /// A truncation that the engine reported as a complete answer (2.6).
+    HiddenTruncation = "hidden_truncation",
+    /// A finish was supplied for an engine that sent none (`missing_finish = "stop"`).
+    FinishSupplied = "finish_supplied",
+    /// A tool call id was rewritten or derived (2.5 rule 8).
+    ToolId = "tool_id",
+    /// A tool call got another index (2.5 rule 1).
+    ToolIndex = "tool_index",
+    /// Repeated or null id, type or name of a tool call (2.5 rule 3).
+    ToolRepeat = "tool_repeat",
+    /// A tool call's name came late or was supplied (2.5 rule 4).
+    ToolName = "tool_name",
+    /// Arguments came as a JSON value instead of a string (2.5 rule 6).
+    ToolArguments = "tool_arguments",
+    /// Arguments that were sent a second time after they were complete.
+    ToolArgumentsResent = "tool_arguments_resent",
+    /// Logprobs were completed or brought into order (2.2).
+    Logprobs = "logprobs",
+    /// Logprobs nobody asked for.
+    LogprobsUnasked = "logprobs_unasked",
+    /// Usage was completed, renamed or reordered (2.8).
+    Usage = "usage",
+    /// Usage nobody asked for, or on another chunk than its own.
+    UsageMoved = "usage_moved",
+    /// Asked for, never received.
+    UsageMissing = "usage_missing",
+    /// `system_fingerprint` was removed or hashed (2.7).
+    Fingerprint = "fingerprint",
+    /// `stop_reason` or `matched_stop` was removed (2.9).
+    StopDetails = "stop_details",
+    /// A field the format does not name (1.6).
+    UnknownField = "unknown_field",
+    /// A comment of the engine (8.1).
+    Comment = "comment",
+    /// `[DONE]` was added (3.3).
+    DoneAdded = "done_added",
+    /// Bytes after `[DONE]` (2.3 rule 10).
+    AfterDone = "after_done",
+    /// An error came in another shape (3.2).
+    ErrorShape = "error_shape",
+    /// An event that is not JSON was skipped (`invalid_event = "skip"`).
+    InvalidSkipped = "invalid_skipped",
+}
+
+/// How often each rule changed something in one answer.
+#[derive(Clone, Debug)]
+pub struct Tally([u32; Rule::ALL.len()]);
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self([0; Rule::ALL.len()])
+    }
+}
+
+impl Tally {
+    /// Counts one application of `rule`.
+    pub fn count(&mut self, rule: Rule) {
+        self.add(rule, 1);
+    }
+
+    /// Counts several at once.
+    pub fn add(&mut self, rule: Rule, times: u32) {
+        if let Some(slot) = self.0.get_mut(rule as usize) {
+            *slot = slot.saturating_add(times);
+        }
+    }
+
+    /// The rules that changed something, with how often.
+    pub fn iter(&self) -> impl Iterator<Item = (Rule, u32)> {
+        Rule::ALL.iter().copied().zip(self.0).filter(|(_, times)| *times > 0)
+    }
+}

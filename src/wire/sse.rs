@@ -1,0 +1,274 @@
+//! Server-sent events: cutting bytes into frames (wire-format 8.1). Knows no JSON.
+//!
+//! Takes: bytes, cut anywhere. Gives: frames that borrow from them where they can.
+//! Remembers: the unfinished line and the unfinished event. Never: more than the size limit.
+
+use memchr::memchr2;
+
+/// One dispatched event.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// Whether the event's name is `error`; no other name has a meaning for the APIs that are read here.
+    pub error: bool,
+    /// The joined `data` lines.
+    pub data: &'a [u8],
+}
+
+/// What a [`Framer`] hands to its caller.
+#[derive(Clone, Copy, Debug)]
+pub enum Found<'a> {
+    /// A dispatched event.
+    Frame(Frame<'a>),
+    /// A comment line.
+    Comment,
+    /// An event that outgrew the limit. Nothing follows.
+    TooLarge,
+}
+
+/// Cuts a byte stream into frames, whatever the line ends and however the reads were cut.
+#[derive(Debug)]
+pub struct Framer {
+    limit: usize,
+    start: Start,
+    /// The last byte was a CR: an LF right after it belongs to the same line end.
+    after_cr: bool,
+    /// The beginning of a line whose end has not been read yet.
+    line: Vec<u8>,
+    /// Data lines of the current event, joined, where they could not be borrowed.
+    data: Vec<u8>,
+    has_data: bool,
+    error: bool,
+    overflown: bool,
+}
+
+/// The very beginning, where a byte-order mark is dropped.
+#[derive(Debug, PartialEq, Eq)]
+enum Start {
+    /// So many bytes of the mark have been seen.
+    Mark(usize),
+    Passed,
+}
+
+const MARK: &[u8] = b"\xef\xbb\xbf";
+
+impl Framer {
+    /// `limit`: bytes of one event or line (`max_event_bytes`).
+    pub fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            start: Start::Mark(0),
+            after_cr: false,
+            line: Vec::new(),
+            data: Vec::new(),
+            has_data: false,
+            error: false,
+            overflown: false,
+        }
+    }
+
+    /// Reads on and hands over every event that is complete.
+    pub fn push(&mut self, bytes: &[u8], mut found: impl FnMut(Found<'_>)) {
+        let mut rest = bytes;
+        if self.start != Start::Passed {
+            rest = self.pass_mark(rest);
+        }
+        // The only data line of the current event, as long as it can be borrowed from this read.
+        let mut lone: Option<&[u8]> = None;
+        while !self.overflown && !rest.is_empty() {
+            if std::mem::take(&mut self.after_cr) && rest.first() == Some(&b'\n') {
+                rest = rest.get(1..).unwrap_or_default();
+                continue;
+            }
+            let Some(end) = memchr2(b'\n', b'\r', rest) else {
+                self.line.extend_from_slice(rest);
+                break;
+            };
+            let (head, tail) = rest.split_at(end);
+            self.after_cr = tail.first() == Some(&b'\r');
+            rest = tail.get(1..).unwrap_or_default();
+            if self.line.is_empty() {
+                self.take_line(head, &mut lone, &mut found);
+            } else {
+                let mut line = std::mem::take(&mut self.line);
+                line.extend_from_slice(head);
+                self.take_owned_line(&line, &mut lone, &mut found);
+                line.clear();
+                self.line = line;
+            }
+        }
+        if let Some(data) = lone {
+            self.data.extend_from_slice(data);
+        }
+        if !self.overflown && self.line.len().max(self.data.len()) > self.limit {
+            self.overflow(&mut found);
+        }
+    }
+
+    /// The end of input: what stands without its line end or blank line is handed over if `complete` says so (an event
+    /// that was cut is not).
+    pub fn finish(&mut self, complete: impl FnOnce(&[u8]) -> bool, mut found: impl FnMut(Found<'_>)) {
+        if self.overflown {
+            return;
+        }
+        let line = std::mem::take(&mut self.line);
+        if !line.is_empty() {
+            self.take_owned_line(&line, &mut None, &mut found);
+        }
+        if self.has_data && complete(&self.data) {
+            found(Found::Frame(Frame { error: self.error, data: &self.data }));
+        }
+        self.reset();
+    }
+
+    fn pass_mark<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let Start::Mark(mut seen) = self.start else { return bytes };
+        for (at, byte) in bytes.iter().enumerate() {
+            if MARK.get(seen) != Some(byte) {
+                // Not a mark after all: what looked like one is the beginning of the first line.
+                self.start = Start::Passed;
+                if seen < MARK.len() {
+                    self.line.extend_from_slice(MARK.get(..seen).unwrap_or_default());
+                }
+                return bytes.get(at..).unwrap_or_default();
+            }
+            seen += 1;
+            if seen == MARK.len() {
+                self.start = Start::Passed;
+                return bytes.get(at + 1..).unwrap_or_default();
+            }
+        }
+        self.start = Start::Mark(seen);
+        &[]
+    }
+
+    /// A line that can be borrowed for the length of this read.
+    fn take_line<'a>(&mut self, line: &'a [u8], lone: &mut Option<&'a [u8]>, found: &mut impl FnMut(Found<'_>)) {
+        if let Some(value) = field(line, b"data") {
+            if !self.has_data && value.len() <= self.limit {
+                self.has_data = true;
+                *lone = Some(value);
+                return;
+            }
+            self.settle(lone);
+            return self.add_data(value, found);
+        }
+        self.take_other(line, lone, found);
+    }
+
+    /// A line that was put together from several reads.
+    fn take_owned_line(&mut self, line: &[u8], lone: &mut Option<&[u8]>, found: &mut impl FnMut(Found<'_>)) {
+        match field(line, b"data") {
+            Some(value) => {
+                self.settle(lone);
+                self.add_data(value, found);
+            }
+            None => self.take_other(line, lone, found),
+        }
+    }
+
+    fn take_other(&mut self, line: &[u8], lone: &mut Option<&[u8]>, found: &mut impl FnMut(Found<'_>)) {
+        if line.is_empty() {
+            if self.has_data {
+                let data = lone.take().unwrap_or(&self.data);
+                found(Found::Frame(Frame { error: self.error, data }));
+            }
+            self.reset();
+        } else if line.first() == Some(&b':') {
+            found(Found::Comment);
+        } else if let Some(name) = field(line, b"event") {
+            self.error = name == b"error";
+        }
+    }
+
+    /// Moves a borrowed data line into the event's own buffer, because another one follows.
+    fn settle(&mut self, lone: &mut Option<&[u8]>) {
+        if let Some(data) = lone.take() {
+            self.data.extend_from_slice(data);
+        }
+    }
+
+    fn add_data(&mut self, value: &[u8], found: &mut impl FnMut(Found<'_>)) {
+        if self.has_data {
+            self.data.push(b'\n');
+        }
+        self.has_data = true;
+        if self.data.len() + value.len() > self.limit {
+            return self.overflow(found);
+        }
+        self.data.extend_from_slice(value);
+    }
+
+    fn overflow(&mut self, found: &mut impl FnMut(Found<'_>)) {
+        self.overflown = true;
+        self.line = Vec::new();
+        self.data = Vec::new();
+        found(Found::TooLarge);
+    }
+
+    fn reset(&mut self) {
+        self.data.clear();
+        self.has_data = false;
+        self.error = false;
+    }
+}
+
+/// The value of a line whose field name is `name`: after the colon, one space removed.
+fn field<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let rest = line.strip_prefix(name)?;
+    match rest {
+        [] => Some(rest),
+        [b':', b' ', value @ ..] | [b':', value @ ..] => Some(value),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(reads: &[&[u8]]) -> Vec<String> {
+        let mut framer = Framer::new(64);
+        let mut seen = Vec::new();
+        let mut note = |found: Found<'_>| {
+            seen.push(match found {
+                Found::Frame(frame) => {
+                    format!("{}{}", if frame.error { "!" } else { "" }, String::from_utf8_lossy(frame.data))
+                }
+                Found::Comment => ":".to_owned(),
+                Found::TooLarge => "too large".to_owned(),
+            });
+        };
+        for read in reads {
+            framer.push(read, &mut note);
+        }
+        framer.finish(|data| data.ends_with(b"}"), &mut note);
+        seen
+    }
+
+    #[test]
+    fn line_ends_names_comments_and_marks() {
+        for (input, expected) in [
+            (&b"data: {a}\n\ndata:{b}\r\n\r\n"[..], vec!["{a}", "{b}"]),
+            (b"\xef\xbb\xbfdata: {a}\r\rdata: {b}", vec!["{a}", "{b}"]),
+            (b"\xef\xbbdata: {a}\n\n", vec![]),
+            (b": hello\nevent: error\ndata: {a}\n\nevent: x\n\ndata: {b}\n\n", vec![":", "!{a}", "{b}"]),
+            (b"data: {a,\ndata: b}\n\n", vec!["{a,\nb}"]),
+            (b"id: 1\nretry: 5\nfoo\ndata\n\n", vec![""]),
+            (b"data: {a}\n\ndata: {cut", vec!["{a}"]),
+        ] {
+            assert_eq!(frames(&[input]), expected);
+            for cut in 0..=input.len() {
+                let (left, right) = input.split_at(cut);
+                assert_eq!(frames(&[left, right]), expected, "cut at {cut}");
+            }
+            assert_eq!(frames(&input.chunks(1).collect::<Vec<_>>()), expected);
+        }
+    }
+
+    #[test]
+    fn a_line_that_never_ends_is_given_up() {
+        let long = [b'x'; 100];
+        assert_eq!(frames(&[b"data: {a}\n\ndata: ", &long, &long, b"\n\ndata: {b}\n\n"]), ["{a}", "too large"]);
+        assert_eq!(frames(&[&[b"data: ".as_slice(), &long, b"\n\n"].concat()]), ["too large"]);
+    }
+}

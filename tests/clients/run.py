@@ -1,0 +1,156 @@
+"""Starts engines and proxies, runs the tests of each client library against them, ends everything.
+
+    run.py BINARY FIXTURES NODE
+
+Two pairs of processes: the scripted engine behind one proxy, the recorded traffic of
+real engines (`samewire replay`) behind another. The tests find them by environment:
+
+    SAMEWIRE_SCRIPTED   base URL of the proxy in front of engine.py
+    SAMEWIRE_RECORDED   base URL of the proxy in front of the recorded traffic
+    SAMEWIRE_FIXTURES   the folder of the recorded traffic
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Iterator
+
+HERE = Path(__file__).resolve().parent
+START_SECONDS = 20
+STOP_SECONDS = 20
+SUITE_SECONDS = 240
+
+
+class Failed(Exception):
+    """Something around the tests went wrong; the text says what."""
+
+
+class Server:
+    """A process that says on stderr, in JSON lines, where it listens."""
+
+    def __init__(self, name: str, command: list[str], environment: dict[str, str], log: Path) -> None:
+        self.name = name
+        self.log = log
+        self.addresses: queue.Queue[tuple[str, str]] = queue.Queue()
+        self.process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self) -> None:
+        assert self.process.stderr is not None
+        with self.log.open("wb") as log:
+            for line in self.process.stderr:
+                log.write(line)
+                log.flush()
+                with contextlib.suppress(ValueError):
+                    entry = json.loads(line)
+                    if entry.get("message") == "listening":
+                        self.addresses.put((entry["listener"], entry["address"]))
+        self.addresses.put(("", ""))
+
+    def address(self, listener: str) -> str:
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                found, address = self.addresses.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise Failed(f"{self.name}: no listener '{listener}' after {START_SECONDS} s\n{self.tail()}") from None
+            if found == listener:
+                return address
+            if not found:
+                raise Failed(f"{self.name}: ended while starting\n{self.tail()}")
+
+    def tail(self) -> str:
+        return self.log.read_text(errors="replace")[-3000:]
+
+    def stop(self) -> int:
+        """Ends it the polite way; what it answers to that is part of the test."""
+        if self.process.poll() is not None:
+            raise Failed(f"{self.name}: ended by itself with {self.process.returncode}\n{self.tail()}")
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"{self.name}: still there {STOP_SECONDS} s after SIGTERM\n{self.tail()}") from None
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.reader.join(STOP_SECONDS)
+
+
+@contextlib.contextmanager
+def servers(binary: str, fixtures: Path, environment: dict[str, str], logs: Path) -> Iterator[dict[str, str]]:
+    running: list[Server] = []
+
+    def start(name: str, *command: str) -> Server:
+        server = Server(name, list(command), environment, logs / f"{name}.log")
+        running.append(server)
+        return server
+
+    def proxy(name: str, upstream: str, engine: str) -> str:
+        listen = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--insecure-no-auth"]
+        server = start(name, binary, "serve", "--upstream", f"http://{upstream}", "--engine", engine, *listen)
+        return f"http://{server.address('proxy')}/v1"
+
+    try:
+        scripted = start("engine", sys.executable, str(HERE / "engine.py")).address("engine")
+        folders = [str(fixtures / engine) for engine in ("vllm", "sglang")]
+        recorded = start("replay", binary, "replay", *folders, "--listen", "127.0.0.1:0").address("replay")
+        yield {
+            "SAMEWIRE_SCRIPTED": proxy("proxy-scripted", scripted, "vllm"),
+            "SAMEWIRE_RECORDED": proxy("proxy-recorded", recorded, "auto"),
+            "SAMEWIRE_FIXTURES": str(fixtures),
+        }
+        for server in reversed(running):
+            code = server.stop()
+            if server.name != "engine" and code != 0:
+                raise Failed(f"{server.name}: exit code {code} after SIGTERM\n{server.tail()}")
+    finally:
+        for server in running:
+            server.kill()
+
+
+def suite(name: str, command: list[str], environment: dict[str, str]) -> bool:
+    print(f"\n== {name}", flush=True)
+    try:
+        return subprocess.run(command, env=environment, timeout=SUITE_SECONDS, check=False).returncode == 0
+    except subprocess.TimeoutExpired:
+        print(f"{name}: not finished after {SUITE_SECONDS} s", flush=True)
+        return False
+
+
+def main(binary: str, fixtures: str, node: str) -> int:
+    logs = Path.cwd() / "logs"
+    logs.mkdir(exist_ok=True)
+    tests = sorted(str(path) for path in (HERE / "node").glob("*.test.mjs"))
+    # Proxies of the environment have no business between a test and its own machine.
+    clean = {key: value for key, value in os.environ.items() if key.lower() not in ("http_proxy", "https_proxy", "all_proxy")}
+    clean = {key: value for key, value in clean.items() if not key.startswith(("OPENAI_", "SAMEWIRE_"))}
+    with servers(binary, Path(fixtures).resolve(), clean, logs) as addresses:
+        environment = {**clean, **addresses, "PYTHONDONTWRITEBYTECODE": "1"}
+        results = [
+            suite("openai for Python", [sys.executable, "-m", "unittest", "discover", "-s", str(HERE / "python")], environment),
+            suite("openai for Node", [node, "--test", "--test-reporter=spec", *tests], environment),
+        ]
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(*sys.argv[1:]))
+    except Failed as failure:
+        print(failure, file=sys.stderr)
+        sys.exit(1)

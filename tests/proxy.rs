@@ -1,0 +1,47 @@
+//! The built binary on loopback, between a scripted engine and a raw client.
+//!
+//! Each test is named after what it holds; where that is a row of the fault matrix, the name begins with the row. No
+//! part of samewire is replaced: what is tested is the process that users start. Every world ends with
+//! [`sim::World::end`], which checks that nothing was left over and nothing was given away.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    unreachable_pub,
+    missing_docs,
+    dead_code,
+    reason = "a test fails by panicking, and the fixtures offer more than one file of tests needs"
+)]
+
+mod sim;
+
+#[path = "proxy/answers.rs"]
+mod answers;
+#[path = "proxy/bad_requests.rs"]
+mod bad_requests;
+#[path = "proxy/canonical.rs"]
+mod canonical;
+#[path = "proxy/cuts.rs"]
+mod cuts;
+#[path = "proxy/engine_errors.rs"]
+mod engine_errors;
+#[path = "proxy/framing.rs"]
+mod framing;
+#[path = "proxy/leaving.rs"]
+mod leaving;
+#[path = "proxy/load.rs"]
+mod load;
+#[path = "proxy/operators.rs"]
+mod operators;
+#[path = "proxy/requests.rs"]
+mod requests;
+#[path = "proxy/routes.rs"]
+mod routes;
+#[path = "proxy/sniffing.rs"]
+mod sniffing;
+#[path = "proxy/waiting.rs"]
+mod waiting;

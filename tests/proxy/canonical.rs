@@ -1,0 +1,142 @@
+//! The canonical stream, written a second time and by hand, for comparison byte for byte.
+
+use crate::sim::json_string;
+
+/// A canonical chat stream of one choice. Give it the frames in order and compare [`Self::text`].
+#[derive(Clone)]
+pub struct Canonical {
+    id: String,
+    usage_asked: bool,
+    text: String,
+}
+
+/// What the proxy says of a stream that broke off.
+pub const INCOMPLETE: (&str, &str) =
+    ("upstream_incomplete", "The upstream engine closed the stream before it was complete.");
+
+/// What the proxy says of an engine that gave up.
+pub const ABORTED: (&str, &str) =
+    ("upstream_aborted", "The upstream engine aborted the request before it was complete.");
+
+/// What the proxy says of an event it cannot read.
+pub const INVALID_EVENT: (&str, &str) =
+    ("upstream_invalid_event", "The upstream engine sent an event that is not valid JSON.");
+
+impl Canonical {
+    /// For a client that did not ask for usage.
+    pub fn new() -> Self {
+        Self::with_id("chatcmpl-1")
+    }
+
+    /// With an id of its own.
+    pub fn with_id(id: &str) -> Self {
+        Self { id: id.to_owned(), usage_asked: false, text: String::new() }
+    }
+
+    /// For a client that asked for usage.
+    pub fn with_usage() -> Self {
+        Self { usage_asked: true, ..Self::new() }
+    }
+
+    /// One frame.
+    pub fn delta(mut self, delta: &str, finish: &str) -> Self {
+        let usage = if self.usage_asked { r#","usage":null"# } else { "" };
+        let id = &self.id;
+        let frame = format!(
+            r#"{{"id":"{id}","object":"chat.completion.chunk","created":1,"model":"m","choices":[{{"index":0,"delta":{delta},"logprobs":null,"finish_reason":{finish}}}]{usage}}}"#
+        );
+        self.text.push_str(&format!("data: {frame}\n\n"));
+        self
+    }
+
+    /// The role frame.
+    pub fn role(self) -> Self {
+        self.delta(r#"{"role":"assistant"}"#, "null")
+    }
+
+    /// A content frame.
+    pub fn content(self, text: &str) -> Self {
+        self.delta(&format!(r#"{{"content":{}}}"#, json_string(text)), "null")
+    }
+
+    /// A reasoning frame.
+    pub fn reasoning(self, text: &str) -> Self {
+        self.delta(&format!(r#"{{"reasoning_content":{}}}"#, json_string(text)), "null")
+    }
+
+    /// The tokens that [`crate::sim::Script::tok`] sends.
+    pub fn tok(self, name: &str, n: usize) -> Self {
+        (0..n).fold(self, |this, i| this.content(&format!("{name}.{i} ")))
+    }
+
+    /// The finish frame.
+    pub fn finish(self, reason: &str) -> Self {
+        self.delta("{}", &json_string(reason))
+    }
+
+    /// The usage frame.
+    pub fn usage(mut self, prompt: u32, completion: u32) -> Self {
+        let (id, usage) = (&self.id, usage_object(prompt, completion));
+        let frame = format!(
+            r#"{{"id":"{id}","object":"chat.completion.chunk","created":1,"model":"m","choices":[],"usage":{usage}}}"#
+        );
+        self.text.push_str(&format!("data: {frame}\n\n"));
+        self
+    }
+
+    /// The good end.
+    pub fn done(mut self) -> Self {
+        self.text.push_str("data: [DONE]\n\n");
+        self
+    }
+
+    /// The bad end.
+    pub fn error(self, (code, message): (&str, &str)) -> Self {
+        self.error_as(message, "server_error", &format!("\"{code}\""))
+    }
+
+    /// The bad end, as an engine put it.
+    pub fn error_as(mut self, message: &str, kind: &str, code: &str) -> Self {
+        self.text.push_str("event: error\ndata: ");
+        self.text.push_str(&format!(
+            "{{\"error\":{{\"message\":{},\"type\":\"{kind}\",\"param\":null,\"code\":{code}}}}}\n\n",
+            json_string(message)
+        ));
+        self
+    }
+
+    /// All of it.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// A complete answer, as [`crate::sim::Script::answer`] must come out.
+    pub fn answer(name: &str, n: usize) -> Self {
+        Self::new().role().tok(name, n).finish("stop").done()
+    }
+}
+
+/// The canonical usage object without any detail.
+pub fn usage_object(prompt: u32, completion: u32) -> String {
+    let total = prompt + completion;
+    format!(
+        r#"{{"prompt_tokens":{prompt},"completion_tokens":{completion},"total_tokens":{total},"prompt_tokens_details":{{"cached_tokens":0,"audio_tokens":0}},"completion_tokens_details":{{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}}}"#
+    )
+}
+
+/// Checks the framing of a stream and that it has one end; gives its events without comments.
+pub fn grammar(text: &str) -> Vec<&str> {
+    assert!(!text.contains('\r'), "no CR in a stream");
+    let text = text.strip_suffix("\n\n").unwrap_or_else(|| panic!("the last event has its blank line: {text:?}"));
+    let blocks: Vec<_> = text.split("\n\n").filter(|block| *block != ": keepalive").collect();
+    for block in &blocks {
+        let data = block.strip_prefix("event: error\n").unwrap_or(block);
+        let data = data.strip_prefix("data: ").unwrap_or_else(|| panic!("not a frame: {block:?}"));
+        assert!(!data.contains('\n'), "one line of data: {block:?}");
+        assert!(data == "[DONE]" || serde_json::from_str::<serde::de::IgnoredAny>(data).is_ok(), "{data:?}");
+    }
+    let is_end = |block: &&&str| **block == "data: [DONE]" || block.starts_with("event: error");
+    assert_eq!(blocks.iter().filter(is_end).count(), 1, "one end: {blocks:?}");
+    assert!(blocks.last().is_some_and(|last| is_end(&last)), "the end is last: {blocks:?}");
+    blocks
+}

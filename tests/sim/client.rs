@@ -1,0 +1,473 @@
+//! A client that sends any bytes, reads at its own pace, and leaves as it likes.
+
+use super::chunks::{Chunks, Piece, find};
+use super::engine::Manner;
+use super::{KEY, PROMPT, within};
+use serde::Deserialize;
+use socket2::{Domain, SockRef, Socket, Type};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+/// A request as it will stand on the wire.
+#[derive(Clone, Debug)]
+pub struct Request {
+    method: String,
+    target: String,
+    version: String,
+    headers: Vec<(String, String)>,
+    body: Vec<u8>,
+}
+
+impl Request {
+    /// A request without a body, with `host` and the key.
+    pub fn new(method: &str, target: &str) -> Self {
+        let headers = vec![("host".into(), "localhost".into()), ("authorization".into(), format!("Bearer {KEY}"))];
+        Self { method: method.into(), target: target.into(), version: "HTTP/1.1".into(), headers, body: Vec::new() }
+    }
+
+    /// A GET.
+    pub fn get(target: &str) -> Self {
+        Self::new("GET", target)
+    }
+
+    /// A POST of JSON with a length.
+    pub fn post(target: &str, body: impl Into<Vec<u8>>) -> Self {
+        Self::new("POST", target).header("content-type", "application/json").body(body)
+    }
+
+    /// A chat request of this body.
+    pub fn chat(body: impl Into<Vec<u8>>) -> Self {
+        Self::post("/v1/chat/completions", body)
+    }
+
+    /// A chat request that streams; `more` is JSON members, each begun by a comma.
+    pub fn stream(more: &str) -> Self {
+        Self::chat(format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{PROMPT}"}}],"stream":true{more}}}"#))
+    }
+
+    /// A chat request that does not stream.
+    pub fn plain(more: &str) -> Self {
+        Self::chat(format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{PROMPT}"}}]{more}}}"#))
+    }
+
+    /// Adds a header line.
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Takes all lines of this name out.
+    pub fn without(mut self, name: &str) -> Self {
+        self.headers.retain(|(n, _)| !n.eq_ignore_ascii_case(name));
+        self
+    }
+
+    /// Another protocol version.
+    pub fn version(mut self, version: &str) -> Self {
+        self.version = version.into();
+        self
+    }
+
+    /// Another target.
+    pub fn target(mut self, target: &str) -> Self {
+        self.target = target.into();
+        self
+    }
+
+    /// Sets the body and its length.
+    pub fn body(self, body: impl Into<Vec<u8>>) -> Self {
+        let body = body.into();
+        let mut this = self.without("content-length").header("content-length", &body.len().to_string());
+        this.body = body;
+        this
+    }
+
+    /// The same request with its body in chunks of `size` bytes.
+    pub fn chunked(self, size: usize) -> Self {
+        let mut framed = Vec::new();
+        for piece in self.body.chunks(size) {
+            framed.extend(format!("{:x}\r\n", piece.len()).into_bytes());
+            framed.extend_from_slice(piece);
+            framed.extend_from_slice(b"\r\n");
+        }
+        framed.extend_from_slice(b"0\r\n\r\n");
+        let mut this = self.without("content-length").header("transfer-encoding", "chunked");
+        this.body = framed;
+        this
+    }
+
+    /// The body alone.
+    pub fn sent_body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// The head alone.
+    pub fn head_bytes(&self) -> Vec<u8> {
+        let mut out = format!("{} {} {}\r\n", self.method, self.target, self.version);
+        for (name, value) in &self.headers {
+            out.push_str(&format!("{name}: {value}\r\n"));
+        }
+        out.push_str("\r\n");
+        out.into_bytes()
+    }
+
+    /// Head and body.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut out = self.head_bytes();
+        out.extend_from_slice(&self.body);
+        out
+    }
+
+    /// Sends it on a connection of its own and reads the whole answer.
+    pub async fn ask(&self, to: SocketAddr) -> Answer {
+        let mut client = Client::connect(to).await;
+        client.send(&self.bytes()).await;
+        client.answer().await
+    }
+}
+
+/// A status line and headers.
+#[derive(Clone, Debug, Default)]
+pub struct Head {
+    /// As in `HTTP/1.1`.
+    pub version: String,
+    /// The status.
+    pub status: u16,
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+}
+
+impl Head {
+    /// The value of a header that came at most once.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut found = self.headers.iter().filter(|(n, _)| n == name);
+        let value = found.next().map(|(_, value)| value.as_str());
+        assert!(found.next().is_none(), "header {name} twice");
+        value
+    }
+}
+
+/// How a body ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// With the last chunk.
+    LastChunk,
+    /// With the last of the bytes that `content-length` promised.
+    Length,
+    /// With the connection, where neither of the above was announced.
+    Close,
+    /// With the connection, although more was announced.
+    Short,
+    /// With a reset.
+    Reset,
+}
+
+/// The body of an HTTP error.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// For people.
+    pub message: String,
+    /// `invalid_request_error` …
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The field at fault.
+    pub param: Option<String>,
+    /// For programs.
+    pub code: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Faulty {
+    error: Fault,
+}
+
+impl Fault {
+    /// Reads an error body: exactly the four members, in their order, nothing around them.
+    pub fn parse(body: &str) -> Self {
+        let parsed: Faulty = serde_json::from_str(body).unwrap_or_else(|e| panic!("{e} in error body {body:?}"));
+        let mut at = 0;
+        for key in [r#"{"error":{"message":"#, r#","type":"#, r#","param":"#, r#","code":"#] {
+            let found = body[at..].find(key).unwrap_or_else(|| panic!("no {key} in its place in {body}"));
+            assert!(at > 0 || found == 0, "{body}");
+            at += found + key.len();
+        }
+        assert!(body.ends_with("}}") && !body.contains('\n'), "{body}");
+        parsed.error
+    }
+
+    /// Type and code.
+    pub fn name(&self) -> (&str, Option<&str>) {
+        (&self.kind, self.code.as_deref())
+    }
+}
+
+/// A whole answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Status and headers.
+    pub head: Head,
+    /// The body without framing.
+    pub body: Vec<u8>,
+    /// How it ended.
+    pub ended: Ended,
+    /// How long it took from the call to the head.
+    pub waited: Duration,
+}
+
+impl Answer {
+    /// The body as text.
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).expect("samewire writes UTF-8")
+    }
+
+    /// The error this answer is; checks all that every HTTP error has in common.
+    pub fn fault(&self) -> Fault {
+        assert!(self.head.status >= 400, "an error, not {} {}", self.head.status, self.text());
+        assert_eq!(self.head.header("content-type"), Some("application/json"), "{}", self.text());
+        assert!(self.head.header("x-request-id").is_some(), "every answer has an id");
+        assert_eq!(self.ended, Ended::Length, "an error body has a length");
+        if matches!(self.head.status, 429 | 503) {
+            let seconds = self.head.header("retry-after").expect("429 and 503 carry retry-after");
+            assert!((1..=60).contains(&seconds.parse().unwrap_or(0)), "retry-after: {seconds}");
+        }
+        assert!(!self.text().contains("127.0.0.1"), "no address of an upstream: {}", self.text());
+        Fault::parse(self.text())
+    }
+
+    /// Status, type and code of the error this answer is.
+    pub fn failure(&self) -> (u16, String, Option<String>) {
+        let fault = self.fault();
+        (self.head.status, fault.kind, fault.code)
+    }
+}
+
+enum Framing {
+    None,
+    Chunked(Chunks),
+    Length(usize),
+    Close,
+}
+
+/// A connection to samewire.
+pub struct Client {
+    stream: TcpStream,
+    inbox: Vec<u8>,
+    framing: Framing,
+    ended: Option<Ended>,
+    text: Vec<u8>,
+}
+
+impl Client {
+    /// Connects.
+    pub async fn connect(to: SocketAddr) -> Self {
+        let stream = within("connect", TcpStream::connect(to)).await.expect("samewire accepts");
+        Self::over(stream)
+    }
+
+    /// Connects with a receive buffer so small that the kernel does not hide a reader that has stopped.
+    pub async fn narrow(to: SocketAddr) -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.set_recv_buffer_size(32 * 1024).expect("a TCP socket");
+        socket.connect(&to.into()).expect("samewire accepts");
+        socket.set_nonblocking(true).expect("a TCP socket");
+        Self::over(TcpStream::from_std(socket.into()).expect("a TCP socket"))
+    }
+
+    fn over(stream: TcpStream) -> Self {
+        stream.set_nodelay(true).expect("a TCP socket");
+        Self { stream, inbox: Vec::new(), framing: Framing::None, ended: None, text: Vec::new() }
+    }
+
+    /// Writes all the bytes.
+    pub async fn send(&mut self, bytes: &[u8]) {
+        within("send", self.stream.write_all(bytes)).await.expect("samewire takes the bytes");
+    }
+
+    /// Writes what is taken; false when the connection breaks first.
+    pub async fn try_send(&mut self, bytes: &[u8]) -> bool {
+        within("send", self.stream.write_all(bytes)).await.is_ok()
+    }
+
+    /// Sends FIN and goes on reading.
+    pub async fn half_close(&mut self) {
+        self.stream.shutdown().await.expect("an open socket");
+    }
+
+    /// Leaves; gives the time just before.
+    pub fn leave(self, manner: Manner) -> Instant {
+        if manner == Manner::Rst {
+            SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
+        }
+        Instant::now()
+    }
+
+    /// The next head, also that of a 1xx answer; nothing when the connection is closed before a byte of it.
+    pub async fn try_head(&mut self) -> Option<Head> {
+        let end = loop {
+            if let Some(end) = find(&self.inbox, b"\r\n\r\n") {
+                break end + 4;
+            }
+            if let Err(ended) = self.fill().await {
+                assert!(self.inbox.is_empty(), "{ended:?} within a head: {:?}", String::from_utf8_lossy(&self.inbox));
+                self.ended = Some(ended);
+                return None;
+            }
+        };
+        let rest = self.inbox.split_off(end);
+        let head = std::mem::replace(&mut self.inbox, rest);
+        let head = parse_head(std::str::from_utf8(&head).expect("heads are ASCII"));
+        self.frame(&head);
+        Some(head)
+    }
+
+    /// The next head.
+    pub async fn head(&mut self) -> Head {
+        self.try_head().await.expect("an answer, not a close")
+    }
+
+    fn frame(&mut self, head: &Head) {
+        self.ended = None;
+        self.text.clear();
+        let length = head.header("content-length").map(|n| n.parse().expect("a length"));
+        self.framing = match (head.header("transfer-encoding"), length) {
+            (Some("chunked"), None) => Framing::Chunked(Chunks::default()),
+            (None, Some(n)) => Framing::Length(n),
+            (None, None) if matches!(head.status, 100..=199 | 204 | 304) => Framing::Length(0),
+            (None, None) => Framing::Close,
+            both => panic!("framed twice: {both:?}"),
+        };
+    }
+
+    /// The next piece of the body; nothing at its end.
+    pub async fn piece(&mut self) -> Option<Vec<u8>> {
+        loop {
+            if self.ended.is_some() {
+                return None;
+            }
+            let got = std::mem::take(&mut self.inbox);
+            match &mut self.framing {
+                Framing::None => panic!("a body before its head"),
+                Framing::Chunked(chunks) => {
+                    chunks.feed(&got);
+                    match chunks.next() {
+                        Piece::Data(data) => return Some(data),
+                        Piece::Last(rest) => {
+                            self.inbox = rest;
+                            self.ended = Some(Ended::LastChunk);
+                            continue;
+                        }
+                        Piece::Wait => {}
+                    }
+                }
+                Framing::Length(left) => {
+                    let mut got = got;
+                    self.inbox = got.split_off(got.len().min(*left));
+                    *left -= got.len();
+                    if !got.is_empty() {
+                        return Some(got);
+                    }
+                    if *left == 0 {
+                        self.ended = Some(Ended::Length);
+                        continue;
+                    }
+                }
+                Framing::Close if !got.is_empty() => return Some(got),
+                Framing::Close => {}
+            }
+            if let Err(ended) = self.fill().await {
+                let promised = !matches!(self.framing, Framing::Close);
+                self.ended = Some(if promised && ended == Ended::Close { Ended::Short } else { ended });
+            }
+        }
+    }
+
+    /// The next SSE event or comment, without its blank line; nothing at the end of the body.
+    pub async fn event(&mut self) -> Option<String> {
+        loop {
+            if let Some(end) = find(&self.text, b"\n\n") {
+                let rest = self.text.split_off(end + 2);
+                let event = std::mem::replace(&mut self.text, rest);
+                return Some(String::from_utf8(event[..end].to_vec()).expect("samewire writes UTF-8"));
+            }
+            let Some(piece) = self.piece().await else {
+                assert!(self.text.is_empty(), "half an event: {:?}", String::from_utf8_lossy(&self.text));
+                return None;
+            };
+            self.text.extend(piece);
+        }
+    }
+
+    /// Reads events until one holds `what`.
+    pub async fn event_with(&mut self, what: &str) -> String {
+        loop {
+            let event = self.event().await.unwrap_or_else(|| panic!("no event with {what}"));
+            if event.contains(what) {
+                return event;
+            }
+        }
+    }
+
+    /// How the body ended, once [`Self::piece`] has given nothing.
+    pub fn ended(&self) -> Ended {
+        self.ended.expect("the body has ended")
+    }
+
+    /// The rest of the body.
+    pub async fn rest(&mut self) -> Vec<u8> {
+        let mut body = std::mem::take(&mut self.text);
+        while let Some(piece) = self.piece().await {
+            body.extend(piece);
+        }
+        body
+    }
+
+    /// A whole answer.
+    pub async fn answer(&mut self) -> Answer {
+        self.try_answer().await.expect("an answer, not a close")
+    }
+
+    /// A whole answer, or nothing when the connection is closed instead.
+    pub async fn try_answer(&mut self) -> Option<Answer> {
+        let asked = Instant::now();
+        let head = self.try_head().await?;
+        let waited = asked.elapsed();
+        let body = self.rest().await;
+        Some(Answer { head, body, ended: self.ended(), waited })
+    }
+
+    /// Whether samewire has closed the connection, nothing more being sent; waits for it.
+    pub async fn closes(&mut self) -> bool {
+        self.inbox.is_empty() && self.fill().await.is_err()
+    }
+
+    /// Reads once.
+    async fn fill(&mut self) -> Result<(), Ended> {
+        loop {
+            within("bytes from samewire", self.stream.readable()).await.map_err(|_| Ended::Reset)?;
+            match self.stream.try_read_buf(&mut self.inbox) {
+                Ok(0) => return Err(Ended::Close),
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => return Err(Ended::Reset),
+            }
+        }
+    }
+}
+
+fn parse_head(text: &str) -> Head {
+    let mut lines = text.split("\r\n");
+    let first = lines.next().expect("a status line");
+    let mut words = first.splitn(3, ' ');
+    let version = words.next().expect("a version").to_owned();
+    let status = words.next().and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{first:?}"));
+    let field = |line: &str| {
+        let (name, value) = line.split_once(':').unwrap_or_else(|| panic!("header line {line:?}"));
+        (name.to_ascii_lowercase(), value.trim().to_owned())
+    };
+    Head { version, status, headers: lines.filter(|line| !line.is_empty()).map(field).collect() }
+}

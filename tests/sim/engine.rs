@@ -1,0 +1,443 @@
+//! A scripted engine: a TCP server that reads one request after the other and answers as told.
+//!
+//! It models the one thing of an engine that costs money. From the moment a request has arrived a *generation* is
+//! active, until the script is through or the connection is closed; and it notes when and how it learned of a close.
+
+use super::chunks::{Chunks, Piece, find};
+use super::script::{Script, Step, flood_event};
+use socket2::SockRef;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+
+/// How a connection was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// By FIN.
+    Fin,
+    /// By RST.
+    Rst,
+}
+
+/// One request as it arrived, and what became of it.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// The head, byte for byte, with its empty line.
+    pub head: Vec<u8>,
+    /// `POST` …
+    pub method: String,
+    /// The request target.
+    pub target: String,
+    /// Names in lower case, in the order in which they came.
+    pub headers: Vec<(String, String)>,
+    /// The body, without framing.
+    pub body: Vec<u8>,
+    /// Counts the connections of this engine.
+    pub connection: usize,
+    /// Whether an earlier request came on the same connection.
+    pub reused: bool,
+    /// Bytes the engine has written for it.
+    pub written: u64,
+    /// Whether the script ran to its end.
+    pub finished: bool,
+    /// When and how samewire closed the connection while the script ran.
+    pub closed: Option<(Instant, Manner)>,
+}
+
+impl Attempt {
+    /// The value of a header that came exactly once.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut found = self.headers.iter().filter(|(n, _)| n == name);
+        let value = found.next().map(|(_, value)| value.as_str());
+        assert!(found.next().is_none(), "header {name} twice");
+        value
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).expect("bodies are UTF-8")
+    }
+}
+
+type Answering = dyn Fn(&Attempt) -> Script + Send + Sync;
+
+struct Shared {
+    answering: Box<Answering>,
+    attempts: Mutex<Vec<Attempt>>,
+    probes: Mutex<Vec<Attempt>>,
+    health: Mutex<Script>,
+    models: Mutex<Script>,
+    active: AtomicUsize,
+    open: AtomicUsize,
+    connections: AtomicUsize,
+}
+
+/// The engine. Dropped, it closes all its connections.
+pub struct Engine {
+    /// Where it listens.
+    pub address: SocketAddr,
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Engine {
+    /// Every request is answered by `script`.
+    pub async fn script(script: Script) -> Self {
+        Self::answering(move |_| script.clone()).await
+    }
+
+    /// The nth request is answered by the nth script; when they run out, by the last.
+    pub async fn in_turn(scripts: Vec<Script>) -> Self {
+        let n = AtomicUsize::new(0);
+        Self::answering(move |_| scripts[n.fetch_add(1, Ordering::Relaxed).min(scripts.len() - 1)].clone()).await
+    }
+
+    /// Each request is answered by the script made for it.
+    pub async fn answering(answering: impl Fn(&Attempt) -> Script + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let models = r#"{"object":"list","data":[{"id":"m","object":"model","created":1,"owned_by":"vllm","root":"/models/m","parent":null,"max_model_len":4096,"permission":[]}]}"#;
+        let shared = Arc::new(Shared {
+            answering: Box::new(answering),
+            attempts: Mutex::default(),
+            probes: Mutex::default(),
+            health: Mutex::new(Script::new().whole("200 OK", "", "")),
+            models: Mutex::new(Script::new().json("200 OK", models)),
+            active: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
+            connections: AtomicUsize::new(0),
+        });
+        let task = tokio::spawn(accept(listener, Arc::clone(&shared)));
+        Self { address, shared, task }
+    }
+
+    /// The address as samewire's flag wants it.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// What `GET /v1/models` and `GET /v1/models/…` answer.
+    pub fn set_models(&self, script: Script) {
+        *lock(&self.shared.models) = script;
+    }
+
+    /// What `GET /health` answers.
+    pub fn set_health(&self, script: Script) {
+        *lock(&self.shared.health) = script;
+    }
+
+    /// Every request but the GETs of a probe, in order of arrival.
+    pub fn attempts(&self) -> Vec<Attempt> {
+        lock(&self.shared.attempts).clone()
+    }
+
+    /// How many there are, without copying them.
+    pub fn attempt_count(&self) -> usize {
+        lock(&self.shared.attempts).len()
+    }
+
+    /// Waits until at least `n` requests have arrived, and gives them.
+    pub async fn wait_attempts(&self, n: usize) -> Vec<Attempt> {
+        super::until(&format!("{n} attempts"), super::PATIENCE, || self.attempt_count() >= n).await;
+        self.attempts()
+    }
+
+    /// The only request that has arrived.
+    pub fn only(&self) -> Attempt {
+        let mut attempts = self.attempts();
+        assert_eq!(attempts.len(), 1, "attempts: {:?}", attempts.iter().map(|a| &a.target).collect::<Vec<_>>());
+        attempts.remove(0)
+    }
+
+    /// GETs: health, models, version.
+    pub fn probes(&self) -> Vec<Attempt> {
+        lock(&self.shared.probes).clone()
+    }
+
+    /// Requests the engine is working on.
+    pub fn active_generations(&self) -> usize {
+        self.shared.active.load(Ordering::SeqCst)
+    }
+
+    /// Connections that have been accepted and not closed.
+    pub fn open_connections(&self) -> usize {
+        self.shared.open.load(Ordering::SeqCst)
+    }
+
+    /// Bytes written for the nth request.
+    pub fn written(&self, n: usize) -> u64 {
+        lock(&self.shared.attempts).get(n).map_or(0, |attempt| attempt.written)
+    }
+
+    /// When and how samewire closed the connection under the nth request.
+    pub fn closed(&self, n: usize) -> Option<(Instant, Manner)> {
+        lock(&self.shared.attempts).get(n).and_then(|attempt| attempt.closed)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let Ok((stream, _)) = accepted else { continue };
+                let id = shared.connections.fetch_add(1, Ordering::SeqCst);
+                connections.spawn(serve(stream, id, Arc::clone(&shared)));
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+/// Counts something up, and down again when dropped.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn up(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+async fn serve(stream: TcpStream, id: usize, shared: Arc<Shared>) {
+    let _open = Counted::up(&shared.open);
+    stream.set_nodelay(true).expect("a TCP socket");
+    // Small, so that a stopped reader is felt soon.
+    SockRef::from(&stream).set_send_buffer_size(64 * 1024).expect("a TCP socket");
+    let mut connection = Connection { stream, inbox: Vec::new(), id, served: 0 };
+    while let Some(attempt) = connection.read_request().await {
+        connection.served += 1;
+        if attempt.method == "GET" {
+            let script = match attempt.target.as_str() {
+                "/health" => lock(&shared.health).clone(),
+                target if target.starts_with("/v1/models") => lock(&shared.models).clone(),
+                _ => Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#),
+            };
+            lock(&shared.probes).push(attempt);
+            if !connection.play(script, |_| ()).await {
+                return;
+            }
+            continue;
+        }
+        if !connection.generate(attempt, &shared).await {
+            return;
+        }
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    inbox: Vec<u8>,
+    id: usize,
+    served: usize,
+}
+
+/// Why a script ended before its last step.
+#[derive(Debug)]
+enum Cut {
+    ByScript(Manner),
+    BySamewire(Manner),
+}
+
+impl Connection {
+    /// Answers one request and notes what became of it. Whether the connection can serve another one.
+    async fn generate(&mut self, attempt: Attempt, shared: &Shared) -> bool {
+        let script = (shared.answering)(&attempt);
+        let _active = Counted::up(&shared.active);
+        let index = {
+            let mut attempts = lock(&shared.attempts);
+            attempts.push(attempt);
+            attempts.len() - 1
+        };
+        let note = |change: Note| {
+            let mut attempts = lock(&shared.attempts);
+            match change {
+                Note::Written(n) => attempts[index].written += n,
+                Note::Finished => attempts[index].finished = true,
+                Note::Closed(manner) => attempts[index].closed = Some((Instant::now(), manner)),
+            }
+        };
+        self.play(script, note).await
+    }
+
+    /// Plays a script against the close of the connection, whichever comes first.
+    async fn play(&mut self, script: Script, note: impl Fn(Note)) -> bool {
+        let Self { stream, inbox, .. } = self;
+        let played = async {
+            for step in script.0 {
+                step_of(stream, step, &note).await?;
+            }
+            Ok::<(), Cut>(())
+        };
+        let result = tokio::select! {
+            biased;
+            result = played => result,
+            manner = closing(stream, inbox) => Err(Cut::BySamewire(manner)),
+        };
+        match result {
+            Ok(()) => note(Note::Finished),
+            Err(Cut::BySamewire(manner)) => note(Note::Closed(manner)),
+            Err(Cut::ByScript(manner)) => {
+                note(Note::Finished);
+                if manner == Manner::Rst {
+                    SockRef::from(&*stream).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
+                }
+            }
+        }
+        result.is_ok()
+    }
+
+    async fn read_request(&mut self) -> Option<Attempt> {
+        let end = loop {
+            if let Some(end) = find(&self.inbox, b"\r\n\r\n") {
+                break end + 4;
+            }
+            self.fill().await?;
+        };
+        let rest = self.inbox.split_off(end);
+        let head = std::mem::replace(&mut self.inbox, rest);
+        let mut attempt = parse_head(head, self.id, self.served > 0);
+        attempt.body = self.read_body(&attempt).await?;
+        Some(attempt)
+    }
+
+    async fn read_body(&mut self, attempt: &Attempt) -> Option<Vec<u8>> {
+        if attempt.header("transfer-encoding").is_some() {
+            let (mut chunks, mut body) = (Chunks::default(), Vec::new());
+            loop {
+                chunks.feed(&std::mem::take(&mut self.inbox));
+                match chunks.next() {
+                    Piece::Data(data) => body.extend(data),
+                    Piece::Wait => self.fill().await?,
+                    Piece::Last(rest) => {
+                        self.inbox = rest;
+                        return Some(body);
+                    }
+                }
+            }
+        }
+        let length = attempt.header("content-length").map_or(0, |n| n.parse().expect("a content-length"));
+        while self.inbox.len() < length {
+            self.fill().await?;
+        }
+        let rest = self.inbox.split_off(length);
+        Some(std::mem::replace(&mut self.inbox, rest))
+    }
+
+    /// Reads once; nothing when the connection is closed.
+    async fn fill(&mut self) -> Option<()> {
+        loop {
+            self.stream.readable().await.ok()?;
+            match self.stream.try_read_buf(&mut self.inbox) {
+                Ok(0) => return None,
+                Ok(_) => return Some(()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+/// What the record of an attempt learns while it is answered.
+enum Note {
+    Written(u64),
+    Finished,
+    Closed(Manner),
+}
+
+async fn step_of(stream: &TcpStream, step: Step, note: &impl Fn(Note)) -> Result<(), Cut> {
+    match step {
+        Step::Send(bytes) => write(stream, &bytes, note).await?,
+        Step::Split { bytes, every } => {
+            for piece in bytes.chunks(every) {
+                write(stream, piece, note).await?;
+                tokio::task::yield_now().await;
+            }
+        }
+        Step::Flood { events, size } => {
+            for n in 0..events {
+                write(stream, &flood_event(n, size), note).await?;
+            }
+        }
+        Step::Sleep(time) => tokio::time::sleep(time).await,
+        Step::Await(gate) => gate.wait().await,
+        Step::Hang => std::future::pending().await,
+        Step::Close(manner) => return Err(Cut::ByScript(manner)),
+    }
+    Ok(())
+}
+
+async fn write(stream: &TcpStream, mut bytes: &[u8], note: &impl Fn(Note)) -> Result<(), Cut> {
+    while !bytes.is_empty() {
+        stream.writable().await.map_err(|_| Cut::BySamewire(Manner::Rst))?;
+        match stream.try_write(bytes) {
+            Ok(n) => {
+                note(Note::Written(n as u64));
+                bytes = &bytes[n..];
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => return Err(Cut::BySamewire(Manner::Rst)),
+        }
+    }
+    Ok(())
+}
+
+/// Resolves when samewire has closed the connection. Whatever else arrives is kept for the next request.
+async fn closing(stream: &TcpStream, inbox: &mut Vec<u8>) -> Manner {
+    loop {
+        if stream.readable().await.is_err() {
+            return Manner::Rst;
+        }
+        match stream.try_read_buf(inbox) {
+            Ok(0) => return Manner::Fin,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => return Manner::Rst,
+        }
+    }
+}
+
+fn parse_head(head: Vec<u8>, connection: usize, reused: bool) -> Attempt {
+    let text = std::str::from_utf8(&head).expect("samewire writes ASCII heads");
+    let mut lines = text.split("\r\n");
+    let mut first = lines.next().expect("a request line").split(' ');
+    let method = first.next().expect("a method").to_owned();
+    let target = first.next().expect("a target").to_owned();
+    let field = |line: &str| {
+        let (name, value) = line.split_once(':').unwrap_or_else(|| panic!("header line {line:?}"));
+        (name.to_ascii_lowercase(), value.trim().to_owned())
+    };
+    let headers = lines.filter(|line| !line.is_empty()).map(field).collect();
+    Attempt {
+        method,
+        target,
+        headers,
+        head,
+        body: Vec::new(),
+        connection,
+        reused,
+        written: 0,
+        finished: false,
+        closed: None,
+    }
+}

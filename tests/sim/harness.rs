@@ -1,0 +1,279 @@
+//! samewire as a process, and what must be true of it after every test.
+
+use super::client::{Answer, Request};
+use super::engine::Engine;
+use super::{KEY, PATIENCE, PROMPT, until};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// What marks the one structured line that each request leaves.
+pub const LINES_OF_ONE_REQUEST: &str = r#""end":""#;
+
+/// How samewire is started.
+#[derive(Clone, Debug, Default)]
+pub struct Setup {
+    args: Vec<String>,
+    config: String,
+    faulty: bool,
+    upstreams: Vec<String>,
+}
+
+impl Setup {
+    /// With the engine's address and free ports, and nothing else.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// More arguments.
+    pub fn args(mut self, args: &[&str]) -> Self {
+        self.args.extend(args.iter().map(|&arg| arg.to_owned()));
+        self
+    }
+
+    /// A wire option.
+    pub fn set(self, option: &str) -> Self {
+        self.args(&["--set", option])
+    }
+
+    /// More lines of the configuration file.
+    pub fn config(mut self, lines: &str) -> Self {
+        self.config.push_str(lines);
+        self.config.push('\n');
+        self
+    }
+
+    /// The test breaks the upstream: lines of level ERROR are allowed.
+    pub fn faulty(mut self) -> Self {
+        self.faulty = true;
+        self
+    }
+
+    /// An address instead of the engine's.
+    pub fn upstream(mut self, url: &str) -> Self {
+        self.upstreams.push(url.to_owned());
+        self
+    }
+}
+
+/// A running samewire. Dropped, it is killed.
+pub struct Samewire {
+    child: Child,
+    /// Where clients connect.
+    pub proxy: SocketAddr,
+    /// Where operators look.
+    pub admin: SocketAddr,
+    logs: Arc<Mutex<Vec<String>>>,
+    config: Option<PathBuf>,
+}
+
+impl Drop for Samewire {
+    fn drop(&mut self) {
+        // Both fail only for a process that has already gone.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if let Some(path) = &self.config {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl Samewire {
+    /// Starts it and waits until it says where it listens.
+    pub async fn start(setup: &Setup) -> Self {
+        let config = (!setup.config.is_empty()).then(|| write_config(&setup.config));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
+        for url in &setup.upstreams {
+            command.args(["--upstream", url]);
+        }
+        if let Some(path) = &config {
+            command.arg("--config").arg(path);
+        }
+        command.args(&setup.args).env_clear();
+        // A proxy of the environment must not be used; nobody listens on port 1.
+        for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
+            command.env(name, "http://127.0.0.1:1");
+        }
+        let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let mut child = spawned.expect("the binary starts");
+        let logs = Arc::new(Mutex::new(Vec::new()));
+        let stderr = BufReader::new(child.stderr.take().expect("piped"));
+        let sink = Arc::clone(&logs);
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                sink.lock().expect("no thread panics with the lock").push(line);
+            }
+        });
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        let mut this = Self { child, proxy: nowhere, admin: nowhere, logs, config };
+        let start = Instant::now();
+        loop {
+            match (this.listening("proxy"), this.listening("admin")) {
+                (Some(proxy), Some(admin)) => (this.proxy, this.admin) = (proxy, admin),
+                _ => {
+                    let gone = this.child.try_wait().expect("a child");
+                    assert!(gone.is_none() && start.elapsed() < PATIENCE, "{gone:?}, logged: {:#?}", this.logs());
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    continue;
+                }
+            }
+            return this;
+        }
+    }
+
+    fn listening(&self, listener: &str) -> Option<SocketAddr> {
+        let name = format!(r#""listener":"{listener}""#);
+        let lines = self.logs();
+        let line = lines.iter().find(|l| l.contains(r#""message":"listening""#) && l.contains(&name))?;
+        let (_, rest) = line.split_once(r#""address":""#)?;
+        rest.split('"').next()?.parse().ok()
+    }
+
+    /// All lines logged so far.
+    pub fn logs(&self) -> Vec<String> {
+        self.logs.lock().expect("no thread panics with the lock").clone()
+    }
+
+    /// The lines that tell of a finished request.
+    pub fn request_lines(&self) -> Vec<String> {
+        self.logs().into_iter().filter(|line| line.contains(LINES_OF_ONE_REQUEST)).collect()
+    }
+
+    /// What Prometheus would read.
+    pub async fn metrics(&self) -> String {
+        let answer = Request::get("/metrics").ask(self.admin).await;
+        assert_eq!(answer.head.status, 200, "/metrics");
+        answer.text().to_owned()
+    }
+
+    /// A request to the admin listener.
+    pub async fn admin(&self, target: &str) -> Answer {
+        Request::get(target).ask(self.admin).await
+    }
+
+    /// Resident memory in bytes.
+    pub fn rss(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(path).expect("the process lives");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a resident size");
+        let kib: u64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number of kB");
+        kib * 1024
+    }
+
+    /// Sends a signal, by name.
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args([&format!("-{name}"), &pid]).status().expect("kill runs");
+        assert!(sent.success(), "kill -{name}");
+    }
+
+    /// Whether the process still runs.
+    pub fn running(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_none()
+    }
+
+    /// Waits for its end.
+    pub async fn exit(&mut self, limit: Duration) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                return status;
+            }
+            assert!(start.elapsed() < limit, "still running {limit:?} later");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+fn write_config(text: &str) -> PathBuf {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let n = COUNT.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("samewire-test-{}-{n}.toml", std::process::id()));
+    std::fs::write(&path, text).expect("the temporary folder is writable");
+    path
+}
+
+/// An engine and a samewire in front of it.
+pub struct World {
+    /// The engine.
+    pub engine: Engine,
+    /// The proxy.
+    pub samewire: Samewire,
+    faulty: bool,
+    ended: bool,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        assert!(self.ended || std::thread::panicking(), "a test must finish with World::end");
+    }
+}
+
+impl World {
+    /// Starts samewire in front of `engine`, taken for a vLLM.
+    pub async fn start(engine: Engine, setup: Setup) -> Self {
+        Self::start_as(engine, "vllm", setup).await
+    }
+
+    /// The same for another kind of engine.
+    pub async fn start_as(engine: Engine, kind: &str, setup: Setup) -> Self {
+        let mut setup = setup.args(&["--engine", kind]);
+        if setup.upstreams.is_empty() {
+            setup.upstreams.push(engine.url());
+        }
+        let samewire = Samewire::start(&setup).await;
+        Self { engine, samewire, faulty: setup.faulty, ended: false }
+    }
+
+    /// Where clients connect.
+    pub fn proxy(&self) -> SocketAddr {
+        self.samewire.proxy
+    }
+
+    /// Asks samewire.
+    pub async fn ask(&self, request: &Request) -> Answer {
+        request.ask(self.samewire.proxy).await
+    }
+
+    /// What must be true once all clients have what they asked for: no generation and no request is left over, nothing
+    /// has panicked, and nothing that is not meant for operators has been written where operators look.
+    pub async fn end(mut self) {
+        self.ended = true;
+        let idle = || self.engine.active_generations() == 0;
+        until("no active generation", Duration::from_secs(2), idle).await;
+        let start = Instant::now();
+        let metrics = loop {
+            let metrics = self.samewire.metrics().await;
+            let left: Vec<_> = metrics.lines().filter(|line| gauge_of_work(line) && !is_zero(line)).collect();
+            if left.is_empty() {
+                break metrics;
+            }
+            assert!(start.elapsed() < Duration::from_secs(2), "not idle: {left:#?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        let panics: Vec<_> = metrics.lines().filter(|l| l.starts_with("samewire_panics_total") && !is_zero(l)).collect();
+        assert!(panics.is_empty(), "{panics:?}");
+        let logs = self.samewire.logs().join("\n");
+        for canary in [PROMPT, KEY, "CANARY"] {
+            assert!(!logs.contains(canary), "{canary} in the logs: {logs}");
+            assert!(!metrics.contains(canary), "{canary} in the metrics: {metrics}");
+        }
+        assert!(!logs.contains("panicked at"), "{logs}");
+        let errors: Vec<_> = logs.lines().filter(|line| line.contains(r#""level":"ERROR""#)).collect();
+        assert!(self.faulty || errors.is_empty(), "nothing was wrong, yet: {errors:#?}");
+        assert!(self.samewire.running(), "the process must outlive the test");
+    }
+}
+
+fn gauge_of_work(line: &str) -> bool {
+    line.starts_with("samewire_requests_in_flight") || line.starts_with("samewire_upstream_active_streams")
+}
+
+fn is_zero(line: &str) -> bool {
+    line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()) == Some(0.0)
+}

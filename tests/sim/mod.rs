@@ -1,0 +1,44 @@
+//! The fixtures of the loopback tests: an engine that does what a script says, a client that sends any bytes, and
+//! the built binary between them.
+//!
+//! Nothing here is an HTTP framework, because half of the tests break the framing on purpose. All three parts talk
+//! over real sockets on loopback, ports are chosen by the kernel, and every wait is for a condition with a limit.
+
+mod chunks;
+mod client;
+mod engine;
+mod harness;
+mod script;
+
+pub use chunks::{Chunks, Piece};
+pub use client::{Answer, Client, Ended, Fault, Head, Request};
+pub use engine::{Attempt, Engine, Manner};
+pub use harness::{LINES_OF_ONE_REQUEST, Samewire, Setup, World};
+pub use script::{Gate, Script, Step, json_string};
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+/// Put into every prompt; must not be found in any log line or metric.
+pub const PROMPT: &str = "CANARY-PROMPT-5d1f";
+
+/// The key every client sends; must not be found in any log line or metric.
+pub const KEY: &str = "sk-CANARY-77aa";
+
+/// No single wait of a test lasts longer.
+pub const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Waits until `condition` holds; fails the test, naming `what`, when it does not within `limit`.
+pub async fn until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < limit, "waited {limit:?} in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// The value of `future`; fails the test, naming `what`, when it does not come within [`PATIENCE`].
+pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let limited = tokio::time::timeout(PATIENCE, future).await;
+    limited.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain: {what}"))
+}

@@ -1,0 +1,258 @@
+//! Whole answers: a whole body rewritten, a whole body made a stream, a stream collected into one (2.1, 2.11).
+
+use super::chunk::{self, CallPiece, Chunk, Entry, FunctionCall, Logprobs};
+use super::failure::Failure;
+use super::frame;
+use super::json::{Json, Out};
+use super::machine::{Part, Run, Said};
+use super::{Case, Envelope, Word};
+use super::{call_id, finish_reason, fingerprint, forced_function, is_chat, option, service_tier, switch};
+
+/// The body of a whole answer read, or the error it is.
+fn read(case: &Case) -> Result<Chunk, Failure> {
+    let unreadable = || Failure::unreadable(case.upstream_status);
+    let text = std::str::from_utf8(&case.input).map_err(|_| unreadable())?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let json = Json::parse(text).ok_or_else(unreadable)?;
+    if let Some(failure) = Failure::from_object(&json) {
+        return Err(failure);
+    }
+    let body = chunk::read(case, &json).ok_or_else(unreadable)?;
+    let limit = super::index_limit(case);
+    if body.choices.is_empty() || body.choices.iter().any(|choice| choice.index >= limit) {
+        return Err(unreadable());
+    }
+    Ok(body)
+}
+
+/// What an engine would have said had it streamed this body.
+pub fn as_events(case: &Case) -> Result<Vec<Said>, Failure> {
+    let mut body = read(case)?;
+    let usage = Chunk { choices: Vec::new(), usage: body.usage.take(), extra: None, ..body.clone() };
+    let mut events = vec![Said::Chunk(Box::new(body))];
+    if usage.usage.is_some() {
+        events.push(Said::Chunk(Box::new(usage)));
+    }
+    events.push(Said::Done);
+    Ok(events)
+}
+
+/// A whole body for a whole body.
+pub fn whole(case: &Case) -> Result<String, Failure> {
+    let body = read(case)?;
+    let envelope = Envelope::of(case, &body.id, body.created, &body.model);
+    let run = Run { envelope: Some(envelope), usage: body.usage.clone(), ..Run::default() };
+    let completion = body.usage.as_ref().map(|usage| usage.completion);
+    let mut choices = Vec::new();
+    for entry in &body.choices {
+        choices.push(whole_choice(case, &run, entry, completion)?);
+    }
+    let tier = service_tier(body.service_tier.as_deref());
+    let fingerprint = fingerprint(case, body.fingerprint.as_deref());
+    Ok(object(case, &run, tier.as_ref(), fingerprint.as_ref(), &choices, body.extra))
+}
+
+/// One choice of a whole answer.
+struct Choice {
+    index: usize,
+    content: Option<String>,
+    reasoning: String,
+    refusal: Option<String>,
+    annotations: Option<String>,
+    audio: Option<String>,
+    function_call: Option<FunctionCall>,
+    calls: Vec<Call>,
+    logprobs: Option<Logprobs>,
+    finish: &'static str,
+    stop_reason: Option<String>,
+    extra: Option<String>,
+}
+
+enum Call {
+    Function { id: String, name: String, arguments: String },
+    Custom { id: String, name: String, input: String },
+}
+
+fn whole_choice(case: &Case, run: &Run, entry: &Entry, completion: Option<u64>) -> Result<Choice, Failure> {
+    let mut calls = Vec::new();
+    for (index, piece) in entry.calls.iter().enumerate() {
+        calls.push(whole_call(case, run, entry.index, index, piece)?);
+    }
+    let said = match entry.finish.as_str() {
+        "" if option(case, "missing_finish") == "stop" => Word::Stop,
+        "" => return Err(Failure::incomplete()),
+        word => Word::of(word),
+    };
+    if said == Word::Abort {
+        return Err(Failure::aborted());
+    }
+    // A custom call's input is free text: it counts as complete.
+    let arguments: Vec<String> = calls
+        .iter()
+        .map(|call| match call {
+            Call::Function { arguments, .. } => arguments.clone(),
+            Call::Custom { .. } => "{}".to_owned(),
+        })
+        .collect();
+    Ok(Choice {
+        index: entry.index,
+        content: entry.content.clone(),
+        reasoning: entry.reasoning.clone(),
+        refusal: entry.refusal.clone(),
+        annotations: entry.annotations.clone(),
+        audio: entry.audio.clone(),
+        function_call: entry.function_call.clone(),
+        calls,
+        logprobs: entry.logprobs.clone().filter(|_| super::wants_logprobs(case)),
+        finish: finish_reason(case, said, &arguments, completion),
+        stop_reason: entry.stop_reason.clone(),
+        extra: entry.extra.clone(),
+    })
+}
+
+fn whole_call(case: &Case, run: &Run, choice: usize, index: usize, piece: &CallPiece) -> Result<Call, Failure> {
+    let id = call_id(case, run.envelope.as_ref().unwrap(), choice, index, &piece.id);
+    if let Some((name, input)) = &piece.custom {
+        return Ok(Call::Custom { id, name: name.clone(), input: input.clone() });
+    }
+    let named = Some(piece.name.clone()).filter(|name| !name.is_empty());
+    match named.or_else(|| forced_function(case)) {
+        Some(name) => Ok(Call::Function { id, name, arguments: piece.arguments.clone() }),
+        None => Err(Failure::nameless_call(false)),
+    }
+}
+
+/// A stream collected into one object.
+pub fn collected(case: &Case, run: &Run) -> String {
+    let mut indices: Vec<usize> = run.frames.iter().map(|frame| frame.choice).collect();
+    indices.sort_unstable();
+    indices.dedup();
+    let choices: Vec<Choice> = indices.into_iter().map(|index| collect(run, index)).collect();
+    let last = run.frames.last();
+    let tier = last.and_then(|frame| frame.service_tier.clone());
+    let fingerprint = last.and_then(|frame| frame.fingerprint.clone());
+    object(case, run, tier.as_ref(), fingerprint.as_ref(), &choices, None)
+}
+
+fn collect(run: &Run, index: usize) -> Choice {
+    let mut choice = Choice {
+        index,
+        content: None,
+        reasoning: String::new(),
+        refusal: None,
+        annotations: None,
+        audio: None,
+        function_call: None,
+        calls: Vec::new(),
+        logprobs: None,
+        finish: "stop",
+        stop_reason: None,
+        extra: None,
+    };
+    for frame in run.frames.iter().filter(|frame| frame.choice == index) {
+        match &frame.part {
+            Part::Role | Part::Nothing | Part::Usage => {}
+            Part::Reasoning(text) => choice.reasoning.push_str(text),
+            Part::Content(text) => choice.content.get_or_insert_default().push_str(text),
+            Part::Refusal(text) => choice.refusal.get_or_insert_default().push_str(text),
+            Part::CallHeader { id, name, .. } => {
+                choice.calls.push(Call::Function { id: id.clone(), name: name.clone(), arguments: String::new() });
+            }
+            Part::CallArguments { index, text } => {
+                if let Some(Call::Function { arguments, .. }) = choice.calls.get_mut(*index) {
+                    arguments.push_str(text);
+                }
+            }
+            Part::FunctionCall(more) => {
+                let call = choice.function_call.get_or_insert_default();
+                call.name = call.name.take().or_else(|| more.name.clone());
+                if let Some(text) = &more.arguments {
+                    call.arguments.get_or_insert_default().push_str(text);
+                }
+            }
+            Part::Finish { reason, stop_reason } => {
+                choice.finish = reason;
+                choice.stop_reason = stop_reason.clone();
+            }
+        }
+        if let Some(more) = frame.logprobs.clone() {
+            choice.logprobs = Some(match choice.logprobs.take() {
+                Some(so_far) => so_far.join(more),
+                None => more,
+            });
+        }
+    }
+    choice
+}
+
+// === writing ===
+
+fn object(
+    case: &Case,
+    run: &Run,
+    tier: Option<&String>,
+    fingerprint: Option<&String>,
+    choices: &[Choice],
+    extra: Option<String>,
+) -> String {
+    let name = if is_chat(case) { "chat.completion" } else { "text_completion" };
+    let mut members = frame::envelope(case, run, name, tier, fingerprint);
+    members.push(("choices", Out::List(choices.iter().map(|choice| choice.out(case)).collect())));
+    members.extend(run.usage.iter().map(|usage| ("usage", usage.out())));
+    members.extend(extra.map(|extra| ("x_upstream", Out::Raw(extra))));
+    Out::Object(members).write()
+}
+
+impl Choice {
+    fn out(&self, case: &Case) -> Out {
+        let index = ("index", Out::Number(self.index as u64));
+        let mut members = if is_chat(case) {
+            vec![index, ("message", self.message(case))]
+        } else {
+            vec![("text", Out::text(self.content.as_deref().unwrap_or_default())), index]
+        };
+        members.push(("logprobs", self.logprobs.as_ref().map_or(Out::Null, |logprobs| logprobs.out())));
+        members.push(("finish_reason", Out::text(self.finish)));
+        if switch(case, "stop_details") {
+            members.push(("stop_reason", Out::raw_or_null(self.stop_reason.as_ref())));
+        }
+        members.extend(self.extra.iter().map(|extra| ("x_upstream", Out::Raw(extra.clone()))));
+        Out::Object(members)
+    }
+
+    fn message(&self, case: &Case) -> Out {
+        let content = self.content.as_deref().filter(|text| !text.is_empty() || self.calls.is_empty());
+        let mut members = vec![("role", Out::text("assistant")), ("content", Out::text_or_null(content))];
+        if !self.reasoning.is_empty() {
+            members.extend(frame::reasoning(case, &self.reasoning));
+        }
+        members.push(("refusal", Out::text_or_null(self.refusal.as_deref())));
+        members.push(("annotations", self.annotations.clone().map_or_else(|| Out::List(Vec::new()), Out::Raw)));
+        members.extend(self.audio.iter().map(|audio| ("audio", Out::Raw(audio.clone()))));
+        members.extend(self.function_call.iter().map(|call| ("function_call", call.out())));
+        if !self.calls.is_empty() {
+            members.push(("tool_calls", Out::List(self.calls.iter().map(Call::out).collect())));
+        }
+        Out::Object(members)
+    }
+}
+
+impl Call {
+    fn out(&self) -> Out {
+        match self {
+            Self::Function { id, name, arguments } => Out::Object(vec![
+                ("id", Out::text(id)),
+                ("type", Out::text("function")),
+                (
+                    "function",
+                    Out::Object(vec![("name", Out::text(name)), ("arguments", Out::text(arguments))]),
+                ),
+            ]),
+            Self::Custom { id, name, input } => Out::Object(vec![
+                ("id", Out::text(id)),
+                ("type", Out::text("custom")),
+                ("custom", Out::Object(vec![("name", Out::text(name)), ("input", Out::text(input))])),
+            ]),
+        }
+    }
+}

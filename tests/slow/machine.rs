@@ -1,0 +1,461 @@
+//! The rules of a stream (2.3, 2.5, 3.2, 3.3), run over the complete list of its events.
+
+use super::chunk::{self, CallPiece, Chunk, Entry, FunctionCall, Logprobs, Usage};
+use super::failure::Failure;
+use super::json::Json;
+use super::{Case, Envelope, Word};
+use super::{call_id, finish_reason, fingerprint, forced_function, is_chat, option, service_tier, sse};
+
+/// One thing the engine said.
+#[derive(Clone, Debug)]
+pub enum Said {
+    Chunk(Box<Chunk>),
+    Failed(Failure),
+    /// Not a JSON object, or one with a wrong type in it.
+    Nonsense,
+    Done,
+}
+
+/// One frame for the client.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    pub choice: usize,
+    pub part: Part,
+    pub logprobs: Option<Logprobs>,
+    /// Usage left on the frame (`continuous_usage`), or of the usage frame.
+    pub usage: Option<Usage>,
+    pub service_tier: Option<String>,
+    pub fingerprint: Option<String>,
+    pub extra: Option<String>,
+    pub choice_extra: Option<String>,
+}
+
+/// What a frame carries.
+#[derive(Clone, Debug)]
+pub enum Part {
+    Role,
+    Reasoning(String),
+    Content(String),
+    Refusal(String),
+    CallHeader { index: usize, id: String, name: String },
+    CallArguments { index: usize, text: String },
+    FunctionCall(FunctionCall),
+    /// Logprobs alone.
+    Nothing,
+    Finish { reason: &'static str, stop_reason: Option<String> },
+    Usage,
+}
+
+/// All a stream came to.
+#[derive(Debug, Default)]
+pub struct Run {
+    /// There as soon as there is a frame.
+    pub envelope: Option<Envelope>,
+    pub frames: Vec<Frame>,
+    pub usage: Option<Usage>,
+    pub failure: Option<Failure>,
+}
+
+/// The engine's bytes as what it said.
+pub fn decode(case: &Case) -> Vec<Said> {
+    sse::events(&case.input)
+        .into_iter()
+        .map(|event| {
+            let Some(data) = event.data else { return Said::Nonsense };
+            if data.trim() == "[DONE]" {
+                return Said::Done;
+            }
+            if event.name == "error" {
+                return Said::Failed(Failure::from_error_event(&data));
+            }
+            let Some(json) = Json::parse(&data) else { return Said::Nonsense };
+            if let Some(failure) = Failure::from_object(&json) {
+                return Said::Failed(failure);
+            }
+            chunk::read(case, &json).map_or(Said::Nonsense, |chunk| Said::Chunk(Box::new(chunk)))
+        })
+        .collect()
+}
+
+/// The frames that follow from what was said.
+pub fn run(case: &Case, said: Vec<Said>) -> Run {
+    let mut machine = Machine {
+        case,
+        run: Run::default(),
+        service_tier: None,
+        fingerprint: None,
+        usage_extra: None,
+        choices: vec![Choice::default(); super::index_limit(case)],
+    };
+    if let Err(failure) = machine.run_all(said) {
+        machine.flush_before_error();
+        machine.run.failure = Some(failure);
+    }
+    machine.run
+}
+
+struct Machine<'a> {
+    case: &'a Case,
+    run: Run,
+    service_tier: Option<String>,
+    fingerprint: Option<String>,
+    /// `x_upstream` of the chunk that brought the usage.
+    usage_extra: Option<String>,
+    choices: Vec<Choice>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Choice {
+    role_sent: bool,
+    /// The engine has spoken of it.
+    started: bool,
+    calls: Vec<Call>,
+    held: Option<Held>,
+    finished: bool,
+}
+
+/// A finish that waits for what follows it (2.3 rule 7).
+#[derive(Clone, Debug)]
+struct Held {
+    word: Word,
+    stop_reason: Option<String>,
+    usage: Option<Usage>,
+    extra: Option<String>,
+    choice_extra: Option<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Call {
+    engine_index: Option<u64>,
+    id: String,
+    name: String,
+    /// All the text that counts.
+    arguments: String,
+    /// The index the client knows, given with the header: in the order of the headers, so that reading the output
+    /// again counts the same.
+    sent: Option<usize>,
+    /// A second value began after the first was complete: everything from there on is a repetition.
+    repeats: bool,
+}
+
+/// What one entry leaves for the frames made from it.
+struct Riders {
+    logprobs: Option<Logprobs>,
+    usage: Option<Usage>,
+    choice_extra: Option<String>,
+}
+
+impl Machine<'_> {
+    fn run_all(&mut self, said: Vec<Said>) -> Result<(), Failure> {
+        let mut done = false;
+        for one in said {
+            match one {
+                Said::Done => {
+                    done = true;
+                    break;
+                }
+                Said::Failed(failure) => return Err(failure),
+                Said::Nonsense if option(self.case, "invalid_event") == "skip" => {}
+                Said::Nonsense => return Err(Failure::invalid_event()),
+                Said::Chunk(chunk) => self.chunk(*chunk)?,
+            }
+        }
+        self.end(done)
+    }
+
+    fn chunk(&mut self, chunk: Chunk) -> Result<(), Failure> {
+        if chunk.choices.is_empty() && chunk.usage.is_none() {
+            return Ok(());
+        }
+        if self.run.envelope.is_none() {
+            self.run.envelope = Some(Envelope::of(self.case, &chunk.id, chunk.created, &chunk.model));
+        }
+        if self.service_tier.is_none() {
+            self.service_tier = service_tier(chunk.service_tier.as_deref());
+        }
+        if self.fingerprint.is_none() {
+            self.fingerprint = fingerprint(self.case, chunk.fingerprint.as_deref());
+        }
+        if chunk.usage.is_some() {
+            self.run.usage = chunk.usage.clone();
+            self.usage_extra = if chunk.choices.is_empty() { chunk.extra.clone() } else { None };
+        }
+        if chunk.choices.is_empty() {
+            return self.release_all_but(None);
+        }
+        let usage = chunk.usage.filter(|_| super::wants_continuous_usage(self.case));
+        let mut extra = chunk.extra;
+        for entry in chunk.choices {
+            self.entry(entry, &usage, &mut extra)?;
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, entry: Entry, usage: &Option<Usage>, extra: &mut Option<String>) -> Result<(), Failure> {
+        let at = entry.index;
+        if at >= self.choices.len() {
+            return Err(Failure::invalid_event());
+        }
+        let logprobs = entry.logprobs.clone().filter(|_| super::wants_logprobs(self.case));
+        let has_delta = entry.has_delta();
+        let says_something =
+            has_delta || logprobs.is_some() || !entry.finish.is_empty() || !self.choices[at].started;
+        if says_something {
+            self.release_all_but(Some(at))?;
+        }
+        self.choices[at].started = true;
+        self.roles_up_to(at, usage);
+        let word = Some(entry.finish.as_str()).filter(|word| !word.is_empty()).map(Word::of);
+        if self.choices[at].finished {
+            return match word {
+                _ if has_delta => Err(Failure::invalid_event()),
+                Some(Word::Abort) => Err(Failure::aborted()),
+                _ => Ok(()),
+            };
+        }
+        let stop_reason = entry.stop_reason.clone();
+        let mut riders = Riders { logprobs, usage: usage.clone(), choice_extra: entry.extra.clone() };
+        self.parts(entry, &mut riders, extra);
+        if riders.logprobs.is_some() {
+            self.push(at, Part::Nothing, &mut riders, extra);
+        }
+        match word {
+            Some(Word::Abort) => return Err(Failure::aborted()),
+            Some(word) if self.choices[at].held.is_none() => {
+                let held = Held {
+                    word,
+                    stop_reason,
+                    usage: riders.usage,
+                    extra: extra.take(),
+                    choice_extra: riders.choice_extra,
+                };
+                self.choices[at].held = Some(held);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The role frames of this choice and of those below it, unless they are out (2.3 rule 6).
+    fn roles_up_to(&mut self, at: usize, usage: &Option<Usage>) {
+        if !is_chat(self.case) {
+            return;
+        }
+        for choice in 0..=at {
+            if !self.choices[choice].role_sent {
+                self.choices[choice].role_sent = true;
+                // The role frame takes neither logprobs nor extras with it.
+                let mut riders = Riders { logprobs: None, usage: usage.clone(), choice_extra: None };
+                self.push(choice, Part::Role, &mut riders, &mut None);
+            }
+        }
+    }
+
+    /// The frames of a delta in their order (2.3 rule 3).
+    fn parts(&mut self, entry: Entry, riders: &mut Riders, extra: &mut Option<String>) {
+        let at = entry.index;
+        if !entry.reasoning.is_empty() && option(self.case, "reasoning_field") != "none" {
+            self.push(at, Part::Reasoning(entry.reasoning), riders, extra);
+        }
+        if let Some(text) = entry.content.filter(|text| !text.is_empty()) {
+            self.push(at, Part::Content(text), riders, extra);
+        }
+        if let Some(text) = entry.refusal.filter(|text| !text.is_empty()) {
+            self.push(at, Part::Refusal(text), riders, extra);
+        }
+        for piece in entry.calls {
+            if piece.says_anything() {
+                self.call(at, piece, riders, extra);
+            }
+        }
+        if let Some(call) = entry.function_call.filter(FunctionCall::says_anything) {
+            self.push(at, Part::FunctionCall(call), riders, extra);
+        }
+    }
+
+    // === tool calls (2.5) ===
+
+    fn call(&mut self, at: usize, piece: CallPiece, riders: &mut Riders, extra: &mut Option<String>) {
+        let which = self.which_call(at, &piece);
+        let call = &mut self.choices[at].calls[which];
+        if call.id.is_empty() {
+            call.id = piece.id;
+        }
+        if call.name.is_empty() {
+            call.name = piece.name;
+        }
+        let fresh = call.accept(&piece.arguments);
+        match call.sent {
+            Some(index) if !fresh.is_empty() => {
+                self.push(at, Part::CallArguments { index, text: fresh }, riders, extra);
+            }
+            None if !call.name.is_empty() => self.send_call(at, which, riders, extra),
+            _ => {}
+        }
+    }
+
+    /// The header, and all arguments so far in one fragment.
+    fn send_call(&mut self, at: usize, which: usize, riders: &mut Riders, extra: &mut Option<String>) {
+        let envelope = self.run.envelope.clone().unwrap();
+        let index = self.choices[at].calls.iter().filter(|call| call.sent.is_some()).count();
+        let call = &mut self.choices[at].calls[which];
+        call.sent = Some(index);
+        let text = call.arguments.clone();
+        let id = call_id(self.case, &envelope, at, index, &call.id);
+        let name = call.name.clone();
+        self.push(at, Part::CallHeader { index, id, name }, riders, extra);
+        if !text.is_empty() {
+            self.push(at, Part::CallArguments { index, text }, riders, extra);
+        }
+    }
+
+    /// The call a piece belongs to, opened if need be (2.5 rule 2).
+    fn which_call(&mut self, at: usize, piece: &CallPiece) -> usize {
+        let calls = &mut self.choices[at].calls;
+        let known = match piece.index {
+            Some(index) => {
+                let there = calls.iter().rposition(|call| call.engine_index == Some(index));
+                let another = there.is_some_and(|there| {
+                    let recorded = &calls[there].id;
+                    let differs = !piece.id.is_empty() && !recorded.is_empty() && piece.id != *recorded;
+                    differs && !piece.name.is_empty()
+                });
+                if another { None } else { there }
+            }
+            None if !piece.id.is_empty() => calls.iter().rposition(|call| call.id == piece.id),
+            None if !piece.name.is_empty() => None,
+            None => calls.len().checked_sub(1),
+        };
+        known.unwrap_or_else(|| {
+            calls.push(Call { engine_index: piece.index, ..Call::default() });
+            calls.len() - 1
+        })
+    }
+
+    // === ends ===
+
+    /// Lets held finishes go, except the one of the choice that is speaking.
+    fn release_all_but(&mut self, speaking: Option<usize>) -> Result<(), Failure> {
+        for at in 0..self.choices.len() {
+            if Some(at) != speaking {
+                self.release(at)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, at: usize) -> Result<(), Failure> {
+        let Some(held) = self.choices[at].held.take() else { return Ok(()) };
+        if !self.name_calls(at) {
+            return Err(Failure::nameless_call(super::wants_stream(self.case)));
+        }
+        let mut calls = self.choices[at].calls.clone();
+        calls.sort_by_key(|call| call.sent);
+        let calls: Vec<String> = calls.into_iter().map(|call| call.arguments).collect();
+        let completion = self.run.usage.as_ref().map(|usage| usage.completion);
+        let reason = finish_reason(self.case, held.word, &calls, completion);
+        let part = Part::Finish { reason, stop_reason: held.stop_reason };
+        let mut riders = Riders { logprobs: None, usage: held.usage, choice_extra: held.choice_extra };
+        self.push(at, part, &mut riders, &mut held.extra.clone());
+        self.choices[at].finished = true;
+        Ok(())
+    }
+
+    /// Gives calls without a name the forced one; false if one stays without.
+    fn name_calls(&mut self, at: usize) -> bool {
+        for which in 0..self.choices[at].calls.len() {
+            if self.choices[at].calls[which].name.is_empty() {
+                let Some(name) = forced_function(self.case) else { return false };
+                self.choices[at].calls[which].name = name;
+                let mut riders = Riders { logprobs: None, usage: None, choice_extra: None };
+                self.send_call(at, which, &mut riders, &mut None);
+            }
+        }
+        true
+    }
+
+    fn end(&mut self, done: bool) -> Result<(), Failure> {
+        let expected = super::choices(self.case);
+        let mut missing = Vec::new();
+        for (at, choice) in self.choices.iter().enumerate() {
+            let due = at < expected || choice.started;
+            if due && !choice.finished && choice.held.is_none() {
+                missing.push(at);
+            }
+        }
+        if !missing.is_empty() {
+            let supplied = done && option(self.case, "missing_finish") == "stop";
+            if !supplied || missing.iter().any(|at| !self.choices[*at].started) {
+                return Err(Failure::incomplete());
+            }
+        }
+        self.release_all_but(None)?;
+        for at in missing {
+            let held = Held { word: Word::Stop, stop_reason: None, usage: None, extra: None, choice_extra: None };
+            self.choices[at].held = Some(held);
+            self.release(at)?;
+        }
+        if super::wants_usage(self.case) && self.run.usage.is_some() {
+            let mut riders = Riders { logprobs: None, usage: self.run.usage.clone(), choice_extra: None };
+            let mut extra = self.usage_extra.take();
+            self.push(0, Part::Usage, &mut riders, &mut extra);
+        }
+        Ok(())
+    }
+
+    /// Held arguments go out before an error, if they can have a header (3.2).
+    fn flush_before_error(&mut self) {
+        if self.run.envelope.is_some() {
+            for at in 0..self.choices.len() {
+                self.name_calls(at);
+            }
+        }
+    }
+
+    fn push(&mut self, choice: usize, part: Part, riders: &mut Riders, extra: &mut Option<String>) {
+        self.run.frames.push(Frame {
+            choice,
+            part,
+            logprobs: riders.logprobs.take(),
+            usage: riders.usage.clone(),
+            service_tier: self.service_tier.clone(),
+            fingerprint: self.fingerprint.clone(),
+            extra: extra.take(),
+            choice_extra: riders.choice_extra.take(),
+        });
+    }
+}
+
+impl Call {
+    /// Takes a piece of the arguments; gives the part of it that counts.
+    ///
+    /// Some engines send the whole arguments again at the end: what begins a second value after the first object or
+    /// list is complete does not count.
+    fn accept(&mut self, piece: &str) -> String {
+        let before = self.arguments.len();
+        if self.repeats {
+            return String::new();
+        }
+        let text = format!("{}{piece}", self.arguments);
+        self.arguments = match complete_value(&text) {
+            Some(end) => {
+                // White space that was already taken stays.
+                let end = end.max(before);
+                let rest = text[end..].trim_start_matches([' ', '\t', '\r', '\n']);
+                self.repeats = rest.starts_with(|c: char| "{[\"-tfn".contains(c) || c.is_ascii_digit());
+                if self.repeats { text[..end].to_owned() } else { text }
+            }
+            None => text,
+        };
+        self.arguments[before..].to_owned()
+    }
+}
+
+/// Where the first object or list of a text ends, if it does.
+fn complete_value(text: &str) -> Option<usize> {
+    if !text.trim_start().starts_with(['{', '[']) {
+        return None;
+    }
+    let ends = text.char_indices().filter(|(_, c)| *c == '}' || *c == ']').map(|(at, _)| at + 1);
+    ends.into_iter().find(|end| Json::parse(&text[..*end]).is_some())
+}
