@@ -1,0 +1,97 @@
+//! The deployment files, as far as they can be judged without a container engine: what they promise about privileges,
+//! and that every flag, variable, port and path in them is one the built binary knows.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    unreachable_pub,
+    missing_docs,
+    dead_code,
+    unused_imports,
+    reason = "a test fails by panicking; YAML is read into JSON values; the loopback fixtures offer more than is used here"
+)]
+
+mod sim;
+
+#[path = "deploy/compose.rs"]
+mod compose;
+#[path = "deploy/dependencies.rs"]
+mod dependencies;
+#[path = "deploy/image.rs"]
+mod image;
+#[path = "deploy/kubernetes.rs"]
+mod kubernetes;
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The user that every file names.
+const UID: u32 = 65532;
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    let full = root().join(path);
+    std::fs::read_to_string(&full).unwrap_or_else(|error| panic!("{}: {error}", full.display()))
+}
+
+/// All documents of a YAML file.
+fn yaml(path: &str) -> Vec<Value> {
+    serde_saphyr::from_multiple(&read(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The ports of the annotated example configuration: where clients connect, where operators look.
+fn ports() -> (u64, u64) {
+    let file: toml::Table = read("config/samewire.toml").parse().expect("the example is TOML");
+    let port = |key: &str| {
+        let address = file[key].as_str().expect("an address");
+        address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
+    };
+    (port("listen"), port("admin_listen"))
+}
+
+/// The long flags of `samewire serve --help`, without their dashes.
+fn flags() -> Vec<String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_samewire")).args(["serve", "--help"]).output().expect("it starts");
+    assert!(output.status.success(), "{output:?}");
+    let help = String::from_utf8(output.stdout).expect("UTF-8");
+    let words = help.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+    words.filter_map(|word| word.strip_prefix("--")).filter(|flag| !flag.is_empty()).map(str::to_owned).collect()
+}
+
+/// Fails unless `name` is the variable of a flag of `serve`.
+fn assert_variable(name: &str) {
+    let flag = name.strip_prefix("SAMEWIRE_").unwrap_or_else(|| panic!("{name} is not samewire's"));
+    let flag = flag.to_ascii_lowercase().replace('_', "-");
+    assert!(flags().contains(&flag), "{name}: serve has no --{flag}");
+}
+
+/// Fails unless samewire would start with these arguments and variables and nothing else.
+fn assert_starts(args: &[String], variables: &BTreeMap<String, String>) {
+    assert_eq!(args.first().map(String::as_str), Some("serve"), "{args:?}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
+    command.arg("check").args(&args[1..]).env_clear().envs(variables).current_dir(Path::new("/"));
+    let output = command.output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "samewire check {:?} with {variables:?}: {text}", &args[1..]);
+}
+
+/// Fails unless an image is named with a fixed tag.
+fn assert_pinned(image: &str) {
+    let tag = image.rsplit_once(':').map(|(_, tag)| tag);
+    assert!(tag.is_some_and(|tag| tag.contains(|c: char| c.is_ascii_digit())), "{image} is not pinned");
+}
+
+/// The strings of a list.
+fn strings(list: &Value) -> Vec<String> {
+    let list = list.as_array().unwrap_or_else(|| panic!("not a list: {list}"));
+    list.iter().map(|item| item.as_str().unwrap_or_else(|| panic!("not a string: {item}")).to_owned()).collect()
+}

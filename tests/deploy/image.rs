@@ -1,0 +1,139 @@
+//! Dockerfile and .dockerignore.
+
+use crate::{UID, assert_starts, flags, ports, read, root};
+use std::collections::BTreeMap;
+
+/// The instructions of the Dockerfile: name and the rest, with continued lines joined.
+fn instructions() -> Vec<(String, String)> {
+    let text = read("Dockerfile");
+    let lines: Vec<_> = text.lines().filter(|line| !line.trim_start().starts_with('#')).collect();
+    let joined = lines.join("\n").replace("\\\n", " ");
+    let instructions = joined.lines().filter(|line| !line.trim().is_empty());
+    instructions
+        .map(|line| line.split_once(' ').expect("a name and a rest"))
+        .map(|(a, b)| (a.into(), b.trim().into()))
+        .collect()
+}
+
+/// The instructions of the stage that is shipped.
+fn final_stage() -> Vec<(String, String)> {
+    let all = instructions();
+    let from = all.iter().rposition(|(name, _)| name == "FROM").expect("a stage");
+    all[from..].to_vec()
+}
+
+fn only(stage: &[(String, String)], name: &str) -> String {
+    let found: Vec<_> = stage.iter().filter(|(n, _)| n == name).collect();
+    assert_eq!(found.len(), 1, "{name}: {found:?}");
+    found[0].1.clone()
+}
+
+fn words(json: &str) -> Vec<String> {
+    serde_json::from_str(json).unwrap_or_else(|_| panic!("not in the form that needs no shell: {json}"))
+}
+
+#[test]
+fn the_image_holds_the_binary_alone() {
+    let stage = final_stage();
+    assert_eq!(stage[0].1, "scratch", "an empty image has no shell");
+    assert!(!stage.iter().any(|(name, _)| name == "RUN"), "nothing could run there");
+    let copies: Vec<_> = stage.iter().filter(|(name, _)| name == "COPY").map(|(_, rest)| rest).collect();
+    let targets: Vec<_> = copies.iter().filter_map(|rest| rest.rsplit(' ').next()).collect();
+    assert_eq!(targets, ["/samewire", "/LICENSE"]);
+    assert_eq!(only(&stage, "USER"), format!("{UID}:{UID}"));
+    assert_eq!(words(&only(&stage, "ENTRYPOINT")), ["/samewire"]);
+}
+
+#[test]
+fn the_image_starts_with_nothing_but_an_upstream() {
+    let stage = final_stage();
+    let (listen, admin) = ports();
+    assert_eq!(only(&stage, "EXPOSE"), format!("{listen} {admin}"));
+    let args = words(&only(&stage, "CMD"));
+    assert_eq!(
+        args,
+        ["serve", "--listen", &format!("0.0.0.0:{listen}"), "--admin-listen", &format!("0.0.0.0:{admin}")]
+    );
+    let known = flags();
+    for flag in args.iter().filter_map(|arg| arg.strip_prefix("--")) {
+        assert!(known.iter().any(|known| known == flag), "serve has no --{flag}");
+    }
+    let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let variables =
+        [variable("SAMEWIRE_UPSTREAM", "http://vllm:8000"), variable("SAMEWIRE_INSECURE_NO_AUTH", "true")];
+    assert_starts(&args, &BTreeMap::from(variables));
+}
+
+#[test]
+fn the_build_is_static_and_locked() {
+    let all = instructions();
+    let builds: Vec<_> =
+        all.iter().filter(|(name, rest)| name == "RUN" && rest.contains("cargo build")).collect();
+    assert_eq!(builds.len(), 2, "the dependencies, then samewire");
+    for (_, rest) in builds {
+        assert!(
+            rest.contains("--release") && rest.contains("--locked") && rest.contains("--target"),
+            "{rest}"
+        );
+    }
+    assert!(all.iter().any(|(name, rest)| name == "ENV" && rest.contains("+crt-static")));
+    let manifest: toml::Table = read("Cargo.toml").parse().expect("TOML");
+    let wanted = manifest["package"]["rust-version"].as_str().expect("a version");
+    assert!(all[0].1.starts_with(&format!("rust:{wanted}-slim ")), "{} builds with {}", all[0].1, wanted);
+}
+
+/// Cargo refuses a manifest that names a bench whose file is missing, so the empty crate must have them all.
+#[test]
+fn the_dependency_layer_has_every_target_of_the_manifest() {
+    let all = instructions();
+    let (_, layer) =
+        all.iter().find(|(name, rest)| name == "RUN" && rest.contains("cargo build")).expect("a layer");
+    let manifest: toml::Table = read("Cargo.toml").parse().expect("TOML");
+    for (kind, folder) in
+        [("bench", "benches"), ("test", "tests"), ("example", "examples"), ("bin", "src/bin")]
+    {
+        for target in manifest.get(kind).and_then(toml::Value::as_array).into_iter().flatten() {
+            let name = target["name"].as_str().expect("a name");
+            let path = target.get("path").and_then(toml::Value::as_str);
+            let path = path.map_or_else(|| format!("{folder}/{name}.rs"), str::to_owned);
+            assert!(
+                layer.split([' ', ';']).any(|word| word == path),
+                "{path} is not in the dependency layer"
+            );
+        }
+    }
+}
+
+/// What is left out of the build cannot be compiled in.
+#[test]
+fn the_builder_gets_every_file_that_is_compiled_in() {
+    let admitted: Vec<_> =
+        read(".dockerignore").lines().filter_map(|l| l.strip_prefix('!')).map(str::to_owned).collect();
+    for name in ["Cargo.toml", "Cargo.lock", "LICENSE", "src", "benches"] {
+        assert!(admitted.iter().any(|a| a == name), "{name}");
+        assert!(root().join(name).exists(), "{name}");
+    }
+    let mut folders = vec![root().join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            for rest in text.split("include_").skip(1) {
+                let Some(literal) = rest.split_once("!(").and_then(|(_, rest)| rest.split('"').nth(1)) else {
+                    continue;
+                };
+                let climbs = literal.split('/').filter(|part| *part == "..").count();
+                let depth = path.strip_prefix(root()).expect("below the root").components().count() - 1;
+                let from_root = literal.starts_with('/') || climbs >= depth;
+                let first =
+                    literal.split('/').find(|part| !part.is_empty() && *part != "..").expect("a name");
+                let inside = !from_root || admitted.iter().any(|a| a == first);
+                assert!(inside, "{}: {literal} is not admitted by .dockerignore", path.display());
+            }
+        }
+    }
+}

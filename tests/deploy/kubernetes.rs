@@ -1,0 +1,168 @@
+//! config/kubernetes.yaml.
+
+use crate::sim::{Client, Engine, Gate, Request, Script, Setup, World, until, within};
+use crate::{UID, assert_pinned, assert_starts, assert_variable, ports, strings, yaml};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+const FILE: &str = "config/kubernetes.yaml";
+
+fn object(kind: &str) -> Value {
+    let mut found: Vec<_> = yaml(FILE).into_iter().filter(|object| object["kind"] == kind).collect();
+    assert_eq!(found.len(), 1, "{kind}");
+    found.remove(0)
+}
+
+fn pod() -> Value {
+    object("Deployment")["spec"]["template"]["spec"].clone()
+}
+
+fn container(name: &str) -> Value {
+    let pod = pod();
+    let mut containers = pod["containers"].as_array().expect("containers").iter();
+    containers.find(|container| container["name"] == name).unwrap_or_else(|| panic!("no {name}")).clone()
+}
+
+#[test]
+fn the_objects_belong_together() {
+    let deployment = object("Deployment");
+    let labels = &deployment["spec"]["template"]["metadata"]["labels"];
+    assert!(labels.as_object().is_some_and(|labels| !labels.is_empty()));
+    assert_eq!(&deployment["spec"]["selector"]["matchLabels"], labels);
+    assert_eq!(&object("Service")["spec"]["selector"], labels);
+    assert_eq!(&object("NetworkPolicy")["spec"]["podSelector"]["matchLabels"], labels);
+    let kinds: Vec<_> = yaml(FILE).into_iter().map(|object| object["kind"].clone()).collect();
+    assert_eq!(kinds, ["Deployment", "Service", "NetworkPolicy"]);
+}
+
+#[test]
+fn samewire_runs_without_privileges() {
+    let context = container("samewire")["securityContext"].clone();
+    let expected = json!({
+        "runAsNonRoot": true, "runAsUser": UID, "runAsGroup": UID, "readOnlyRootFilesystem": true,
+        "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+    });
+    assert_eq!(context, expected);
+    assert!(container("samewire").get("volumeMounts").is_none(), "nothing to write to");
+    let engine = container("vllm")["securityContext"].clone();
+    assert_eq!(engine, json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}));
+    let pod = pod();
+    assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    assert_eq!(pod["automountServiceAccountToken"], false);
+    for key in ["hostNetwork", "hostPID", "hostIPC"] {
+        assert!(pod.get(key).is_none(), "{key}");
+    }
+}
+
+#[test]
+fn samewire_starts_with_the_variables_given() {
+    let samewire = container("samewire");
+    assert_pinned(samewire["image"].as_str().expect("an image"));
+    let variables = samewire["env"].as_array().expect("variables").iter();
+    let text = |value: &Value| value.as_str().expect("a string").to_owned();
+    let variables: BTreeMap<_, _> = variables.map(|v| (text(&v["name"]), text(&v["value"]))).collect();
+    variables.keys().for_each(|name| assert_variable(name));
+    assert_starts(&strings(&samewire["args"]), &variables);
+
+    let (listen, admin) = ports();
+    assert_eq!(variables["SAMEWIRE_LISTEN"], format!("0.0.0.0:{listen}"));
+    assert_eq!(variables["SAMEWIRE_ADMIN_LISTEN"], format!("0.0.0.0:{admin}"));
+    let named =
+        json!([{"name": "proxy", "containerPort": listen}, {"name": "admin", "containerPort": admin}]);
+    assert_eq!(samewire["ports"], named);
+}
+
+#[test]
+fn only_samewire_can_be_reached() {
+    let (listen, _) = ports();
+    let service = object("Service");
+    assert_eq!(service["spec"]["ports"], json!([{"name": "http", "port": 80, "targetPort": "proxy"}]));
+
+    let policy = object("NetworkPolicy");
+    assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress", "Egress"]));
+    let rules = policy["spec"]["ingress"].as_array().expect("rules");
+    let open: Vec<_> = rules.iter().flat_map(|rule| rule["ports"].as_array().expect("ports named")).collect();
+    assert_eq!(open, [&json!({"protocol": "TCP", "port": listen})]);
+
+    let engine = container("vllm");
+    assert_pinned(engine["image"].as_str().expect("an image"));
+    assert!(engine.get("ports").is_none());
+    let args = strings(&engine["args"]);
+    let upstream =
+        args.iter().any(|arg| arg == "--host=127.0.0.1") && args.iter().any(|arg| arg == "--port=8000");
+    assert!(upstream, "{args:?}");
+}
+
+/// Probes and waiting ask what exists, and the grace period leaves room for the settle time and the drain.
+#[test]
+fn probes_and_times_agree() {
+    let samewire = container("samewire");
+    for probe in ["readinessProbe", "livenessProbe"] {
+        assert_eq!(samewire[probe]["httpGet"]["port"], "admin", "{probe}");
+    }
+    let engine = container("vllm");
+    assert!(engine.get("readinessProbe").is_none(), "samewire's says it for both");
+    for probe in ["startupProbe", "livenessProbe"] {
+        let command = strings(&engine[probe]["exec"]["command"]);
+        assert_eq!(command[0], "python3", "{probe}");
+        assert!(command[2].contains("http://127.0.0.1:8000/health"), "{probe}");
+    }
+    let wait = strings(&engine["lifecycle"]["preStop"]["exec"]["command"]);
+    let (_, admin) = ports();
+    assert!(wait[2].contains(&format!("(\"127.0.0.1\", {admin})")), "{wait:?}");
+    let settle = samewire["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().expect("seconds");
+    let grace = pod()["terminationGracePeriodSeconds"].as_u64().expect("seconds");
+    assert!(grace >= settle + 300 + 3 + 2, "settle, drain, flush and some air");
+}
+
+#[tokio::test]
+async fn the_probes_are_answered() {
+    let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
+    let samewire = container("samewire");
+    let path = |probe: &str| samewire[probe]["httpGet"]["path"].as_str().expect("a path").to_owned();
+    let paths = BTreeSet::from([path("readinessProbe"), path("livenessProbe")]);
+    assert_eq!(paths, BTreeSet::from(["/livez".to_owned(), "/readyz".to_owned()]));
+    assert_eq!(world.samewire.admin("/livez").await.head.status, 200);
+    let admin = world.samewire.admin;
+    let ready = async {
+        while Request::get("/readyz").ask(admin).await.head.status != 200 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within("ready once the engine answers", ready).await;
+    world.end().await;
+}
+
+/// Fault O04: the engine's preStop waits for the admin port to close, so it must stay open as long as an answer runs.
+#[tokio::test]
+async fn fault_o04_the_admin_port_closes_only_after_the_last_answer() {
+    let gate = Gate::default();
+    let script =
+        Script::new().head_sse().role().text("before ").wait(&gate).text("after").finish("stop").done().end();
+    let engine = Engine::script(script).await;
+    let setup = Setup::new().args(&["--engine", "vllm"]).upstream(&engine.url());
+    let mut samewire = crate::sim::Samewire::start(&setup).await;
+    let mut client = Client::connect(samewire.proxy).await;
+    client.send(&Request::stream("").bytes()).await;
+    assert_eq!(client.head().await.status, 200);
+    client.event_with("before").await;
+
+    samewire.signal("TERM");
+    let admin = samewire.admin;
+    let draining = async {
+        while Request::get("/readyz").ask(admin).await.head.status != 503 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within("no longer ready", draining).await;
+    assert_eq!(samewire.admin("/livez").await.head.status, 200);
+    assert!(samewire.running());
+
+    gate.open();
+    let rest = String::from_utf8(client.rest().await).expect("UTF-8");
+    assert!(rest.contains("after") && rest.ends_with("data: [DONE]\n\n"), "{rest}");
+    assert_eq!(samewire.exit(Duration::from_secs(15)).await.code(), Some(0));
+    let closed = || std::net::TcpStream::connect(admin).is_err();
+    until("the admin port closed", Duration::from_secs(2), closed).await;
+}
