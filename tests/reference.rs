@@ -49,7 +49,8 @@ fn again(case: &Case, answer: &Answer) -> Case {
 
 fn vectors() -> Vec<Vector> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/vectors");
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     let mut vectors = Vec::new();
     for path in paths.iter().filter(|path| path.extension().is_some_and(|extension| extension == "json")) {
@@ -76,7 +77,10 @@ impl Vector {
             request: self.value["request"].clone(),
             options: self.value["options"].clone(),
             upstream_status: self.value["upstream_status"].as_u64().unwrap() as u16,
-            upstream_headers: headers.iter().map(|(k, v)| (k.clone(), v.as_str().unwrap().to_owned())).collect(),
+            upstream_headers: headers
+                .iter()
+                .map(|(k, v)| (k.clone(), v.as_str().unwrap().to_owned()))
+                .collect(),
             input: word("input").into_bytes(),
             eof_reset: word("upstream_eof") == "reset",
             now: self.value["options"]["test_now"].as_u64().unwrap_or(0),
@@ -86,17 +90,27 @@ impl Vector {
     fn check(&self, answer: &Answer, round: &str) {
         let name = &self.name;
         let body = String::from_utf8(answer.body.clone()).unwrap();
-        assert_eq!(Some(u64::from(answer.status)), self.value["expected_status"].as_u64(), "{name} {round}: {body}");
+        assert_eq!(
+            Some(u64::from(answer.status)),
+            self.value["expected_status"].as_u64(),
+            "{name} {round}: {body}"
+        );
         let headers: BTreeMap<String, String> = match self.value["expected_headers"].as_object() {
-            Some(headers) => headers.iter().map(|(k, v)| (k.clone(), v.as_str().unwrap().to_owned())).collect(),
+            Some(headers) => {
+                headers.iter().map(|(k, v)| (k.clone(), v.as_str().unwrap().to_owned())).collect()
+            }
             None => BTreeMap::new(),
         };
         assert_eq!(answer.headers, headers, "{name} {round}");
         if let Some(expected) = self.text.get("expected_body") {
             assert_eq!(body, expected.compact(), "{name} {round}");
         } else {
-            let expected: Vec<&str> =
-                self.value["expected"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
+            let expected: Vec<&str> = self.value["expected"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|line| line.as_str().unwrap())
+                .collect();
             let lines: Vec<&str> = body.strip_suffix('\n').unwrap().split('\n').collect();
             assert_eq!(lines, expected, "{name} {round}");
         }

@@ -6,7 +6,7 @@ use super::frame;
 use super::json::{Json, Out};
 use super::machine::{Part, Run, Said};
 use super::{Case, Envelope, Word};
-use super::{call_id, finish_reason, fingerprint, forced_function, is_chat, option, service_tier, switch};
+use super::{call_id, fingerprint, finish_reason, forced_function, is_chat, option, service_tier, switch};
 
 /// The body of a whole answer read, or the error it is.
 fn read(case: &Case) -> Result<Chunk, Failure> {
@@ -28,6 +28,12 @@ fn read(case: &Case) -> Result<Chunk, Failure> {
 /// What an engine would have said had it streamed this body.
 pub fn as_events(case: &Case) -> Result<Vec<Said>, Failure> {
     let mut body = read(case)?;
+    for choice in &mut body.choices {
+        // Each entry of a message is a call of its own, whatever it calls itself.
+        for (position, call) in choice.calls.iter_mut().enumerate() {
+            call.index = Some(position as u64);
+        }
+    }
     let usage = Chunk { choices: Vec::new(), usage: body.usage.take(), extra: None, ..body.clone() };
     let mut events = vec![Said::Chunk(Box::new(body))];
     if usage.usage.is_some() {
@@ -110,7 +116,13 @@ fn whole_choice(case: &Case, run: &Run, entry: &Entry, completion: Option<u64>) 
     })
 }
 
-fn whole_call(case: &Case, run: &Run, choice: usize, index: usize, piece: &CallPiece) -> Result<Call, Failure> {
+fn whole_call(
+    case: &Case,
+    run: &Run,
+    choice: usize,
+    index: usize,
+    piece: &CallPiece,
+) -> Result<Call, Failure> {
     let id = call_id(case, run.envelope.as_ref().unwrap(), choice, index, &piece.id);
     if let Some((name, input)) = &piece.custom {
         return Ok(Call::Custom { id, name: name.clone(), input: input.clone() });
@@ -156,7 +168,11 @@ fn collect(run: &Run, index: usize) -> Choice {
             Part::Content(text) => choice.content.get_or_insert_default().push_str(text),
             Part::Refusal(text) => choice.refusal.get_or_insert_default().push_str(text),
             Part::CallHeader { id, name, .. } => {
-                choice.calls.push(Call::Function { id: id.clone(), name: name.clone(), arguments: String::new() });
+                choice.calls.push(Call::Function {
+                    id: id.clone(),
+                    name: name.clone(),
+                    arguments: String::new(),
+                });
             }
             Part::CallArguments { index, text } => {
                 if let Some(Call::Function { arguments, .. }) = choice.calls.get_mut(*index) {
@@ -227,7 +243,8 @@ impl Choice {
             members.extend(frame::reasoning(case, &self.reasoning));
         }
         members.push(("refusal", Out::text_or_null(self.refusal.as_deref())));
-        members.push(("annotations", self.annotations.clone().map_or_else(|| Out::List(Vec::new()), Out::Raw)));
+        members
+            .push(("annotations", self.annotations.clone().map_or_else(|| Out::List(Vec::new()), Out::Raw)));
         members.extend(self.audio.iter().map(|audio| ("audio", Out::Raw(audio.clone()))));
         members.extend(self.function_call.iter().map(|call| ("function_call", call.out())));
         if !self.calls.is_empty() {

@@ -115,9 +115,9 @@ impl Logprobs {
             Self::Chat(content, refusal) => {
                 Out::Object(vec![("content", list_or_null(content)), ("refusal", list_or_null(refusal))])
             }
-            Self::Completion(lists) => {
-                Out::Object(COMPLETION_LISTS.iter().zip(lists).map(|(key, items)| (*key, list(items))).collect())
-            }
+            Self::Completion(lists) => Out::Object(
+                COMPLETION_LISTS.iter().zip(lists).map(|(key, items)| (*key, list(items))).collect(),
+            ),
         }
     }
 
@@ -234,7 +234,8 @@ fn entry(case: &Case, choice: &Json) -> Option<Entry> {
         Some(finish) => finish.string()?,
         None => String::new(),
     };
-    entry.stop_reason = choice.get("stop_reason").or_else(|| choice.get("matched_stop")).map(|stop| stop.compact());
+    entry.stop_reason =
+        choice.get("stop_reason").or_else(|| choice.get("matched_stop")).map(|stop| stop.compact());
     if passes_unknown(case) {
         entry.extra = extra(choice, &collected);
     }
@@ -379,8 +380,10 @@ fn usage(object: &Json) -> Option<Usage> {
         "reasoning_tokens",
         "output_tokens_details.reasoning_tokens",
     ];
-    let mut prompt_details =
-        vec![("cached_tokens", number(&cached)), ("audio_tokens", number(&["prompt_tokens_details.audio_tokens"]))];
+    let mut prompt_details = vec![
+        ("cached_tokens", number(&cached)),
+        ("audio_tokens", number(&["prompt_tokens_details.audio_tokens"])),
+    ];
     for key in ["image_tokens", "text_tokens", "cache_write_tokens"] {
         let place = format!("prompt_tokens_details.{key}");
         prompt_details.extend(at(&[&place]).map(|count| (key, Out::Number(count))));
@@ -406,9 +409,9 @@ fn usage(object: &Json) -> Option<Usage> {
 /// The members that are not known and not null.
 fn unknown(object: &Json, known: &[&str]) -> Vec<(String, String)> {
     let members = object.members().unwrap_or_default();
-    let unknown = members.into_iter().filter(|(key, value)| {
-        !known.contains(&key.as_str()) && key != "x_upstream" && !value.is_null()
-    });
+    let unknown = members
+        .into_iter()
+        .filter(|(key, value)| !known.contains(&key.as_str()) && key != "x_upstream" && !value.is_null());
     unknown.map(|(key, value)| (key, value.compact())).collect()
 }
 

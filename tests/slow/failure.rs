@@ -202,14 +202,23 @@ impl Said {
             && let Some(code) = self.code
         {
             let status = http.map_or_else(|| status_of_own(&self.kind, &code), row);
-            return Failure { status, message, kind: self.kind, param, code: Some(code), limits: self.limits };
+            return Failure {
+                status,
+                message,
+                kind: self.kind,
+                param,
+                code: Some(code),
+                limits: self.limits,
+            };
         }
         let status = match (http, self.number) {
             (Some(status), _) | (None, Some(status)) => row(status),
             (None, None) => status_of_kind(&self.kind),
         };
         let (kind, code) = match status {
-            400 => ("invalid_request_error", speaks_of_context(&message).then_some("context_length_exceeded")),
+            400 => {
+                ("invalid_request_error", speaks_of_context(&message).then_some("context_length_exceeded"))
+            }
             401 => ("invalid_request_error", Some("invalid_api_key")),
             403 => ("permission_error", None),
             404 => {
@@ -273,7 +282,9 @@ fn status_of_own(kind: &str, code: &str) -> u16 {
 fn speaks_of_context(message: &str) -> bool {
     let message = message.to_lowercase();
     let exceeds = message.find("exceeds").is_some_and(|at| message[at..].contains("context length"));
-    exceeds || message.contains("maximum context length") || message.contains("longer than the model's context")
+    exceeds
+        || message.contains("maximum context length")
+        || message.contains("longer than the model's context")
 }
 
 fn shorten(message: &str) -> String {

@@ -150,8 +150,8 @@ pub enum Out {
     Text(String),
     /// JSON text that is carried as it came.
     Raw(String),
-    List(Vec<Out>),
-    Object(Vec<(&'static str, Out)>),
+    List(Vec<Self>),
+    Object(Vec<(&'static str, Self)>),
 }
 
 impl Out {

@@ -4,7 +4,7 @@ use super::chunk::{self, CallPiece, Chunk, Entry, FunctionCall, Logprobs, Usage}
 use super::failure::Failure;
 use super::json::Json;
 use super::{Case, Envelope, Word};
-use super::{call_id, finish_reason, fingerprint, forced_function, is_chat, option, service_tier, sse};
+use super::{call_id, fingerprint, finish_reason, forced_function, is_chat, option, service_tier, sse};
 
 /// One thing the engine said.
 #[derive(Clone, Debug)]
@@ -37,12 +37,22 @@ pub enum Part {
     Reasoning(String),
     Content(String),
     Refusal(String),
-    CallHeader { index: usize, id: String, name: String },
-    CallArguments { index: usize, text: String },
+    CallHeader {
+        index: usize,
+        id: String,
+        name: String,
+    },
+    CallArguments {
+        index: usize,
+        text: String,
+    },
     FunctionCall(FunctionCall),
     /// Logprobs alone.
     Nothing,
-    Finish { reason: &'static str, stop_reason: Option<String> },
+    Finish {
+        reason: &'static str,
+        stop_reason: Option<String>,
+    },
     Usage,
 }
 
@@ -170,18 +180,23 @@ impl Machine<'_> {
         if self.run.envelope.is_none() {
             self.run.envelope = Some(Envelope::of(self.case, &chunk.id, chunk.created, &chunk.model));
         }
+        if chunk.usage.is_some() {
+            self.run.usage = chunk.usage.clone();
+            self.usage_extra = if chunk.choices.is_empty() { chunk.extra.clone() } else { None };
+        }
+        // A finish that this chunk lets go stands before the chunk's own frames: it does not know their fingerprint.
+        match chunk.choices.first() {
+            None => self.release_all_but(None)?,
+            Some(first) if first.index < self.choices.len() && self.speaks(first) => {
+                self.release_all_but(Some(first.index))?;
+            }
+            Some(_) => {}
+        }
         if self.service_tier.is_none() {
             self.service_tier = service_tier(chunk.service_tier.as_deref());
         }
         if self.fingerprint.is_none() {
             self.fingerprint = fingerprint(self.case, chunk.fingerprint.as_deref());
-        }
-        if chunk.usage.is_some() {
-            self.run.usage = chunk.usage.clone();
-            self.usage_extra = if chunk.choices.is_empty() { chunk.extra.clone() } else { None };
-        }
-        if chunk.choices.is_empty() {
-            return self.release_all_but(None);
         }
         let usage = chunk.usage.filter(|_| super::wants_continuous_usage(self.case));
         let mut extra = chunk.extra;
@@ -191,18 +206,21 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn entry(&mut self, entry: Entry, usage: &Option<Usage>, extra: &mut Option<String>) -> Result<(), Failure> {
+    fn entry(
+        &mut self,
+        entry: Entry,
+        usage: &Option<Usage>,
+        extra: &mut Option<String>,
+    ) -> Result<(), Failure> {
         let at = entry.index;
         if at >= self.choices.len() {
             return Err(Failure::invalid_event());
         }
-        let logprobs = entry.logprobs.clone().filter(|_| super::wants_logprobs(self.case));
-        let has_delta = entry.has_delta();
-        let says_something =
-            has_delta || logprobs.is_some() || !entry.finish.is_empty() || !self.choices[at].started;
-        if says_something {
+        if self.speaks(&entry) {
             self.release_all_but(Some(at))?;
         }
+        let logprobs = entry.logprobs.clone().filter(|_| super::wants_logprobs(self.case));
+        let has_delta = entry.has_delta();
         self.choices[at].started = true;
         self.roles_up_to(at, usage);
         let word = Some(entry.finish.as_str()).filter(|word| !word.is_empty()).map(Word::of);
@@ -234,6 +252,12 @@ impl Machine<'_> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Whether an entry is an event of its choice: an empty one is not, unless it is the first (2.3 rules 4 and 7).
+    fn speaks(&self, entry: &Entry) -> bool {
+        let logprobs = entry.logprobs.is_some() && super::wants_logprobs(self.case);
+        entry.has_delta() || logprobs || !entry.finish.is_empty() || !self.choices[entry.index].started
     }
 
     /// The role frames of this choice and of those below it, unless they are out (2.3 rule 6).
@@ -345,7 +369,7 @@ impl Machine<'_> {
     }
 
     fn release(&mut self, at: usize) -> Result<(), Failure> {
-        let Some(held) = self.choices[at].held.take() else { return Ok(()) };
+        let Some(mut held) = self.choices[at].held.take() else { return Ok(()) };
         if !self.name_calls(at) {
             return Err(Failure::nameless_call(super::wants_stream(self.case)));
         }
@@ -356,7 +380,7 @@ impl Machine<'_> {
         let reason = finish_reason(self.case, held.word, &calls, completion);
         let part = Part::Finish { reason, stop_reason: held.stop_reason };
         let mut riders = Riders { logprobs: None, usage: held.usage, choice_extra: held.choice_extra };
-        self.push(at, part, &mut riders, &mut held.extra.clone());
+        self.push(at, part, &mut riders, &mut held.extra);
         self.choices[at].finished = true;
         Ok(())
     }
@@ -391,7 +415,8 @@ impl Machine<'_> {
         }
         self.release_all_but(None)?;
         for at in missing {
-            let held = Held { word: Word::Stop, stop_reason: None, usage: None, extra: None, choice_extra: None };
+            let held =
+                Held { word: Word::Stop, stop_reason: None, usage: None, extra: None, choice_extra: None };
             self.choices[at].held = Some(held);
             self.release(at)?;
         }

@@ -13,6 +13,7 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::disallowed_types,
+    clippy::result_large_err,
     reason = "a reference shared by several test crates, each of which uses a part of it"
 )]
 
@@ -26,13 +27,14 @@ pub mod random;
 mod sse;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use failure::Failure;
 use json::Json;
 use serde_json::Value;
 
 /// One exchange: what the client asked, what the engine answered.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Case {
     /// `chat.completions` or `completions`.
     pub client_api: String,
@@ -54,8 +56,23 @@ pub struct Case {
     pub now: u64,
 }
 
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} -> {}, now {}", self.upstream_api, self.client_api, self.now)?;
+        writeln!(f, "request {}", self.request)?;
+        writeln!(f, "options {}", self.options)?;
+        let end = if self.eof_reset { "reset" } else { "clean" };
+        writeln!(f, "engine  {} {:?}, {end} end", self.upstream_status, self.upstream_headers)?;
+        // One line of input a line, with its line end visible.
+        for line in self.input.split_inclusive(|byte| *byte == b'\n') {
+            writeln!(f, "    {}", line.escape_ascii())?;
+        }
+        Ok(())
+    }
+}
+
 /// What the client gets.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Answer {
     /// HTTP status.
     pub status: u16,
@@ -63,6 +80,13 @@ pub struct Answer {
     pub headers: BTreeMap<String, String>,
     /// SSE text, or JSON text of a whole object or an HTTP error.
     pub body: Vec<u8>,
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} {:?}", self.status, self.headers)?;
+        writeln!(f, "{}", String::from_utf8_lossy(&self.body))
+    }
 }
 
 /// The answer the wire format asks for.
