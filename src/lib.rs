@@ -14,3 +14,6 @@
 
 pub mod json;
 pub mod wire;
+pub mod request;
+pub mod engine;
+pub mod plan;

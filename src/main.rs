@@ -1,1 +1,3 @@
+//! The `samewire` binary: arguments in, library called, exit code out.
+
 fn main() {}

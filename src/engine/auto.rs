@@ -1,0 +1,7 @@
+//! Not known, or not known yet: the union of what all engines need.
+
+use super::Engine;
+use crate::wire::decode::Quirks;
+
+pub(super) static ENGINE: Engine =
+    Engine { name: "auto", quirks: Quirks { resends_arguments: true }, reasoning_key: None, owned_by: None };

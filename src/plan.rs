@@ -1,0 +1,178 @@
+//! From what a client asks and where it goes to what the engine is sent and how its answer is read.
+//!
+//! Takes: an [`Ask`], the body, a [`Route`]. Gives: a [`Plan`]. Never: touches a byte that wire-format 2.10 does not name.
+
+use crate::engine::Engine;
+use crate::json::Raw;
+use crate::request::Ask;
+use crate::request::fields::{self, Edits, Field};
+use crate::wire::options::{Options, RequestUnknown};
+use crate::wire::{Api, Shape};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// Where a request goes, as far as it matters to its bytes.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// The engine behind the upstream.
+    pub engine: &'static Engine,
+    /// The options in force for this request.
+    pub options: Arc<Options>,
+    /// Bytes of one engine event.
+    pub max_event_bytes: usize,
+    /// The name under which the engine knows the model, if another one.
+    pub model_alias: Option<String>,
+}
+
+/// One request to an engine.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The API it is asked in.
+    pub api: Api,
+    /// The path, a constant.
+    pub path: &'static str,
+    /// The body.
+    pub body: Bytes,
+    /// How the answer is read and written.
+    pub shape: Shape,
+}
+
+/// Makes the plan.
+pub fn plan(ask: &Ask, body: &Bytes, route: &Route) -> Plan {
+    Plan { api: ask.api, path: path(ask.api), body: upstream_body(ask, body, route), shape: shape(ask, route) }
+}
+
+fn path(api: Api) -> &'static str {
+    match api {
+        Api::Chat => "/v1/chat/completions",
+        Api::Completions => "/v1/completions",
+    }
+}
+
+/// How the answer to `ask` is read and written.
+pub fn shape(ask: &Ask, route: &Route) -> Shape {
+    Shape {
+        model: ask.model.clone(),
+        choices: ask.choices,
+        include_usage: ask.include_usage || route.options.force_usage,
+        continuous_usage: ask.continuous_usage,
+        logprobs: ask.logprobs,
+        include_obfuscation: ask.include_obfuscation,
+        limit: ask.limit,
+        forced_function: ask.forced_function.clone(),
+        max_event_bytes: route.max_event_bytes,
+        quirks: route.engine.quirks,
+        ..Shape::new(ask.api, ask.stream, route.options.clone())
+    }
+}
+
+fn upstream_body(ask: &Ask, body: &Bytes, route: &Route) -> Bytes {
+    let body = body.slice(ask.places.offset.min(body.len())..);
+    let Ok(text) = std::str::from_utf8(&body) else { return body };
+    let mut edits = Edits::default();
+    ask.stream_edits(text, &mut edits);
+    if let Some((alias, place)) = route.model_alias.as_ref().zip(ask.places.model.clone()) {
+        edits.replace(place, serde_json::to_vec(alias).unwrap_or_default());
+    }
+    if let Some((key, place)) = route.engine.reasoning_key.zip(ask.places.messages.clone()) {
+        rename_reasoning(text, text.get(place).unwrap_or(""), key, &mut edits);
+    }
+    if route.options.request_unknown == RequestUnknown::Drop && !ask.places.unknown.is_empty() {
+        drop_unknown(text, &ask.places.unknown, &mut edits);
+    }
+    edits.apply(&body)
+}
+
+/// Gives the reasoning of assistant messages the name that the engine reads (wire-format 2.4).
+fn rename_reasoning(text: &str, messages: &str, key: &str, edits: &mut Edits) {
+    let other = if key == "reasoning" { "reasoning_content" } else { "reasoning" };
+    // A look at the bytes first: most conversations carry no reasoning, and the list need not be read twice.
+    if memchr::memmem::find(messages.as_bytes(), b"\"reasoning").is_none() {
+        return;
+    }
+    let Ok(all) = serde_json::from_str::<Vec<Raw<'_>>>(messages) else { return };
+    for message in all {
+        let Ok(members) = fields::read(text, message.get()) else { continue };
+        let find = |key: &str| members.iter().find(|member: &&Field<'_>| member.key == key);
+        if find("role").is_none_or(|role| role.value.get() != "\"assistant\"") {
+            continue;
+        }
+        match (find(other), find(key)) {
+            (Some(_), Some(_)) => edits.remove(text, &members, |member| member.key == other),
+            (Some(wrong), None) => {
+                if let Some(at) = wrong.key_at.clone() {
+                    edits.replace(at, key);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn drop_unknown(text: &str, unknown: &[String], edits: &mut Edits) {
+    let Ok(members) = fields::read(text, text) else { return };
+    edits.remove(text, &members, |member| unknown.iter().any(|key| *key == member.key));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::named;
+
+    fn sent(engine: &str, options: Options, body: &'static str) -> String {
+        let body = Bytes::from_static(body.as_bytes());
+        let ask = Ask::recall(Api::Chat, &body).unwrap();
+        let engine = named(engine).unwrap();
+        let route = Route { engine, options: Arc::new(options), max_event_bytes: 1 << 20, model_alias: None };
+        String::from_utf8(plan(&ask, &body, &route).body.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn only_the_named_patches_are_made() {
+        let plain = Options::default;
+        for (engine, options, body, expected) in [
+            ("auto", plain(), "{ \"n\" :1,  \"x\": 1.50 }", "{ \"n\" :1,  \"x\": 1.50 }"),
+            ("auto", plain(), "\u{feff}{\"n\":1}", "{\"n\":1}"),
+            ("auto", plain(), r#"{"stream":true}"#, r#"{"stream":true,"stream_options":{"include_usage":true}}"#),
+            ("auto", plain(), r#"{"stream":true,"stream_options":{}}"#, r#"{"stream":true,"stream_options":{"include_usage":true}}"#),
+            (
+                "auto",
+                plain(),
+                r#"{"stream":true,"stream_options":{ "include_usage": false , "include_obfuscation":true}, "a":1}"#,
+                r#"{"stream":true,"stream_options":{ "include_usage": true}, "a":1}"#,
+            ),
+            (
+                "auto",
+                plain(),
+                r#"{"stream":true,"stream_options":{"include_obfuscation":true}}"#,
+                r#"{"stream":true,"stream_options":{"include_usage":true}}"#,
+            ),
+            (
+                "auto",
+                plain(),
+                r#"{"stream":true,"stream_options":{"include_obfuscation":true,"x":1}}"#,
+                r#"{"stream":true,"stream_options":{"include_usage":true,"x":1}}"#,
+            ),
+            (
+                "vllm",
+                plain(),
+                r#"{"messages":[{"role":"assistant","reasoning_content":"a","content":null},{"role":"user","content":"\"reasoning_content\""}]}"#,
+                r#"{"messages":[{"role":"assistant","reasoning":"a","content":null},{"role":"user","content":"\"reasoning_content\""}]}"#,
+            ),
+            (
+                "sglang",
+                plain(),
+                r#"{"messages":[{"role":"assistant","reasoning":"a","reasoning_content":"a"}]}"#,
+                r#"{"messages":[{"role":"assistant","reasoning_content":"a"}]}"#,
+            ),
+            (
+                "generic",
+                Options { request_unknown: RequestUnknown::Drop, ..plain() },
+                r#"{"top_k":5,"n":1,"min_p":0.1,"zz":{}}"#,
+                r#"{"n":1}"#,
+            ),
+        ] {
+            assert_eq!(sent(engine, options, body), expected);
+        }
+    }
+}

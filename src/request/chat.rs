@@ -1,0 +1,121 @@
+//! Chat Completions requests.
+
+use super::check::{Checked, invalid, no_duplicates};
+use super::fields::{self, Field};
+use super::{Ask, Places};
+use crate::json::{Raw, Text};
+use crate::wire::Api;
+use crate::wire::fault::Failure;
+
+/// The fields of the API, and those of its streaming and legacy forms.
+pub(super) const KNOWN: &[&str] = &[
+    "model", "messages", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "temperature", "top_p",
+    "frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "top_logprobs", "stop", "seed", "tools",
+    "tool_choice", "parallel_tool_calls", "response_format", "reasoning_effort", "reasoning", "user", "metadata", "store",
+    "service_tier", "modalities", "audio", "prediction", "verbosity", "web_search_options", "safety_identifier",
+    "prompt_cache_key", "prompt_cache_retention", "functions", "function_call",
+];
+
+/// Reads a request; `complete`: nothing required may be missing.
+pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
+    from.required("model", complete)?;
+    if let Some(field) = from.required("messages", complete)? {
+        messages(from, field)?;
+    }
+    let streaming = from.streaming()?;
+    let max_tokens = from.whole("max_tokens", 1..=100_000_000)?;
+    let max_completion = from.whole("max_completion_tokens", 1..=100_000_000)?;
+    if max_tokens.zip(max_completion).is_some_and(|(one, other)| one != other) {
+        return Err(invalid("max_tokens", "it contradicts max_completion_tokens; send one of the two"));
+    }
+    check_sampling(from)?;
+    let tools = from.list("tools", 1024)?.unwrap_or_default();
+    for (at, tool) in tools.iter().enumerate() {
+        if !tool.get().starts_with('{') {
+            return Err(invalid(format!("tools[{at}]"), "it must be an object"));
+        }
+    }
+    Ok(Ask {
+        api: Api::Chat,
+        model: from.string("model")?.unwrap_or_default(),
+        stream: streaming.stream,
+        choices: u32::try_from(from.whole("n", 1..=128)?.unwrap_or(1)).unwrap_or(1),
+        include_usage: streaming.include_usage,
+        continuous_usage: streaming.continuous_usage,
+        include_obfuscation: streaming.include_obfuscation,
+        logprobs: from.flag("logprobs")?,
+        limit: max_completion.or(max_tokens),
+        forced_function: forced_function(from)?,
+        places: Places {
+            model: from.place("model"),
+            messages: from.place("messages"),
+            stream_options: from.get("stream_options").map(|field| field.at.clone()),
+            ..Places::default()
+        },
+    })
+}
+
+/// Parameters that are only looked at, with the ranges of the API's reference.
+fn check_sampling(from: &Checked<'_>) -> Result<(), Failure> {
+    from.number("temperature", 0.0..=2.0)?;
+    from.number("top_p", 0.0..=1.0)?;
+    from.number("frequency_penalty", -2.0..=2.0)?;
+    from.number("presence_penalty", -2.0..=2.0)?;
+    from.whole("top_logprobs", 0..=20)?;
+    from.stop()?;
+    from.flag("parallel_tool_calls")?;
+    if let Some(metadata) = from.get("metadata")
+        && from.object("metadata", metadata)?.len() > 16
+    {
+        return Err(invalid("metadata", "it may have at most 16 pairs"));
+    }
+    Ok(())
+}
+
+/// Checks what every template needs: a list of objects with a role and content of a known kind.
+fn messages<'a>(from: &Checked<'a>, field: &Field<'a>) -> Result<(), Failure> {
+    let all = super::check::list("messages", field.value, 10_000)?;
+    if all.is_empty() {
+        return Err(invalid("messages", "it must not be empty"));
+    }
+    for (at, message) in all.iter().enumerate() {
+        let path = format!("messages[{at}]");
+        if !message.get().starts_with('{') {
+            return Err(invalid(path, "it must be an object"));
+        }
+        let members = fields::read(from.text, message.get())?;
+        no_duplicates(&members, &["role", "content", "tool_calls", "reasoning", "reasoning_content"], &format!("{path}."))?;
+        let find = |key: &str| members.iter().find(|member| member.key == key).map(|member| member.value);
+        if find("role").and_then(Text::of).is_none() {
+            return Err(invalid(format!("{path}.role"), "it must be a string"));
+        }
+        if find("content").is_some_and(|content| !content.get().starts_with(['"', '[', 'n'])) {
+            return Err(invalid(format!("{path}.content"), "it must be a string, a list of parts or null"));
+        }
+        if find("tool_calls").is_some_and(|calls| !calls.get().starts_with(['[', 'n'])) {
+            return Err(invalid(format!("{path}.tool_calls"), "it must be a list"));
+        }
+    }
+    Ok(())
+}
+
+/// The one function that `tool_choice` allows.
+fn forced_function(from: &Checked<'_>) -> Result<Option<String>, Failure> {
+    let Some(field) = from.get("tool_choice") else { return Ok(None) };
+    if let Some(word) = Text::of(field.value) {
+        return match word.decoded().as_ref() {
+            "none" | "auto" | "required" => Ok(None),
+            _ => Err(invalid("tool_choice", "it must be none, auto, required or an object")),
+        };
+    }
+    let choice = from.object("tool_choice", field)?;
+    let member = |members: &[Field<'_>], key: &str| {
+        members.iter().find(|member| member.key == key).map(|member| member.value.get().to_owned())
+    };
+    let Some(function) = member(&choice, "function") else { return Ok(None) };
+    let function = fields::read(&function, &function).map_err(|_| invalid("tool_choice.function", "it must be an object"))?;
+    let name = member(&function, "name").and_then(|name| {
+        serde_json::from_str::<Raw<'_>>(&name).ok().and_then(Text::of).map(|name| name.decoded().into_owned())
+    });
+    name.map(Some).ok_or_else(|| invalid("tool_choice.function.name", "it must be a string"))
+}

@@ -1,0 +1,204 @@
+//! Checks of single parameters, each failing with the parameter's name.
+
+use super::fields::{self, Field};
+use crate::json::{Raw, Text};
+use crate::wire::fault::{Failure, Fault};
+use std::collections::HashSet;
+use std::ops::RangeInclusive;
+
+/// Fields that only engines and routers use among themselves (faults 11).
+const FORBIDDEN: &[&str] = &[
+    "request_id",
+    "rid",
+    "api_base",
+    "base_url",
+    "bootstrap_host",
+    "bootstrap_port",
+    "bootstrap_room",
+    "kv_transfer_params",
+    "data_parallel_rank",
+    "chat_template",
+    "return_hidden_states",
+    "lora_path",
+    "session_params",
+];
+
+/// The same inside `chat_template_kwargs`: they would reach the template's own arguments.
+const FORBIDDEN_TEMPLATE: &[&str] = &["tokenize", "tokenizer", "conversation", "tools", "documents", "chat_template"];
+
+/// The fields of a request, known to be free of duplicates among those that are read and of forbidden ones.
+pub(super) struct Checked<'a> {
+    pub(super) text: &'a str,
+    fields: Vec<Field<'a>>,
+    known: &'static [&'static str],
+}
+
+/// A parameter's value is not what it must be.
+pub(super) fn invalid(param: impl Into<String>, must: &str) -> Failure {
+    let param = param.into();
+    let message = format!("Invalid value for '{param}': {must}.");
+    Failure::from(Fault::InvalidValue).with_message(message).with_param(param)
+}
+
+fn missing(param: &str) -> Failure {
+    let message = format!("Missing required parameter: '{param}'.");
+    Failure::from(Fault::MissingParameter).with_message(message).with_param(param)
+}
+
+fn forbidden(param: String) -> Failure {
+    let message = format!("The parameter '{param}' is not allowed.");
+    Failure::from(Fault::ForbiddenParameter).with_message(message).with_param(param)
+}
+
+/// Fails on a key of `keys` that occurs twice in `fields`; `prefix` leads to the object.
+pub(super) fn no_duplicates(fields: &[Field<'_>], keys: &[&str], prefix: &str) -> Result<(), Failure> {
+    let mut seen = HashSet::new();
+    for field in fields {
+        if keys.contains(&field.key.as_ref()) && !seen.insert(field.key.as_ref()) {
+            let param = format!("{prefix}{}", field.key);
+            let message = format!("The key '{param}' occurs twice.");
+            return Err(Failure::from(Fault::DuplicateKey).with_message(message).with_param(param));
+        }
+    }
+    Ok(())
+}
+
+impl<'a> Checked<'a> {
+    pub(super) fn new(text: &'a str, fields: Vec<Field<'a>>, known: &'static [&'static str]) -> Result<Self, Failure> {
+        no_duplicates(&fields, known, "")?;
+        if let Some(field) = fields.iter().find(|field| FORBIDDEN.contains(&field.key.as_ref())) {
+            return Err(forbidden(field.key.to_string()));
+        }
+        let checked = Self { text, fields, known };
+        if let Some(kwargs) = checked.get("chat_template_kwargs") {
+            let inner = checked.object("chat_template_kwargs", kwargs)?;
+            if let Some(field) = inner.iter().find(|field| FORBIDDEN_TEMPLATE.contains(&field.key.as_ref())) {
+                return Err(forbidden(format!("chat_template_kwargs.{}", field.key)));
+            }
+        }
+        Ok(checked)
+    }
+
+    /// Keys that the API does not name.
+    pub(super) fn unknown(&self) -> impl Iterator<Item = &str> {
+        self.fields.iter().map(|field| field.key.as_ref()).filter(|key| !self.known.contains(key))
+    }
+
+    /// A field that is there and not null.
+    pub(super) fn get(&self, key: &str) -> Option<&Field<'a>> {
+        self.fields.iter().find(|field| field.key == key).filter(|field| field.value.get() != "null")
+    }
+
+    pub(super) fn required(&self, key: &str, complete: bool) -> Result<Option<&Field<'a>>, Failure> {
+        match self.get(key) {
+            None if complete => Err(missing(key)),
+            found => Ok(found),
+        }
+    }
+
+    pub(super) fn object(&self, param: &str, field: &Field<'a>) -> Result<Vec<Field<'a>>, Failure> {
+        if !field.value.get().starts_with('{') {
+            return Err(invalid(param, "it must be an object"));
+        }
+        fields::read(self.text, field.value.get())
+    }
+
+    pub(super) fn string(&self, key: &str) -> Result<Option<String>, Failure> {
+        let Some(field) = self.get(key) else { return Ok(None) };
+        let text = Text::of(field.value).ok_or_else(|| invalid(key, "it must be a string"))?;
+        Ok(Some(text.decoded().into_owned()))
+    }
+
+    pub(super) fn flag(&self, key: &str) -> Result<bool, Failure> {
+        self.get(key).map_or(Ok(false), |field| flag(key, field.value))
+    }
+
+    pub(super) fn whole(&self, key: &str, range: RangeInclusive<u64>) -> Result<Option<u64>, Failure> {
+        let Some(field) = self.get(key) else { return Ok(None) };
+        let number = field.value.get().parse::<u64>().ok().filter(|number| range.contains(number));
+        let must = || format!("it must be an integer from {} to {}", range.start(), range.end());
+        number.map(Some).ok_or_else(|| invalid(key, &must()))
+    }
+
+    /// Checks that a number, if given, is one and in its range.
+    pub(super) fn number(&self, key: &str, range: RangeInclusive<f64>) -> Result<(), Failure> {
+        let Some(field) = self.get(key) else { return Ok(()) };
+        let text = field.value.get();
+        let number = text.parse::<f64>().ok().filter(|_| !text.starts_with(['"', 't', 'f', '{', '[']));
+        match number.filter(|number| range.contains(number)) {
+            Some(_) => Ok(()),
+            None => Err(invalid(key, &format!("it must be a number from {} to {}", range.start(), range.end()))),
+        }
+    }
+
+    /// The elements of a list, if given.
+    pub(super) fn list(&self, key: &str, most: usize) -> Result<Option<Vec<Raw<'a>>>, Failure> {
+        self.get(key).map(|field| list(key, field.value, most)).transpose()
+    }
+
+    /// Checks `stop`: a string or a list of at most 16.
+    pub(super) fn stop(&self) -> Result<(), Failure> {
+        let Some(field) = self.get("stop") else { return Ok(()) };
+        if Text::of(field.value).is_some() {
+            return Ok(());
+        }
+        let all = list("stop", field.value, 16)?;
+        match all.iter().position(|stop| Text::of(stop).is_none()) {
+            Some(at) => Err(invalid(format!("stop[{at}]"), "it must be a string")),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads `stream` and `stream_options`.
+    pub(super) fn streaming(&self) -> Result<Streaming, Failure> {
+        let stream = self.flag("stream")?;
+        let mut streaming = Streaming { stream, ..Streaming::default() };
+        let Some(field) = self.get("stream_options") else { return Ok(streaming) };
+        let options = self.object("stream_options", field)?;
+        if !stream {
+            return Err(invalid("stream_options", "it is only allowed together with stream"));
+        }
+        no_duplicates(&options, &["include_usage", "include_obfuscation", "continuous_usage_stats"], "stream_options.")?;
+        for option in options.iter().filter(|option| option.value.get() != "null") {
+            let slot = match option.key.as_ref() {
+                "include_usage" => &mut streaming.include_usage,
+                "include_obfuscation" => &mut streaming.include_obfuscation,
+                "continuous_usage_stats" => &mut streaming.continuous_usage,
+                _ => continue,
+            };
+            *slot = flag(&format!("stream_options.{}", option.key), option.value)?;
+        }
+        Ok(streaming)
+    }
+
+    /// The place of a field's value.
+    pub(super) fn place(&self, key: &str) -> Option<std::ops::Range<usize>> {
+        self.fields.iter().find(|field| field.key == key).map(|field| field.at.clone())
+    }
+}
+
+/// What `stream` and `stream_options` say.
+#[derive(Debug, Default)]
+pub(super) struct Streaming {
+    pub(super) stream: bool,
+    pub(super) include_usage: bool,
+    pub(super) include_obfuscation: bool,
+    pub(super) continuous_usage: bool,
+}
+
+fn flag(param: &str, value: Raw<'_>) -> Result<bool, Failure> {
+    match value.get() {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(invalid(param, "it must be true or false")),
+    }
+}
+
+pub(super) fn list<'a>(param: &str, value: Raw<'a>, most: usize) -> Result<Vec<Raw<'a>>, Failure> {
+    let elements: Vec<Raw<'a>> =
+        serde_json::from_str(value.get()).map_err(|_| invalid(param, "it must be a list"))?;
+    match elements.len() {
+        count if count > most => Err(invalid(param, &format!("it may have at most {most} elements"))),
+        _ => Ok(elements),
+    }
+}

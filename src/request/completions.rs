@@ -1,0 +1,62 @@
+//! Legacy Completions requests.
+
+use super::check::{Checked, invalid};
+use super::{Ask, Places};
+use crate::json::Text;
+use crate::wire::Api;
+use crate::wire::fault::Failure;
+
+/// The fields of the API.
+pub(super) const KNOWN: &[&str] = &[
+    "model", "prompt", "stream", "stream_options", "n", "best_of", "max_tokens", "temperature", "top_p",
+    "frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "stop", "seed", "suffix", "echo", "user",
+];
+
+/// Reads a request; `complete`: nothing required may be missing.
+pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
+    from.required("model", complete)?;
+    // vLLM takes `prompt_embeds` in the prompt's place.
+    from.required("prompt", complete && from.get("prompt_embeds").is_none())?;
+    let streaming = from.streaming()?;
+    let n = from.whole("n", 1..=128)?.unwrap_or(1);
+    let best_of = from.whole("best_of", 1..=128)?.unwrap_or(1);
+    from.number("temperature", 0.0..=2.0)?;
+    from.number("top_p", 0.0..=1.0)?;
+    from.number("frequency_penalty", -2.0..=2.0)?;
+    from.number("presence_penalty", -2.0..=2.0)?;
+    from.stop()?;
+    let prompts = prompts(from)?;
+    Ok(Ask {
+        api: Api::Completions,
+        model: from.string("model")?.unwrap_or_default(),
+        stream: streaming.stream,
+        choices: u32::try_from(n.max(best_of).saturating_mul(prompts)).unwrap_or(u32::MAX),
+        include_usage: streaming.include_usage,
+        continuous_usage: streaming.continuous_usage,
+        include_obfuscation: streaming.include_obfuscation,
+        logprobs: from.whole("logprobs", 0..=100)?.is_some(),
+        limit: from.whole("max_tokens", 0..=100_000_000)?,
+        forced_function: None,
+        places: Places {
+            model: from.place("model"),
+            stream_options: from.get("stream_options").map(|field| field.at.clone()),
+            ..Places::default()
+        },
+    })
+}
+
+/// How many prompts there are: a string or a list of tokens is one, a list of those is several.
+fn prompts(from: &Checked<'_>) -> Result<u64, Failure> {
+    let Some(field) = from.get("prompt") else { return Ok(1) };
+    if Text::of(field.value).is_some() {
+        return Ok(1);
+    }
+    let must = "it must be a string, a list of strings, a list of tokens or a list of those";
+    let all: Vec<crate::json::Raw<'_>> = serde_json::from_str(field.value.get()).map_err(|_| invalid("prompt", must))?;
+    match all.first().map(|first| first.get().as_bytes().first().copied()) {
+        None => Err(invalid("prompt", "it must not be empty")),
+        Some(Some(b'"' | b'[')) => Ok(all.len() as u64),
+        Some(Some(b'0'..=b'9')) => Ok(1),
+        _ => Err(invalid("prompt", must)),
+    }
+}

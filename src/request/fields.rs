@@ -1,0 +1,210 @@
+//! A request body as a shallow object: keys and raw values with their places, and edits that leave every other byte.
+//!
+//! Takes: the body as the client sent it. Gives: the members, and an edited copy. Never: re-serialises what it carries.
+
+use crate::json::{Members, Raw};
+use crate::wire::fault::{Failure, Fault};
+use bytes::{Bytes, BytesMut};
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// Levels of nesting that a body may have.
+const DEPTH: usize = 128;
+
+/// One member of an object, with its place in the text of the whole body.
+#[derive(Debug)]
+pub struct Field<'a> {
+    /// The key.
+    pub key: Cow<'a, str>,
+    /// The value, unread.
+    pub value: Raw<'a>,
+    /// Where the value stands.
+    pub at: Range<usize>,
+    /// Where the key's characters stand, if it was written without escapes.
+    pub key_at: Option<Range<usize>>,
+}
+
+/// The text of a body: UTF-8, a leading byte-order mark dropped, no lone surrogates, at most 128 levels deep.
+///
+/// # Errors
+/// `invalid_utf8` and `json_too_deep` (faults C02, C12).
+pub fn text(body: &[u8]) -> Result<&str, Failure> {
+    let text = std::str::from_utf8(body).map_err(|error| {
+        let message = format!("The request body is not valid UTF-8 (byte {}).", error.valid_up_to());
+        Failure::from(Fault::InvalidUtf8).with_message(message)
+    })?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    survey(text.as_bytes())?;
+    Ok(text)
+}
+
+/// One pass over the bytes for what the JSON reader does not look at: depth and halves of surrogate pairs.
+fn survey(bytes: &[u8]) -> Result<(), Failure> {
+    let mut depth = 0_usize;
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        at += 1;
+        match byte {
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > DEPTH {
+                    return Err(Fault::TooDeep.into());
+                }
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b'"' => at = skip_string(bytes, at)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The place after the string whose characters start at `at`.
+fn skip_string(bytes: &[u8], mut at: usize) -> Result<usize, Failure> {
+    while let Some(next) = bytes.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
+        at += next;
+        if bytes.get(at) == Some(&b'"') {
+            return Ok(at + 1);
+        }
+        let unit = |from: usize| {
+            let escape = bytes.get(from..from + 6)?;
+            let hex = std::str::from_utf8(escape.strip_prefix(b"\\u")?).ok()?;
+            u16::from_str_radix(hex, 16).ok()
+        };
+        at += match unit(at) {
+            Some(0xd800..=0xdbff) if matches!(unit(at + 6), Some(0xdc00..=0xdfff)) => 12,
+            Some(0xd800..=0xdfff) => {
+                let message = format!("The request body has half of a surrogate pair (byte {at}).");
+                return Err(Failure::from(Fault::InvalidUtf8).with_message(message));
+            }
+            Some(_) => 6,
+            None => 2,
+        };
+    }
+    Ok(bytes.len())
+}
+
+/// The members of the object that `object` is, a part of `whole` (or all of it).
+///
+/// # Errors
+/// `invalid_json` with the position; never the text around it.
+pub fn read<'a>(whole: &'a str, object: &'a str) -> Result<Vec<Field<'a>>, Failure> {
+    if !object.trim_start().starts_with('{') && serde_json::from_str::<Raw<'_>>(object).is_ok() {
+        let message = "The request body is not valid JSON for this API: it must be an object.";
+        return Err(Failure::from(Fault::InvalidJson).with_message(message));
+    }
+    let Members(members) = serde_json::from_str(object).map_err(|error| {
+        let place = format!("line {}, column {}", error.line(), error.column());
+        Failure::from(Fault::InvalidJson).with_message(format!("The request body is not valid JSON ({place})."))
+    })?;
+    Ok(members
+        .into_iter()
+        .map(|(key, value)| {
+            let at = place(whole, value.get());
+            let key_at = match &key {
+                Cow::Borrowed(key) => Some(place(whole, key)),
+                Cow::Owned(_) => None,
+            };
+            Field { key, value, at, key_at }
+        })
+        .collect())
+}
+
+/// Where `part` stands in `whole`, of which it is a slice.
+pub(super) fn place(whole: &str, part: &str) -> Range<usize> {
+    let start = (part.as_ptr() as usize).saturating_sub(whole.as_ptr() as usize);
+    start..start + part.len()
+}
+
+/// Replacements of ranges of a body. Everything outside them stays byte for byte.
+#[derive(Clone, Debug, Default)]
+pub struct Edits(Vec<(Range<usize>, Vec<u8>)>);
+
+impl Edits {
+    /// Puts `with` in the place of `range`; ranges do not overlap.
+    pub fn replace(&mut self, range: Range<usize>, with: impl Into<Vec<u8>>) {
+        self.0.push((range, with.into()));
+    }
+
+    /// Takes members out of their object, each with the comma that belongs to it. `members`: all of the object's.
+    pub fn remove(&mut self, text: &str, members: &[Field<'_>], out: impl Fn(&Field<'_>) -> bool) {
+        let mut at = 0;
+        while let Some(field) = members.get(at) {
+            if !out(field) {
+                at += 1;
+                continue;
+            }
+            let last = members.get(at..).unwrap_or_default().iter().take_while(|field| out(field)).count() + at - 1;
+            let end = members.get(last).map_or(field.at.end, |last| last.at.end);
+            let range = match at.checked_sub(1).and_then(|before| members.get(before)) {
+                // With a member before it, the run goes with the comma before it, else with the one behind it.
+                Some(kept) => kept.at.end..end,
+                None => {
+                    let behind = text.get(end..).unwrap_or("");
+                    let comma = behind.trim_start().strip_prefix(',').map(str::trim_start);
+                    let to = comma.map_or(end, |next| text.len() - next.len());
+                    let value_to_key = text.get(..field.at.start).and_then(|head| head.rfind('{'));
+                    value_to_key.map_or(end, |brace| brace + 1)..to
+                }
+            };
+            self.replace(range, "");
+            at = last + 1;
+        }
+    }
+
+    /// The body with all edits; the very same bytes if there are none.
+    pub fn apply(mut self, body: &Bytes) -> Bytes {
+        if self.0.is_empty() {
+            return body.clone();
+        }
+        self.0.sort_by_key(|(range, _)| range.start);
+        let grown: usize = self.0.iter().map(|(_, with)| with.len()).sum();
+        let mut out = BytesMut::with_capacity(body.len() + grown);
+        let mut from = 0;
+        for (range, with) in &self.0 {
+            out.extend_from_slice(body.get(from..range.start).unwrap_or_default());
+            out.extend_from_slice(with);
+            from = range.end.max(from);
+        }
+        out.extend_from_slice(body.get(from..).unwrap_or_default());
+        out.freeze()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_go_with_their_comma() {
+        let body = r#"{"a": 1, "b" : [1, 2] ,"c":3}"#;
+        for (keys, expected) in [
+            ("a", r#"{"b" : [1, 2] ,"c":3}"#),
+            ("b", r#"{"a": 1 ,"c":3}"#),
+            ("c", r#"{"a": 1, "b" : [1, 2]}"#),
+            ("ab", r#"{"c":3}"#),
+            ("bc", r#"{"a": 1}"#),
+            ("ac", r#"{"b" : [1, 2]}"#),
+            ("abc", "{}"),
+            ("", body),
+        ] {
+            let fields = read(body, body).unwrap();
+            let mut edits = Edits::default();
+            edits.remove(body, &fields, |field| keys.contains(field.key.as_ref()));
+            assert_eq!(edits.apply(&Bytes::from(body)), expected.as_bytes(), "{keys}");
+        }
+    }
+
+    #[test]
+    fn depth_and_surrogates() {
+        let code = |body: &[u8]| text(body).map(|_| ()).map_err(|failure| failure.code.unwrap().into_owned());
+        assert_eq!(code("[".repeat(128).as_bytes()), Ok(()));
+        assert_eq!(code("[".repeat(100_000).as_bytes()), Err("json_too_deep".to_owned()));
+        assert_eq!(code(br#"{"a":"[[[\"[[\\"}"#), Ok(()));
+        assert_eq!(code(br#"{"a":"\ud83d\ude00 \u0000"}"#), Ok(()));
+        assert_eq!(code(br#"{"a":"\ud83d"}"#), Err("invalid_utf8".to_owned()));
+        assert_eq!(code(br#"{"a":"\udc00"}"#), Err("invalid_utf8".to_owned()));
+        assert_eq!(code(b"{\"a\":\"\xff\"}"), Err("invalid_utf8".to_owned()));
+        assert_eq!(text(b"\xef\xbb\xbf{}").unwrap(), "{}");
+    }
+}

@@ -1,0 +1,126 @@
+//! Requests: what a client wants, read and checked once.
+//!
+//! Takes: a body. Gives: an [`Ask`], or the failure that names the parameter. Remembers: nothing.
+//! Never: changes what it does not understand.
+
+mod chat;
+mod check;
+mod completions;
+pub mod embeddings;
+pub mod fields;
+
+use crate::wire::Api;
+use crate::wire::fault::Failure;
+use bytes::Bytes;
+use check::Checked;
+use fields::Edits;
+use std::ops::Range;
+
+/// What a client asks for, as far as it matters to the answer.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// The API.
+    pub api: Api,
+    /// The model's name.
+    pub model: String,
+    /// An event stream, or one object.
+    pub stream: bool,
+    /// How many choices the answer must have.
+    pub choices: u32,
+    /// The client asked for usage.
+    pub include_usage: bool,
+    /// The client asked for usage on every chunk.
+    pub continuous_usage: bool,
+    /// The client asked for padding.
+    pub include_obfuscation: bool,
+    /// The client asked for logprobs.
+    pub logprobs: bool,
+    /// The token limit.
+    pub limit: Option<u64>,
+    /// The function that `tool_choice` forces.
+    pub forced_function: Option<String>,
+    /// Where the parts stand that may have to be changed.
+    pub(crate) places: Places,
+}
+
+/// Places in the body's text.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Places {
+    /// Bytes before the text (a byte-order mark).
+    pub(crate) offset: usize,
+    pub(crate) model: Option<Range<usize>>,
+    pub(crate) messages: Option<Range<usize>>,
+    pub(crate) stream_options: Option<Range<usize>>,
+    /// The closing brace.
+    pub(crate) end: usize,
+    /// Edits that hold whatever the engine: unknown fields where they are to be dropped are named here.
+    pub(crate) unknown: Vec<String>,
+}
+
+impl Ask {
+    /// Reads and checks a request.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its `param` (faults C01–C04, C12, C13, C33, C35, C36).
+    pub fn read(api: Api, body: &Bytes) -> Result<Self, Failure> {
+        Self::parse(api, body, true)
+    }
+
+    /// Reads a request that has been answered already: what is missing in it is not complained of.
+    ///
+    /// # Errors
+    /// As [`Ask::read`], but for missing parameters.
+    pub fn recall(api: Api, body: &Bytes) -> Result<Self, Failure> {
+        Self::parse(api, body, false)
+    }
+
+    fn parse(api: Api, body: &Bytes, complete: bool) -> Result<Self, Failure> {
+        let text = fields::text(body)?;
+        let fields = fields::read(text, text)?;
+        let known = match api {
+            Api::Chat => chat::KNOWN,
+            Api::Completions => completions::KNOWN,
+        };
+        let checked = Checked::new(text, fields, known)?;
+        let mut ask = match api {
+            Api::Chat => chat::read(&checked, complete)?,
+            Api::Completions => completions::read(&checked, complete)?,
+        };
+        ask.places.offset = body.len() - text.len();
+        ask.places.end = text.trim_end().len().saturating_sub(1);
+        ask.places.unknown = checked.unknown().map(ToOwned::to_owned).collect();
+        Ok(ask)
+    }
+
+    /// The edits that make the engine send usage in a stream and keep from it what it does not know (2.10).
+    pub(crate) fn stream_edits(&self, text: &str, edits: &mut Edits) {
+        if !self.stream {
+            return;
+        }
+        let Some(at) = self.places.stream_options.clone() else {
+            let comma = if text.get(..self.places.end).is_some_and(|head| head.trim_end().ends_with('{')) { "" } else { "," };
+            let end = self.places.end;
+            return edits.replace(end..end, format!("{comma}\"stream_options\":{{\"include_usage\":true}}"));
+        };
+        let object = text.get(at.clone()).unwrap_or("");
+        let Ok(options) = fields::read(text, object) else { return };
+        let mut asked = false;
+        for option in &options {
+            match option.key.as_ref() {
+                "include_usage" => {
+                    asked = true;
+                    if option.value.get() != "true" {
+                        edits.replace(option.at.clone(), "true");
+                    }
+                }
+                _ => {}
+            }
+        }
+        edits.remove(text, &options, |option| option.key == "include_obfuscation");
+        if !asked {
+            let left = options.iter().any(|option| option.key != "include_obfuscation");
+            let comma = if left { "," } else { "" };
+            edits.replace(at.start..at.start + 1, format!("{{\"include_usage\":true{comma}"));
+        }
+    }
+}
