@@ -29,6 +29,8 @@ mod canonical;
 mod cuts;
 #[path = "proxy/engine_errors.rs"]
 mod engine_errors;
+#[path = "proxy/fixtures.rs"]
+mod fixtures;
 #[path = "proxy/framing.rs"]
 mod framing;
 #[path = "proxy/leaving.rs"]

@@ -45,7 +45,11 @@ async fn json_answer_is_canonical_and_has_the_headers_of_one() {
     assert_eq!(answer.text(), expected);
     assert_eq!(answer.head.status, 200);
     assert_eq!(answer.head.header("content-type"), Some("application/json"));
-    assert!(answer.head.header("cache-control").is_some_and(|value| value.contains("no-store")), "{:?}", answer.head);
+    assert!(
+        answer.head.header("cache-control").is_some_and(|value| value.contains("no-store")),
+        "{:?}",
+        answer.head
+    );
     assert_eq!(answer.ended, Ended::Length);
     check_names(&answer.head);
     let again = world.ask(&Request::plain(r#","stream":false"#)).await;
@@ -145,7 +149,8 @@ async fn sglang_stream_comes_out_canonical() {
         .end();
     let world = World::start_as(Engine::script(engine).await, "sglang", Setup::new()).await;
     let answer = world.ask(&Request::stream("")).await;
-    let expected = Canonical::with_id("chatcmpl-9f0").role().reasoning("Think").content("Hi").finish("stop").done();
+    let expected =
+        Canonical::with_id("chatcmpl-9f0").role().reasoning("Think").content("Hi").finish("stop").done();
     assert_eq!(answer.text(), expected.text());
     world.end().await;
 }
@@ -233,7 +238,11 @@ async fn models_are_listed_and_found() {
     let world = World::start(Engine::script(Script::new()).await, Setup::new()).await;
     let list = world.ask(&Request::get("/v1/models")).await;
     assert_eq!((list.head.status, list.head.header("content-type")), (200, Some("application/json")));
-    assert!(list.text().starts_with(r#"{"object":"list","data":[{"id":"m","object":"model","#), "{}", list.text());
+    assert!(
+        list.text().starts_with(r#"{"object":"list","data":[{"id":"m","object":"model","#),
+        "{}",
+        list.text()
+    );
     let found = world.ask(&Request::get("/v1/models/m")).await;
     assert_eq!(found.head.status, 200, "{}", found.text());
     assert!(found.text().starts_with(r#"{"id":"m","object":"model","created":"#), "{}", found.text());
@@ -266,7 +275,9 @@ async fn embeddings_pass_with_usage_normalised() {
     let asked = format!(r#"{{"model":"m","input":"{PROMPT}"}}"#);
     let answer = world.ask(&Request::post("/v1/embeddings", asked.as_str())).await;
     assert_eq!(answer.head.status, 200, "{}", answer.text());
-    for part in [r#""object":"list""#, r#""model":"m""#, vector, r#""usage":{"prompt_tokens":4,"total_tokens":4}"#] {
+    for part in
+        [r#""object":"list""#, r#""model":"m""#, vector, r#""usage":{"prompt_tokens":4,"total_tokens":4}"#]
+    {
         assert!(answer.text().contains(part), "{part} in {}", answer.text());
     }
     let attempt = world.engine.only();
@@ -277,9 +288,13 @@ async fn embeddings_pass_with_usage_normalised() {
 #[tokio::test]
 async fn errors_of_embeddings_are_normalised() {
     let error = r#"{"object":"error","message":"no embedding model","type":"BadRequestError","param":null,"code":400}"#;
-    let world = World::start(Engine::script(Script::new().json("400 Bad Request", error)).await, Setup::new()).await;
+    let world =
+        World::start(Engine::script(Script::new().json("400 Bad Request", error)).await, Setup::new()).await;
     let answer = world.ask(&Request::post("/v1/embeddings", r#"{"model":"m","input":"x"}"#)).await;
     assert_eq!(answer.head.status, 400);
-    assert_eq!(answer.text(), r#"{"error":{"message":"no embedding model","type":"invalid_request_error","param":null,"code":null}}"#);
+    assert_eq!(
+        answer.text(),
+        r#"{"error":{"message":"no embedding model","type":"invalid_request_error","param":null,"code":null}}"#
+    );
     world.end().await;
 }

@@ -127,7 +127,8 @@ pub fn usage_object(prompt: u32, completion: u32) -> String {
 /// Checks the framing of a stream and that it has one end; gives its events without comments.
 pub fn grammar(text: &str) -> Vec<&str> {
     assert!(!text.contains('\r'), "no CR in a stream");
-    let text = text.strip_suffix("\n\n").unwrap_or_else(|| panic!("the last event has its blank line: {text:?}"));
+    let text =
+        text.strip_suffix("\n\n").unwrap_or_else(|| panic!("the last event has its blank line: {text:?}"));
     let blocks: Vec<_> = text.split("\n\n").filter(|block| *block != ": keepalive").collect();
     for block in &blocks {
         let data = block.strip_prefix("event: error\n").unwrap_or(block);

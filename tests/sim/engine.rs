@@ -99,7 +99,8 @@ impl Engine {
     /// The nth request is answered by the nth script; when they run out, by the last.
     pub async fn in_turn(scripts: Vec<Script>) -> Self {
         let n = AtomicUsize::new(0);
-        Self::answering(move |_| scripts[n.fetch_add(1, Ordering::Relaxed).min(scripts.len() - 1)].clone()).await
+        Self::answering(move |_| scripts[n.fetch_add(1, Ordering::Relaxed).min(scripts.len() - 1)].clone())
+            .await
     }
 
     /// Each request is answered by the script made for it.
@@ -155,7 +156,12 @@ impl Engine {
     /// The only request that has arrived.
     pub fn only(&self) -> Attempt {
         let mut attempts = self.attempts();
-        assert_eq!(attempts.len(), 1, "attempts: {:?}", attempts.iter().map(|a| &a.target).collect::<Vec<_>>());
+        assert_eq!(
+            attempts.len(),
+            1,
+            "attempts: {:?}",
+            attempts.iter().map(|a| &a.target).collect::<Vec<_>>()
+        );
         attempts.remove(0)
     }
 

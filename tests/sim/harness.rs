@@ -117,7 +117,11 @@ impl Samewire {
                 (Some(proxy), Some(admin)) => (this.proxy, this.admin) = (proxy, admin),
                 _ => {
                     let gone = this.child.try_wait().expect("a child");
-                    assert!(gone.is_none() && start.elapsed() < PATIENCE, "{gone:?}, logged: {:#?}", this.logs());
+                    assert!(
+                        gone.is_none() && start.elapsed() < PATIENCE,
+                        "{gone:?}, logged: {:#?}",
+                        this.logs()
+                    );
                     tokio::time::sleep(Duration::from_millis(5)).await;
                     continue;
                 }
@@ -256,7 +260,8 @@ impl World {
             assert!(start.elapsed() < Duration::from_secs(2), "not idle: {left:#?}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         };
-        let panics: Vec<_> = metrics.lines().filter(|l| l.starts_with("samewire_panics_total") && !is_zero(l)).collect();
+        let panics: Vec<_> =
+            metrics.lines().filter(|l| l.starts_with("samewire_panics_total") && !is_zero(l)).collect();
         assert!(panics.is_empty(), "{panics:?}");
         let logs = self.samewire.logs().join("\n");
         for canary in [PROMPT, KEY, "CANARY"] {

@@ -78,9 +78,11 @@ impl Script {
     /// A whole answer with a length and more header lines, each ended by CRLF.
     pub fn whole_with(self, status: &str, content_type: &str, lines: &str, body: impl AsRef<[u8]>) -> Self {
         let body = body.as_ref();
-        let kind = if content_type.is_empty() { String::new() } else { format!("content-type: {content_type}\r\n") };
+        let kind =
+            if content_type.is_empty() { String::new() } else { format!("content-type: {content_type}\r\n") };
         let length = body.len();
-        let head = format!("HTTP/1.1 {status}\r\nserver: uvicorn\r\n{kind}{lines}content-length: {length}\r\n\r\n");
+        let head =
+            format!("HTTP/1.1 {status}\r\nserver: uvicorn\r\n{kind}{lines}content-length: {length}\r\n\r\n");
         let mut bytes = head.into_bytes();
         bytes.extend_from_slice(body);
         self.raw(bytes)

@@ -1,0 +1,567 @@
+//! Engines that refuse, fail or write nonsense.
+
+use crate::canonical::{ABORTED, Canonical, INCOMPLETE, INVALID_EVENT, grammar};
+use crate::sim::{Answer, Client, Ended, Engine, PATIENCE, Request, Script, Setup, World, until};
+use std::time::Duration;
+
+const JSON: &str = "application/json";
+
+/// A refusal of an engine and what must become of it.
+struct Row {
+    status: &'static str,
+    kind: &'static str,
+    body: String,
+    /// Status, type, code and message for the client; no message where any will do.
+    expected: (u16, &'static str, Option<&'static str>, Option<&'static str>),
+}
+
+fn row(
+    status: &'static str,
+    kind: &'static str,
+    body: &str,
+    expected: (u16, &'static str, Option<&'static str>, Option<&'static str>),
+) -> Row {
+    Row { status, kind, body: body.to_owned(), expected }
+}
+
+/// The engines' own shapes, first those in JSON, then those of what stands between.
+fn refusals() -> Vec<Row> {
+    let bad = "invalid_request_error";
+    let vllm = |kind: &str, code: u16| {
+        format!(r#"{{"error":{{"message":"said","type":"{kind}","param":null,"code":{code}}}}}"#)
+    };
+    let flat = |kind: &str, code: u16| {
+        format!(r#"{{"object":"error","message":"said","type":"{kind}","param":null,"code":{code}}}"#)
+    };
+    let long = r#"{"object":"error","message":"This model's maximum context length is 2048 tokens.","type":"BadRequestError","param":null,"code":400}"#;
+    let detail = r#"{"detail":[{"type":"missing","loc":["body","messages"],"msg":"Field required"},{"type":"x","loc":["body","n"],"msg":"bad"}]}"#;
+    let html = |status: &str| format!("<html><body><h1>{status}</h1><p>nginx at 10.0.0.7</p></body></html>");
+    let said = Some("said");
+    let gone = "The upstream engine returned an invalid response (HTTP 502).";
+    vec![
+        row("400 Bad Request", JSON, &vllm("BadRequestError", 400), (400, bad, None, said)),
+        row("400 Bad Request", JSON, &flat("BadRequestError", 400), (400, bad, None, said)),
+        row("400 Bad Request", JSON, long, (400, bad, Some("context_length_exceeded"), None)),
+        row(
+            "422 Unprocessable Entity",
+            JSON,
+            detail,
+            (400, bad, None, Some("messages: Field required; n: bad")),
+        ),
+        row(
+            "401 Unauthorized",
+            JSON,
+            r#"{"error":"Unauthorized"}"#,
+            (401, bad, Some("invalid_api_key"), None),
+        ),
+        row(
+            "403 Forbidden",
+            JSON,
+            &flat("PermissionDeniedError", 403),
+            (403, "permission_error", None, said),
+        ),
+        row(
+            "404 Not Found",
+            JSON,
+            &vllm("NotFoundError", 404).replace("said", "The model `x` does not exist."),
+            (404, bad, Some("model_not_found"), None),
+        ),
+        row(
+            "429 Too Many Requests",
+            JSON,
+            &vllm("Too Many Requests", 429),
+            (429, "rate_limit_error", Some("rate_limit_exceeded"), said),
+        ),
+        row(
+            "500 Internal Server Error",
+            JSON,
+            &flat("InternalServerError", 500),
+            (500, "server_error", Some("internal_error"), said),
+        ),
+        row(
+            "501 Not Implemented",
+            JSON,
+            &flat("NotImplementedError", 501),
+            (501, "server_error", Some("not_implemented"), said),
+        ),
+        row(
+            "503 Service Unavailable",
+            JSON,
+            &flat("ServiceUnavailableError", 503),
+            (503, "server_error", Some("server_is_overloaded"), said),
+        ),
+        row(
+            "500 Internal Server Error",
+            "text/plain",
+            "Internal Server Error",
+            (500, "server_error", None, None),
+        ),
+        row(
+            "502 Bad Gateway",
+            "text/html",
+            &html("502 Bad Gateway"),
+            (502, "server_error", Some("upstream_invalid_response"), Some(gone)),
+        ),
+        row("503 Service Unavailable", "text/html", &html("503"), (503, "server_error", None, None)),
+        row("502 Bad Gateway", "", "", (502, "server_error", Some("upstream_invalid_response"), Some(gone))),
+        row("500 Internal Server Error", JSON, "", (500, "server_error", None, None)),
+        row("500 Internal Server Error", JSON, "{\"error\":", (500, "server_error", None, None)),
+        row("400 Bad Request", "text/html", &html("400"), (400, bad, None, None)),
+        row(
+            "500 Internal Server Error",
+            "text/html",
+            &format!("<html>{}</html>", "x".repeat(1 << 20)),
+            (500, "server_error", None, None),
+        ),
+        row(
+            "500 Internal Server Error",
+            "text/event-stream",
+            &format!("data: {}\n\n", flat("InternalServerError", 500)),
+            (500, "server_error", None, None),
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn fault_u18_refusals_of_engines() {
+    for row in refusals() {
+        let script = Script::new().whole(row.status, row.kind, &row.body);
+        let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+        for request in [Request::stream(""), Request::plain("")] {
+            let answer = world.ask(&request).await;
+            let fault = answer.fault();
+            let what = format!("{} {} {:.200}", row.status, row.kind, row.body);
+            let (status, kind, code, message) = row.expected;
+            assert_eq!(
+                (answer.head.status, fault.kind.as_str()),
+                (status, kind),
+                "{what}: {}",
+                answer.text()
+            );
+            if message.is_some() || code.is_some() {
+                assert_eq!(fault.code.as_deref(), code, "{what}");
+            }
+            assert!(message.is_none_or(|message| message == fault.message), "{what}: {}", fault.message);
+            assert!(
+                !answer.text().contains("10.0.0.7") && !answer.text().contains('<'),
+                "{what}: {}",
+                answer.text()
+            );
+            assert!(answer.body.len() < 4096, "{what}: {}", answer.body.len());
+            assert_eq!(status == 501, answer.head.header("x-should-retry") == Some("false"), "{what}");
+        }
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn fault_u18_error_body_without_end() {
+    let head = "HTTP/1.1 500 Internal Server Error\r\ncontent-type: application/json\r\ncontent-length: 1073741824\r\n\r\n";
+    let script = (0..64).fold(Script::new().raw(head), |script, _| script.raw(vec![b' '; 1 << 20])).hang();
+    let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+    let before = world.samewire.rss();
+    let answer = world.ask(&Request::stream("")).await;
+    assert_eq!(answer.fault().kind, "server_error");
+    assert_eq!(answer.head.status, 500);
+    assert!(world.samewire.rss() < before + (4 << 20));
+    until("the rest is not read", PATIENCE, || world.engine.active_generations() == 0).await;
+    assert!(world.engine.written(0) < 8 << 20, "{}", world.engine.written(0));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_u22_long_engine_messages_are_cut() {
+    let body =
+        format!(r#"{{"error":{{"message":"{}","type":"BadRequestError","code":400}}}}"#, "m".repeat(30_000));
+    let world =
+        World::start(Engine::script(Script::new().json("400 Bad Request", &body)).await, Setup::new()).await;
+    let message = world.ask(&Request::stream("")).await.fault().message;
+    assert!(message.starts_with("mmmm") && message.len() <= 2100, "{}", message.len());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_u23_retry_after() {
+    let error = r#"{"error":{"message":"busy","type":"RateLimitError","param":null,"code":429}}"#;
+    let rows = [
+        ("retry-after: 7\r\n", Some("7")),
+        ("retry-after: 31536000\r\n", Some("60")),
+        ("retry-after: 0\r\n", None),
+        ("retry-after: -5\r\n", None),
+        ("retry-after: soon\r\n", None),
+        ("", None),
+    ];
+    for (line, expected) in rows {
+        for status in ["429 Too Many Requests", "503 Service Unavailable"] {
+            let script = Script::new().whole_with(status, JSON, line, error);
+            let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+            let answer = world.ask(&Request::stream("")).await;
+            // That there is one, and that it lies within its bounds, is checked for every 429 and 503.
+            answer.fault();
+            assert!(status.starts_with(&answer.head.status.to_string()));
+            assert!(
+                expected.is_none() || answer.head.header("retry-after") == expected,
+                "{line}: {:?}",
+                answer.head
+            );
+            world.end().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn fault_u20_u21_u39_answers_samewire_cannot_use() {
+    let sse =
+        "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"},\"finish_reason\":\"stop\"}]}\n\n";
+    let elsewhere = "location: http://127.0.0.1:1/v1/chat/completions\r\n";
+    let rows = [
+        Script::new().whole_with("200 OK", JSON, "content-encoding: gzip\r\n", b"\x1f\x8b\x08\x00\x00"),
+        Script::new().whole_with("200 OK", "text/event-stream", "content-encoding: br\r\n", sse),
+        Script::new().whole_with("500 Oops", JSON, "content-encoding: gzip\r\n", b"\x1f\x8b\x08\x00\x00"),
+        Script::new().whole_with("307 Temporary Redirect", "", elsewhere, ""),
+        Script::new().whole_with("301 Moved Permanently", "text/html", elsewhere, "<a>"),
+        Script::new().whole_with("302 Found", JSON, "location: /v1/chat/completions/\r\n", "{}"),
+        Script::new().raw("HTTP/1.1 204 No Content\r\n\r\n"),
+        Script::new()
+            .raw("HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n")
+            .hang(),
+        Script::new().whole("200 OK", "text/html", "<html>hello</html>"),
+        Script::new().whole("200 OK", "", "plain text"),
+        Script::new().json("200 OK", ""),
+        Script::new().json("200 OK", "[]"),
+        Script::new().json("200 OK", "{\"choices\":"),
+        Script::new().raw("SSH-2.0-OpenSSH_9.9\r\n").fin(),
+        Script::new().raw("HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n{}").fin(),
+        Script::new().raw("HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}").fin(),
+        Script::new().raw(format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(1 << 20))).fin(),
+    ];
+    for script in rows {
+        let what = String::from_utf8_lossy(&script.bytes()).chars().take(120).collect::<String>();
+        let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+        for request in [Request::stream(""), Request::plain("")] {
+            let (status, kind, code) = world.ask(&request).await.failure();
+            assert!(status == 502 || (what.contains(" 500 ") && status == 500), "{status} for {what:?}");
+            assert_eq!(kind, "server_error", "{what:?}");
+            assert!(
+                code.as_deref().is_some_and(|code| code.starts_with("upstream_")),
+                "{code:?} for {what:?}"
+            );
+            let exact = what.contains("content-encoding") || what.contains(" 30");
+            assert!(!exact || code.as_deref() == Some("upstream_invalid_response"), "{code:?} for {what:?}");
+        }
+        assert_eq!(world.engine.attempt_count(), 2, "{what:?}: neither followed nor repeated");
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn fault_u39_early_hints_are_skipped() {
+    let mut script = Script::new().raw("HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n");
+    script.0.extend(Script::answer("a", 2).0);
+    let world = World::start(Engine::script(script).await, Setup::new()).await;
+    assert_eq!(world.ask(&Request::stream("")).await.text(), Canonical::answer("a", 2).text());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_u39_bytes_after_done_and_after_the_answer() {
+    let begun =
+        || Script::new().head_sse().role().tok("a", 2, Duration::ZERO).finish("stop").usage(1, 2).done();
+    let junk = "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nbad";
+    let rows = [
+        begun().text("late").done().end(),
+        begun().ev(r#"{"error":"late"}"#).end(),
+        begun().chunk("data: {broken\n\n").end(),
+        begun().raw("0\r\nx-trailer: 1\r\n\r\n"),
+        begun().raw(format!("0\r\n\r\n{junk}")),
+        Script::new().raw([begun().end().bytes(), junk.into()].concat()),
+    ];
+    for (n, script) in rows.into_iter().enumerate() {
+        let world = World::start(Engine::script(script).await, Setup::new()).await;
+        for _ in 0..3 {
+            let answer = world.ask(&Request::stream("")).await;
+            assert_eq!(answer.text(), Canonical::answer("a", 2).text(), "row {n}");
+        }
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn fault_u41_answer_longer_than_its_length() {
+    let body = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}"#;
+    let rest = "HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n\"foreign";
+    let mut long = Script::new().json("200 OK", body).bytes();
+    long.extend_from_slice(rest.as_bytes());
+    let world = World::start(Engine::script(Script::new().raw(long)).await, Setup::new()).await;
+    for _ in 0..5 {
+        let answer = world.ask(&Request::plain("")).await;
+        assert!(answer.head.status == 200 && !answer.text().contains("foreign"), "{}", answer.text());
+    }
+    world.end().await;
+}
+
+/// The ways in which an engine reports an error in a stream, and what becomes of it: status, type, code, message.
+const IN_BAND: [(&str, u16, &str, &str, &str); 8] = [
+    (
+        r#"{"error":{"message":"said","type":"BadRequestError","param":null,"code":400}}"#,
+        400,
+        "invalid_request_error",
+        "null",
+        "said",
+    ),
+    (
+        r#"{"error":{"message":"said","type":"InternalServerError","code":500}}"#,
+        500,
+        "server_error",
+        "\"internal_error\"",
+        "said",
+    ),
+    (
+        r#"{"error":{"object":"error","message":"said","type":"InternalServerError","param":null,"code":500}}"#,
+        500,
+        "server_error",
+        "\"internal_error\"",
+        "said",
+    ),
+    (r#"{"error":"said"}"#, 500, "server_error", "\"internal_error\"", "said"),
+    (
+        r#"{"object":"error","message":"said","type":"InternalServerError","param":null,"code":500}"#,
+        500,
+        "server_error",
+        "\"internal_error\"",
+        "said",
+    ),
+    (
+        r#"{"error":{"message":"said","type":"Too Many Requests","code":429}}"#,
+        429,
+        "rate_limit_error",
+        "\"rate_limit_exceeded\"",
+        "said",
+    ),
+    (
+        r#"{"error":{"message":"said","type":"ServiceUnavailableError","code":503}}"#,
+        503,
+        "server_error",
+        "\"server_is_overloaded\"",
+        "said",
+    ),
+    (
+        r#"{"error":{"message":"said","type":"server_error","param":null,"code":"internal_error"}}"#,
+        500,
+        "server_error",
+        "\"internal_error\"",
+        "said",
+    ),
+];
+
+#[tokio::test]
+async fn fault_u17_error_as_the_first_event() {
+    for (data, status, kind, code, message) in IN_BAND {
+        for script in [Script::new().head_sse(), Script::new().head_sse().role()] {
+            let world =
+                World::start(Engine::script(script.ev(data).done().end()).await, Setup::new().faulty()).await;
+            let answer = world.ask(&Request::stream("")).await;
+            let fault = answer.fault();
+            assert_eq!((answer.head.status, fault.kind.as_str()), (status, kind), "{data}");
+            assert_eq!((fault.code.as_deref(), fault.message.as_str()), (code_of(code), message), "{data}");
+            world.end().await;
+        }
+    }
+}
+
+/// A code as text, from its JSON.
+fn code_of(json: &str) -> Option<&str> {
+    json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'))
+}
+
+#[tokio::test]
+async fn fault_u17_error_in_the_stream() {
+    for (data, _, kind, code, message) in IN_BAND {
+        let begun = || Script::new().head_sse().role().tok("a", 2, Duration::ZERO);
+        let rows = [
+            begun().ev(data).done().end(),
+            begun().ev(data).end(),
+            begun().ev(data).fin(),
+            begun().ev(data).text("late").finish("stop").done().end(),
+            begun().chunk(format!("event: error\ndata: {data}\n\n")).end(),
+        ];
+        for script in rows {
+            let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+            let answer = world.ask(&Request::stream(r#","stream_options":{"include_usage":true}"#)).await;
+            let expected = Canonical::with_usage().role().tok("a", 2).error_as(message, kind, code);
+            assert_eq!((answer.text(), answer.ended), (expected.text(), Ended::LastChunk), "{data}");
+            world.end().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn fault_u16_aborted_by_the_engine() {
+    let rows = [
+        (r#""abort""#, "vllm"),
+        (r#""error""#, "vllm"),
+        (r#""cancelled""#, "vllm"),
+        (r#""abort""#, "sglang"),
+    ];
+    for (reason, kind) in rows {
+        let begun =
+            Script::new().head_sse().role().tok("a", 2, Duration::ZERO).delta("{}", reason).done().end();
+        let at_once = Script::new().head_sse().role().delta("{}", reason).done().end();
+        let world =
+            World::start_as(Engine::in_turn(vec![begun, at_once]).await, kind, Setup::new().faulty()).await;
+        let answer = world.ask(&Request::stream("")).await;
+        let expected = Canonical::new().role().tok("a", 2).error(ABORTED);
+        assert_eq!((answer.text(), answer.ended), (expected.text(), Ended::LastChunk), "{reason}");
+        let answer = world.ask(&Request::stream("")).await;
+        assert_eq!(
+            answer.failure(),
+            (502, "server_error".into(), Some("upstream_aborted".into())),
+            "{reason}"
+        );
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn fault_u16_aborted_whole_answer() {
+    let body = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"half"},"finish_reason":"abort"}]}"#;
+    let world =
+        World::start(Engine::script(Script::new().json("200 OK", body)).await, Setup::new().faulty()).await;
+    let answer = world.ask(&Request::plain("")).await;
+    assert_eq!(answer.failure(), (502, "server_error".into(), Some("upstream_aborted".into())));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_u28_u29_u30_events_that_cannot_be_read() {
+    let chunk = |inner: &str| {
+        format!(r#"{{"id":"chatcmpl-1","created":1,"model":"m","choices":{inner}}}"#).into_bytes()
+    };
+    let rows: Vec<Vec<u8>> = vec![
+        b"{broken".to_vec(),
+        b"{\"choices\":[".to_vec(),
+        b"hello".to_vec(),
+        b"[]".to_vec(),
+        b"5".to_vec(),
+        b"null".to_vec(),
+        b"[DONE".to_vec(),
+        chunk("5"),
+        chunk("[5]"),
+        chunk(r#"[{"index":0,"delta":{"content":5},"finish_reason":null}]"#),
+        chunk(r#"[{"index":"0","delta":{"content":"a"},"finish_reason":null}]"#),
+        chunk("[{\"index\":0,\"delta\":{\"content\":\"a\u{1}b\"},\"finish_reason\":null}]"),
+        [chunk(r#"[{"index":0,"delta":{"content":""#), b"\xff\xfe".to_vec(), b"\"}}]}".to_vec()].concat(),
+    ];
+    for data in rows {
+        let event = [b"data: ".to_vec(), data.clone(), b"\n\n".to_vec()].concat();
+        let begun = Script::new().head_sse().role().tok("a", 2, Duration::ZERO);
+        let script = begun.chunk(event).text("late").finish("stop").done().end();
+        let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+        let answer = world.ask(&Request::stream("")).await;
+        let expected = Canonical::new().role().tok("a", 2).error(INVALID_EVENT);
+        assert_eq!(answer.text(), expected.text(), "{}", String::from_utf8_lossy(&data));
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn fault_u29_first_event_that_cannot_be_read() {
+    let script = Script::new().head_sse().ev("{broken").done().end();
+    let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+    let answer = world.ask(&Request::stream("")).await;
+    assert_eq!(answer.failure(), (502, "server_error".into(), Some("upstream_invalid_event".into())));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_u30_harmless_oddities() {
+    let odd = |inner: &str| {
+        format!(r#"{{"id":"chatcmpl-1","created":1,"model":"m","choices":{inner},"x":{{"y":[1]}}}}"#)
+    };
+    let script = Script::new()
+        .head_sse()
+        .role()
+        .ev(&odd("null"))
+        .ev(&odd("[]"))
+        .ev(&odd(r#"[{"index":0,"delta":null,"finish_reason":null,"z":1}]"#))
+        .ev(&odd(r#"[{"index":0,"delta":{"content":null,"w":{"v":2}},"finish_reason":null}]"#))
+        .ev(&odd(r#"[{"delta":{"content":"a.0 "}}]"#))
+        .ev("{}")
+        .finish("stop")
+        .done()
+        .end();
+    let world = World::start(Engine::script(script).await, Setup::new()).await;
+    assert_eq!(world.ask(&Request::stream("")).await.text(), Canonical::answer("a", 1).text());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_u27_event_without_end() {
+    let begun = Script::new().head_sse().role().tok("a", 1, Duration::ZERO).chunk("data: {\"x\":\"");
+    let piece = "y".repeat(64 * 1024);
+    let script = (0..1024).fold(begun, |script, _| script.chunk(&piece)).hang();
+    let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+    let before = world.samewire.rss();
+    let answer = world.ask(&Request::stream("")).await;
+    let blocks = grammar(answer.text());
+    let last = blocks.last().expect("an end");
+    assert!(last.contains(r#""code":"upstream_invalid_event""#), "{last}");
+    assert!(answer.text().starts_with(Canonical::new().role().tok("a", 1).text()));
+    until("the engine is let go", Duration::from_secs(1), || world.engine.active_generations() == 0).await;
+    assert!(world.engine.written(0) < 16 << 20, "{}", world.engine.written(0));
+    assert!(world.samewire.rss() < before + (16 << 20), "{} -> {}", before, world.samewire.rss());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn large_events_within_the_limit_pass() {
+    let text = "é".repeat(1 << 20);
+    let script = Script::new().head_sse().role().text(&text).finish("stop").done().end();
+    let world = World::start(Engine::script(script).await, Setup::new()).await;
+    let answer = world.ask(&Request::stream("")).await;
+    assert!(answer.text() == Canonical::new().role().content(&text).finish("stop").done().text());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_u45_answer_before_the_body_was_read() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let body = r#"{"error":{"message":"too much","type":"BadRequestError","param":null,"code":413}}"#;
+    let answer = Script::new().json("413 Payload Too Large", body).bytes();
+    let early = tokio::spawn(async move {
+        loop {
+            let Ok((mut stream, _)) = listener.accept().await else { return };
+            let mut head = [0; 1000];
+            // The head and little more; the rest of the body is never read.
+            let _ = tokio::io::AsyncReadExt::read(&mut stream, &mut head).await;
+            let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, &answer).await;
+            let _ = tokio::io::AsyncWriteExt::shutdown(&mut stream).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    });
+    let world = World::start(Engine::script(Script::new()).await, Setup::new().upstream(&url).faulty()).await;
+    let request = Request::stream(&format!(r#","user":"{}""#, "u".repeat(8 << 20)));
+    let answer = world.ask(&request).await;
+    let expected = (413, "invalid_request_error".into(), Some("request_too_large".into()));
+    assert_eq!(answer.failure(), expected);
+    early.abort();
+    world.end().await;
+}
+
+/// The frame is the last thing said, and the connection can go on.
+#[tokio::test]
+async fn connection_lives_on_after_an_error_frame() {
+    let broken = Script::new().head_sse().role().tok("a", 1, Duration::ZERO).fin();
+    let engine = Engine::in_turn(vec![broken, Script::answer("b", 1)]).await;
+    let world = World::start(engine, Setup::new().faulty()).await;
+    let mut client = Client::connect(world.proxy()).await;
+    let mut answers: Vec<Answer> = Vec::new();
+    for _ in 0..2 {
+        client.send(&Request::stream("").bytes()).await;
+        answers.push(client.answer().await);
+    }
+    assert_eq!(answers[0].text(), Canonical::new().role().tok("a", 1).error(INCOMPLETE).text());
+    assert_eq!(answers[1].text(), Canonical::answer("b", 1).text());
+    world.end().await;
+}

@@ -1,0 +1,105 @@
+//! The fixtures against each other, without samewire: what the other tests conclude rests on this.
+
+use crate::sim::{Client, Ended, Engine, Gate, Manner, PATIENCE, Request, Script, Step, until};
+use std::time::Duration;
+
+#[tokio::test]
+async fn engine_and_client_understand_each_other() {
+    let engine = Engine::script(Script::answer("a", 3)).await;
+    let mut client = Client::connect(engine.address).await;
+    for _ in 0..3 {
+        let request = Request::stream("");
+        client.send(&request.bytes()).await;
+        let answer = client.answer().await;
+        assert_eq!((answer.head.status, answer.ended), (200, Ended::LastChunk));
+        assert_eq!(answer.text().matches("data: ").count(), 7);
+        assert_eq!(engine.attempts().last().expect("an attempt").body, request.sent_body());
+    }
+    let reused: Vec<_> = engine.attempts().iter().map(|attempt| (attempt.reused, attempt.finished)).collect();
+    assert_eq!(reused, [(false, true), (true, true), (true, true)]);
+    let chunked = Request::stream("").chunked(5).ask(engine.address).await;
+    assert_eq!(chunked.head.status, 200);
+    assert_eq!(engine.attempts()[3].body, Request::stream("").sent_body());
+}
+
+#[tokio::test]
+async fn engine_sees_the_close_and_its_manner() {
+    let flood = Script::new().head_sse().then(Step::Flood { events: 1000, size: 65_536 });
+    for script in [Script::new().hang(), flood] {
+        for manner in [Manner::Fin, Manner::Rst] {
+            let engine = Engine::script(script.clone()).await;
+            let mut client = Client::connect(engine.address).await;
+            client.send(&Request::stream("").bytes()).await;
+            engine.wait_attempts(1).await;
+            assert_eq!(engine.active_generations(), 1);
+            let left = client.leave(manner);
+            until("the close is seen", PATIENCE, || engine.active_generations() == 0).await;
+            let (seen, by) = engine.closed(0).expect("noted");
+            assert!(seen.saturating_duration_since(left) < Duration::from_millis(500));
+            assert!(by == manner || by == Manner::Rst, "unread bytes turn a FIN into an RST");
+            assert!(!engine.only().finished);
+        }
+    }
+}
+
+#[tokio::test]
+async fn engine_closes_in_both_manners() {
+    for (manner, ended) in [(Manner::Fin, Ended::Short), (Manner::Rst, Ended::Reset)] {
+        let script = Script::new().head_sse().role().tok("a", 6, Duration::ZERO).in_one_write().close(manner);
+        let engine = Engine::script(script).await;
+        for _ in 0..50 {
+            let answer = Request::stream("").ask(engine.address).await;
+            assert_eq!(answer.ended, ended);
+            assert_eq!(
+                answer.text().matches("data: ").count(),
+                7,
+                "the kernel delivers what came before a reset"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn gates_and_pieces() {
+    let gate = Gate::default();
+    let script = Script::new().head_sse().text("one").wait(&gate).text("two").done().end();
+    let engine = Engine::script(script).await;
+    let mut client = Client::connect(engine.address).await;
+    client.send(&Request::stream("").bytes()).await;
+    client.head().await;
+    client.event_with("one").await;
+    assert!(!engine.only().finished);
+    gate.open();
+    client.event_with("two").await;
+    let whole = Script::answer("a", 2);
+    let pieces = Engine::script(whole.clone().split(1)).await;
+    let answer = Request::stream("").ask(pieces.address).await;
+    assert_eq!(answer.body, Request::stream("").ask(Engine::script(whole).await.address).await.body);
+}
+
+#[tokio::test]
+async fn a_reader_that_stops_stops_the_engine() {
+    let script = Script::new().head_sse().then(Step::Flood { events: 3200, size: 16 * 1024 }).end();
+    let engine = Engine::script(script).await;
+    let mut client = Client::narrow(engine.address).await;
+    client.send(&Request::stream("").bytes()).await;
+    client.head().await;
+    client.event().await;
+    let held = crate::leaving::settled(|| engine.written(0)).await;
+    assert!(held < 4 << 20, "{held}");
+    let rest = client.rest().await;
+    assert!(rest.len() > 3198 * 16 * 1024);
+    assert_eq!(client.ended(), Ended::LastChunk);
+}
+
+#[tokio::test]
+async fn places_nobody_listens_at() {
+    let (refusing, _held) = crate::waiting::refusing();
+    let address = refusing.trim_start_matches("http://").to_owned();
+    let refused = tokio::net::TcpStream::connect(&address).await.expect_err("nobody listens");
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    let (hole, _held) = crate::waiting::black_hole();
+    let address = hole.trim_start_matches("http://").to_owned();
+    let connect = tokio::net::TcpStream::connect(&address);
+    assert!(tokio::time::timeout(Duration::from_millis(300), connect).await.is_err(), "nobody answers");
+}

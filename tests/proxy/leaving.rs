@@ -1,0 +1,212 @@
+//! Clients that leave, and clients that stop reading: the engine must not work for the former, and must wait for the
+//! latter.
+
+use crate::sim::{Client, Ended, Engine, Gate, Manner, PATIENCE, Request, Script, Setup, Step, World, until};
+use std::time::{Duration, Instant};
+
+/// What a cancellation may take here, where tests run beside each other. The aim is 100 ms; the median is printed.
+const BOUND: Duration = Duration::from_secs(1);
+
+/// Where the engine has got to when the client leaves.
+const MOMENTS: [&str; 6] = ["before-head", "prefill", "after-role", "between-tokens", "writing", "half-body"];
+
+fn script_for(moment: &str) -> Script {
+    let stream = Script::new().head_sse();
+    match moment {
+        "before-head" => Script::new().hang(),
+        "prefill" => stream.hang(),
+        "after-role" => stream.role().hang(),
+        "between-tokens" => stream.role().tok("a", 2, Duration::ZERO).hang(),
+        "writing" => stream.role().then(Step::Flood { events: 10_000, size: 4096 }).hang(),
+        "half-body" => Script::new()
+            .raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9999\r\n\r\n{\"id\":\"chatcmpl-1\",")
+            .hang(),
+        other => panic!("no moment {other}"),
+    }
+}
+
+async fn world() -> World {
+    let moment = |text: &str| MOMENTS.into_iter().find(|moment| text.contains(moment)).expect("a moment");
+    World::start(Engine::answering(move |attempt| script_for(moment(attempt.text()))).await, Setup::new())
+        .await
+}
+
+/// Asks, waits for the moment, leaves; gives the time until the engine saw the close.
+async fn leave_at(world: &World, moment: &str, streaming: bool, manner: Manner, surplus: bool) -> Duration {
+    let n = world.engine.attempt_count();
+    let user = format!(r#","user":"{moment}""#);
+    let request = if streaming { Request::stream(&user) } else { Request::plain(&user) };
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&request.bytes()).await;
+    if surplus {
+        client.send(b"X").await;
+    }
+    until("the request reaches the engine", PATIENCE, || world.engine.attempt_count() > n).await;
+    if moment != "before-head" {
+        until("the engine has answered", PATIENCE, || world.engine.written(n) > 0).await;
+    }
+    if streaming && matches!(moment, "between-tokens" | "writing") {
+        client.head().await;
+        client.event_with("content").await;
+    }
+    let left = client.leave(manner);
+    until("the engine sees the close", PATIENCE, || world.engine.closed(n).is_some()).await;
+    let (seen, _) = world.engine.closed(n).expect("just seen");
+    assert_eq!(world.engine.attempt_count(), n + 1, "not tried again for a client that has left");
+    seen.saturating_duration_since(left)
+}
+
+/// Leaves `rounds` times at each of the moments in both manners, and checks the times.
+async fn check(rows: &[(&str, bool)], rounds: usize, surplus: bool, name: &str) {
+    let world = world().await;
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        for &(moment, streaming) in rows {
+            for manner in [Manner::Fin, Manner::Rst] {
+                let time = leave_at(&world, moment, streaming, manner, surplus).await;
+                assert!(time < BOUND, "{moment}, streaming {streaming}, {manner:?}: {time:?}");
+                times.push(time);
+            }
+        }
+    }
+    times.sort();
+    println!(
+        "{name}: median {:?}, worst {:?} of {}",
+        times[times.len() / 2],
+        times[times.len() - 1],
+        times.len()
+    );
+    assert!(times[times.len() / 2] < Duration::from_millis(300), "{times:?}");
+    let lines = || world.samewire.request_lines();
+    until("a line for each request", PATIENCE, || lines().len() >= times.len()).await;
+    for line in lines() {
+        assert!(line.contains(r#""end":"client_closed""#), "{line}");
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_c24_disconnect_before_the_first_token_closes_the_engine() {
+    let rows = [("before-head", true), ("prefill", true), ("after-role", true)];
+    check(&rows, 5, false, "left before the first token").await;
+}
+
+#[tokio::test]
+async fn fault_c24_disconnect_while_a_whole_answer_is_made_closes_the_engine() {
+    check(&[("before-head", false), ("half-body", false)], 5, false, "left before a whole answer").await;
+}
+
+#[tokio::test]
+async fn fault_c25_disconnect_in_the_stream_closes_the_engine() {
+    check(&[("between-tokens", true), ("writing", true)], 5, false, "left between tokens").await;
+}
+
+#[tokio::test]
+async fn fault_c26_disconnect_behind_a_surplus_byte_closes_the_engine() {
+    let rows = [("before-head", true), ("before-head", false), ("prefill", true), ("between-tokens", true)];
+    check(&rows, 2, true, "left behind a surplus byte").await;
+}
+
+#[tokio::test]
+async fn fault_c24_disconnect_while_connecting() {
+    let (url, _held) = crate::waiting::black_hole();
+    let world = World::start(Engine::script(Script::new()).await, Setup::new().upstream(&url).faulty()).await;
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&Request::stream("").bytes()).await;
+    let admin = || async { world.samewire.metrics().await };
+    let start = Instant::now();
+    while !admin().await.lines().any(|l| l.starts_with("samewire_requests_in_flight") && !l.ends_with(" 0")) {
+        assert!(start.elapsed() < PATIENCE, "the request is never in flight");
+    }
+    let left = client.leave(Manner::Fin);
+    until("the request is given up", PATIENCE, || {
+        world.samewire.request_lines().iter().any(|line| line.contains(r#""end":"client_closed""#))
+    })
+    .await;
+    assert!(left.elapsed() < BOUND, "{:?}", left.elapsed());
+    world.end().await;
+}
+
+/// A client that has its answer and closes is not one that has left.
+#[tokio::test]
+async fn close_after_the_answer_is_no_disconnect() {
+    let world = World::start(Engine::script(Script::answer("a", 2)).await, Setup::new()).await;
+    for _ in 0..10 {
+        world.ask(&Request::stream("")).await;
+    }
+    until("ten lines", PATIENCE, || world.samewire.request_lines().len() == 10).await;
+    let lines = world.samewire.request_lines();
+    assert!(lines.iter().all(|line| line.contains(r#""end":"complete""#)), "{lines:#?}");
+    world.end().await;
+}
+
+const EVENTS: u64 = 3_200;
+const SIZE: usize = 16 * 1024;
+
+#[tokio::test]
+async fn fault_c09_slow_reader_slows_the_engine_and_loses_nothing() {
+    let gate = Gate::default();
+    let script = Script::new().head_sse().role().text("ready").wait(&gate);
+    let script = script.then(Step::Flood { events: EVENTS, size: SIZE }).finish("stop").done().end();
+    let world = World::start(Engine::script(script).await, Setup::new()).await;
+    let mut client = Client::narrow(world.proxy()).await;
+    client.send(&Request::stream("").bytes()).await;
+    client.head().await;
+    client.event_with("ready").await;
+    let before = world.samewire.rss();
+    gate.open();
+    client.event_with("\"0:x").await;
+    let held = settled(|| world.engine.written(0)).await;
+    let grown = world.samewire.rss().saturating_sub(before);
+    println!("slow reader: the engine got rid of {held} bytes, samewire grew by {grown}");
+    assert!(held < 20 << 20, "the engine was not held back: {held}");
+    assert!(grown < 8 << 20, "samewire keeps what nobody reads: {grown}");
+    for n in 1..EVENTS {
+        let event = client.event().await.expect("another event");
+        let (_, text) = event.split_once("\"content\":\"").expect("content");
+        let (number, text) = text.split_once(':').expect("a numbered event");
+        assert_eq!(
+            (number.parse(), text.find(';')),
+            (Ok(n), Some(SIZE)),
+            "every event comes, in order and whole"
+        );
+    }
+    client.event_with("[DONE]").await;
+    assert_eq!((client.event().await, client.ended()), (None, Ended::LastChunk));
+    assert!(world.samewire.rss().saturating_sub(before) < 8 << 20);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_c09_stopped_reader_that_leaves_closes_the_engine() {
+    let script = Script::new().head_sse().role().then(Step::Flood { events: EVENTS, size: SIZE }).hang();
+    let world = World::start(Engine::script(script).await, Setup::new()).await;
+    for manner in [Manner::Fin, Manner::Rst] {
+        let n = world.engine.attempt_count();
+        let mut client = Client::narrow(world.proxy()).await;
+        client.send(&Request::stream("").bytes()).await;
+        client.head().await;
+        settled(|| world.engine.written(n)).await;
+        let left = client.leave(manner);
+        until("the engine sees the close", PATIENCE, || world.engine.closed(n).is_some()).await;
+        let (seen, _) = world.engine.closed(n).expect("just seen");
+        assert!(seen.saturating_duration_since(left) < BOUND, "{manner:?}");
+    }
+    world.end().await;
+}
+
+/// The value once it has been above zero and not changed for half a second.
+pub async fn settled(mut value: impl FnMut() -> u64) -> u64 {
+    let (mut last, mut since, start) = (0, Instant::now(), Instant::now());
+    loop {
+        let now = value();
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+        if last > 0 && since.elapsed() > Duration::from_millis(500) {
+            return last;
+        }
+        assert!(start.elapsed() < PATIENCE, "never settles");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

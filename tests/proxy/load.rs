@@ -1,0 +1,94 @@
+//! Many streams at once, and many one after another.
+
+use crate::canonical::Canonical;
+use crate::sim::{Answer, Client, Ended, Engine, Request, Script, Setup, World};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+const STREAMS: usize = 500;
+const TOKENS: usize = 50;
+
+/// The name a request gives its stream.
+fn name_of(text: &str) -> &str {
+    let (_, rest) = text.split_once("\"user\":\"").expect("a user");
+    rest.split('"').next().expect("split gives one")
+}
+
+#[tokio::test]
+async fn five_hundred_streams_are_complete_and_not_mixed() {
+    let engine = Engine::answering(|attempt| {
+        let stream =
+            Script::new().head_sse().role().tok(name_of(attempt.text()), TOKENS, Duration::from_millis(20));
+        stream.finish("stop").done().end()
+    });
+    let world = World::start(engine.await, Setup::new()).await;
+    let proxy = world.proxy();
+    let mut streams = JoinSet::new();
+    for n in 0..STREAMS {
+        streams.spawn(async move {
+            let name = format!("stream-{n}-{}", n * 7919);
+            let answer = Request::stream(&format!(r#","user":"{name}""#)).ask(proxy).await;
+            (name, answer)
+        });
+    }
+    let mut most = 0;
+    let start = Instant::now();
+    while let Some(joined) = streams.join_next().await {
+        let (name, answer): (String, Answer) = joined.expect("no panic");
+        most = most.max(streams.len());
+        assert_eq!((answer.head.status, answer.ended), (200, Ended::LastChunk), "{name}");
+        assert_eq!(answer.text(), Canonical::answer(&name, TOKENS).text());
+    }
+    println!("{STREAMS} streams of {TOKENS} tokens in {:?}", start.elapsed());
+    assert_eq!(world.engine.attempt_count(), STREAMS);
+    world.end().await;
+}
+
+/// Streams whose clients leave at every point of their life, and nothing that stays.
+#[tokio::test]
+async fn fault_c25_churn_leaves_nothing_behind() {
+    let engine = Engine::answering(|attempt| {
+        let stream =
+            Script::new().head_sse().role().tok(name_of(attempt.text()), 20, Duration::from_millis(1));
+        stream.finish("stop").done().end()
+    });
+    let world = World::start(engine.await, Setup::new()).await;
+    let proxy = world.proxy();
+    let mut clients = JoinSet::new();
+    for n in 0..300_u64 {
+        clients.spawn(async move {
+            let mut client = Client::connect(proxy).await;
+            client.send(&Request::stream(&format!(r#","user":"churn-{n}""#)).bytes()).await;
+            tokio::time::sleep(Duration::from_micros(n * 7919 % 30_000)).await;
+            let manner = if n % 2 == 0 { crate::sim::Manner::Fin } else { crate::sim::Manner::Rst };
+            client.leave(manner);
+        });
+    }
+    while let Some(left) = clients.join_next().await {
+        left.expect("no panic");
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_u45b_small_writes_are_not_held_back() {
+    const ROUNDS: usize = 200;
+    let world = World::start(Engine::script(Script::answer("a", 2)).await, Setup::new()).await;
+    let mut client = Client::connect(world.proxy()).await;
+    let mut times = Vec::new();
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        client.send(&Request::stream("").bytes()).await;
+        client.head().await;
+        client.event_with("a.0").await;
+        times.push(start.elapsed());
+        client.rest().await;
+    }
+    times.sort();
+    let median = times[ROUNDS / 2];
+    println!("first token on a reused connection: median {median:?}, worst {:?}", times[ROUNDS - 1]);
+    assert!(median < Duration::from_millis(20), "{median:?}: a delayed acknowledgement costs 40 ms");
+    let connections = world.engine.attempts().iter().filter(|attempt| !attempt.reused).count();
+    assert!(connections < ROUNDS / 10, "upstream connections are reused: {connections} of {ROUNDS} were new");
+    world.end().await;
+}

@@ -1,0 +1,251 @@
+//! What operators see: health, metrics, logs, and how the process ends.
+
+use crate::sim::{
+    Client, Engine, Gate, LINES_OF_ONE_REQUEST, PATIENCE, Request, Samewire, Script, Setup, World, until,
+};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Top-level members of a log line, values as text.
+type Line = BTreeMap<String, Box<serde_json::value::RawValue>>;
+
+fn line(text: &str) -> Line {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: a log line is one JSON object: {text}"))
+}
+
+/// The status of an admin page once it is `expected`.
+async fn wait_for(samewire: &Samewire, target: &str, expected: u16) {
+    let start = Instant::now();
+    loop {
+        let status = samewire.admin(target).await.head.status;
+        if status == expected {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "{target} stays {status}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn health_of_a_good_engine() {
+    let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
+    assert_eq!(world.samewire.admin("/livez").await.head.status, 200);
+    wait_for(&world.samewire, "/readyz", 200).await;
+    for target in ["/v1/models", "/v1/chat/completions", "/nothing"] {
+        assert_eq!(
+            world.samewire.admin(target).await.head.status,
+            404,
+            "{target} is not for the admin listener"
+        );
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_o18_not_ready_without_an_engine() {
+    let (url, _held) = crate::waiting::refusing();
+    let setup = Setup::new().upstream(&url).faulty();
+    let world = World::start(Engine::script(Script::new()).await, setup).await;
+    wait_for(&world.samewire, "/readyz", 503).await;
+    assert_eq!(world.samewire.admin("/livez").await.head.status, 200, "a restart would not help");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn metrics_have_their_names_after_traffic() {
+    let engine = Engine::in_turn(vec![Script::answer("a", 5), Script::new().head_sse().role().fin()]).await;
+    let world = World::start(engine, Setup::new().faulty()).await;
+    world.ask(&Request::stream("")).await;
+    world.ask(&Request::stream("")).await;
+    world.ask(&Request::get("/v1/models")).await;
+    until("lines of both", PATIENCE, || world.samewire.request_lines().len() >= 2).await;
+    let metrics = world.samewire.metrics().await;
+    let rows = [
+        ("samewire_requests_total", &["route", "upstream", "status", "end"][..]),
+        ("samewire_requests_in_flight", &["route"]),
+        ("samewire_time_to_first_token_seconds", &["upstream"]),
+        ("samewire_inter_token_seconds", &["upstream"]),
+        ("samewire_request_seconds", &["route", "upstream"]),
+        ("samewire_overhead_seconds", &["stage"]),
+        ("samewire_tokens_total", &["upstream", "model", "kind"]),
+        ("samewire_rewrites_total", &["engine", "rule"]),
+        ("samewire_upstream_up", &["upstream"]),
+        ("samewire_upstream_attempts_total", &["upstream", "outcome"]),
+        ("samewire_upstream_active_streams", &["upstream"]),
+        ("samewire_panics_total", &[]),
+        ("process_", &[]),
+    ];
+    for (name, labels) in rows {
+        let series: Vec<_> = metrics.lines().filter(|line| line.starts_with(name)).collect();
+        assert!(!series.is_empty(), "no {name} in {metrics}");
+        for label in labels {
+            assert!(
+                series.iter().all(|s| s.contains(&format!("{label}=\""))),
+                "{name} without {label}: {series:?}"
+            );
+        }
+    }
+    for part in [r#"end="complete""#, r#"end="error""#, r#"status="2"#] {
+        let has = |line: &str| line.starts_with("samewire_requests_total") && line.contains(part);
+        assert!(metrics.lines().any(has), "no request with {part}: {metrics}");
+    }
+    let tokens = |kind: &str| {
+        let of = |l: &&str| l.starts_with("samewire_tokens_total") && l.contains(kind);
+        metrics.lines().find(of).and_then(|line| line.rsplit(' ').next()).map(str::to_owned)
+    };
+    assert_eq!(
+        (tokens("prompt").as_deref(), tokens("completion").as_deref()),
+        (Some("3"), Some("5")),
+        "{metrics}"
+    );
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_o20_labels_come_from_closed_sets() {
+    let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
+    for n in 0..50 {
+        let body = format!(
+            r#"{{"model":"invented-{n}","messages":[{{"role":"user","content":"a"}}],"stream":true}}"#
+        );
+        world.ask(&Request::chat(body)).await;
+        world.ask(&Request::get(&format!("/v1/invented-{n}"))).await;
+        world.ask(&Request::get(&format!("/v1/models/invented-{n}"))).await;
+        world.ask(&Request::new(&format!("INVENTED{n}"), "/v1/models")).await;
+    }
+    let metrics = world.samewire.metrics().await;
+    assert!(!metrics.to_lowercase().contains("invented"), "{metrics}");
+    assert!(metrics.lines().filter(|line| !line.starts_with('#')).count() < 2000);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn every_request_leaves_one_structured_line() {
+    let scripts = vec![Script::answer("a", 5), Script::new().json("400 Bad Request", "{}")];
+    let world = World::start(Engine::in_turn(scripts).await, Setup::new()).await;
+    world.ask(&Request::stream("").header("x-request-id", "mine-1")).await;
+    world.ask(&Request::stream("").header("x-request-id", "mine-2")).await;
+    world.ask(&Request::chat("{").header("x-request-id", "mine-3")).await;
+    until("three lines", PATIENCE, || world.samewire.request_lines().len() >= 3).await;
+    let lines: Vec<Line> = world.samewire.request_lines().iter().map(|text| line(text)).collect();
+    assert_eq!(lines.len(), 3, "{lines:#?}");
+    let rows = [
+        ("mine-1", "200", "complete", "1"),
+        ("mine-2", "400", "error", "1"),
+        ("mine-3", "400", "error", "0"),
+    ];
+    for (line, (id, status, end, attempts)) in lines.iter().zip(rows) {
+        let value = |name: &str| {
+            line.get(name).unwrap_or_else(|| panic!("{name} in {line:?}")).get().trim_matches('"')
+        };
+        assert_eq!((value("request_id"), value("status"), value("end")), (id, status, end), "{line:?}");
+        assert_eq!(value("attempts"), attempts, "{line:?}");
+        for name in ["timestamp", "level", "route", "code", "upstream", "bytes", "total_ms"] {
+            assert!(
+                line.contains_key(name)
+                    || (attempts == "0" && name == "upstream")
+                    || (end == "complete" && name == "code"),
+                "{name} in {line:?}"
+            );
+        }
+    }
+    for name in ["model", "prompt_tokens", "completion_tokens", "first_token_ms"] {
+        assert!(lines[0].contains_key(name), "{name} in {:?}", lines[0]);
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_o21_nothing_confidential_at_level_trace() {
+    let scripts = vec![
+        Script::answer("CANARY-ANSWER", 3),
+        Script::new()
+            .head_sse()
+            .role()
+            .tok("CANARY-ANSWER", 2, Duration::ZERO)
+            .chunk("data: {CANARY-BROKEN\n\n")
+            .end(),
+        Script::new().json(
+            "400 Bad Request",
+            r#"{"error":{"message":"CANARY-ERROR","type":"BadRequestError","code":400}}"#,
+        ),
+        Script::new().whole("500 Oops", "text/html", "<html>CANARY-ERROR</html>"),
+        Script::new().head_sse().ev(r#"{"error":{"message":"CANARY-ERROR","type":"x","code":500}}"#).end(),
+        Script::new().rst(),
+    ];
+    let n = scripts.len();
+    let setup = Setup::new().faulty().config("[log]\nlevel = \"trace\"");
+    let world = World::start(Engine::in_turn(scripts).await, setup).await;
+    let more = r#","user":"CANARY-USER","metadata":{"CANARY-KEY":"CANARY-VALUE"},"tools":[{"type":"function","function":{"name":"CANARY_TOOL"}}]"#;
+    for _ in 0..n {
+        world
+            .ask(&Request::stream(more).header("cookie", "CANARY-COOKIE").header("x-a", "CANARY-HEADER"))
+            .await;
+    }
+    for body in ["{\"model\":\"CANARY-MODEL\",", "CANARY", "{\"model\":\"m\",\"messages\":\"CANARY-PROMPT\"}"]
+    {
+        world.ask(&Request::chat(body)).await;
+    }
+    world.ask(&Request::get("/v1/CANARY-PATH?key=CANARY-QUERY")).await;
+    until("a line for each", PATIENCE, || world.samewire.request_lines().len() >= n + 3).await;
+    // That none of it is in a log line or a metric is checked at the end of every world.
+    world.end().await;
+}
+
+#[tokio::test]
+async fn every_log_line_is_json_with_time_and_level() {
+    let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
+    world.ask(&Request::stream("")).await;
+    until("a line", PATIENCE, || !world.samewire.request_lines().is_empty()).await;
+    for text in world.samewire.logs() {
+        let line = line(&text);
+        assert!(
+            line.contains_key("timestamp") && line.contains_key("level") && line.contains_key("message"),
+            "{text}"
+        );
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_o01_running_stream_ends_before_the_process() {
+    for signal in ["TERM", "INT"] {
+        let gate = Gate::default();
+        let script =
+            Script::new().head_sse().role().text("a").wait(&gate).text("b").finish("stop").done().end();
+        let engine = Engine::script(script).await;
+        let mut samewire =
+            Samewire::start(&Setup::new().upstream(&engine.url()).args(&["--engine", "vllm"])).await;
+        let mut client = Client::connect(samewire.proxy).await;
+        // An idle connection and half a head must not hold the process up.
+        let mut idle = Client::connect(samewire.proxy).await;
+        idle.send(b"POST /v1/chat/comp").await;
+        let _silent = Client::connect(samewire.proxy).await;
+        client.send(&Request::stream("").bytes()).await;
+        client.head().await;
+        client.event_with("\"a\"").await;
+        samewire.signal(signal);
+        wait_for(&samewire, "/readyz", 503).await;
+        assert!(samewire.running(), "a stream is running");
+        gate.open();
+        client.event_with("\"b\"").await;
+        client.event_with("[DONE]").await;
+        assert_eq!(client.event().await, None);
+        let status = samewire.exit(PATIENCE).await;
+        assert_eq!(status.code(), Some(0), "after SIG{signal}: {:#?}", samewire.logs());
+        assert!(
+            samewire
+                .logs()
+                .iter()
+                .any(|line| line.contains(LINES_OF_ONE_REQUEST) && line.contains("complete"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn idle_process_ends_soon() {
+    let engine = Engine::script(Script::new()).await;
+    let mut samewire = Samewire::start(&Setup::new().upstream(&engine.url())).await;
+    samewire.signal("TERM");
+    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
+}

@@ -1,0 +1,161 @@
+//! Which paths and methods there are. Everything else is refused before a body is looked at.
+
+use crate::sim::{Client, Engine, Request, Script, Setup, World};
+
+const CHAT: &str = "/v1/chat/completions";
+
+async fn world() -> World {
+    World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await
+}
+
+/// Nothing went upstream.
+async fn end(world: World) {
+    let targets: Vec<_> = world.engine.attempts().into_iter().map(|attempt| attempt.target).collect();
+    assert!(targets.is_empty(), "{targets:?}");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_c27_paths_that_only_look_like_a_route() {
+    let world = world().await;
+    let targets = [
+        "/",
+        "/v1",
+        "/v1/",
+        "//v1/chat/completions",
+        "/v1//chat/completions",
+        "/v1/chat/completions/",
+        "/v1/chat/completions//",
+        "/V1/chat/completions",
+        "/v1/Chat/Completions",
+        "/v1/../admin",
+        "/v1/../v1/chat/completions",
+        "/v1/./chat/completions",
+        "/v1/%2e%2e/metrics",
+        "/v1/chat%2fcompletions",
+        "/v1/chat%2Fcompletions",
+        "/v1/%63hat/completions",
+        "/v1/chat/completions;x",
+        "/v1;x/chat/completions",
+        "/v1/chat\\completions",
+        "/v1/chat/completions%00",
+        "/v1/chat/completions%20",
+        "/v1/chat/completions.json",
+        "/chat/completions",
+        "/metrics",
+        "/health",
+        "/readyz",
+        "/livez",
+        "/drain",
+        "/generate",
+        "/v1/load_lora_adapter",
+        "/flush_cache",
+        "/get_server_info",
+        "/v1/audio/speech",
+        "/v1/models/",
+        "http://localhost/metrics",
+    ];
+    for target in targets {
+        for method in ["POST", "GET"] {
+            let request = Request::stream("").target(target);
+            let request = if method == "GET" { Request::get(target) } else { request };
+            let answer = world.ask(&request).await;
+            let (status, _, code) = answer.failure();
+            assert!(
+                status == 404 && (code.as_deref() == Some("unknown_url") || target == "/v1/models/"),
+                "{method} {target}: {status} {}",
+                answer.text()
+            );
+        }
+    }
+    end(world).await;
+}
+
+#[tokio::test]
+async fn fault_c27_the_path_upstream_is_never_the_clients() {
+    let world = world().await;
+    let table = [
+        (format!("{CHAT}?api-version=1&x=/../y"), 200),
+        (format!("{CHAT}?"), 200),
+        (format!("http://169.254.169.254{CHAT}"), 200),
+    ];
+    for (target, status) in table {
+        let answer = world.ask(&Request::stream("").target(&target)).await;
+        assert!(answer.head.status == status || answer.head.status == 404, "{target}: {}", answer.text());
+    }
+    let other_host = Request::stream("").without("host").header("host", "evil.example");
+    assert_eq!(world.ask(&other_host).await.head.status, 200, "any host name is ours");
+    for attempt in world.engine.attempts() {
+        assert_eq!(attempt.target, CHAT);
+        assert_eq!(attempt.header("host"), Some(world.engine.address.to_string().as_str()));
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_c27_missing_or_repeated_host() {
+    let world = world().await;
+    let requests = [
+        Request::stream("").without("host"),
+        Request::stream("").header("host", "localhost"),
+        Request::stream("").header("host", "other"),
+        Request::get("/v1/models").without("host"),
+    ];
+    for request in requests {
+        assert_eq!(world.ask(&request).await.head.status, 400);
+    }
+    end(world).await;
+}
+
+#[tokio::test]
+async fn fault_c28_methods() {
+    let world = world().await;
+    let rows = [
+        (CHAT, ["GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"], "POST"),
+        ("/v1/completions", ["GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"], "POST"),
+        ("/v1/embeddings", ["GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"], "POST"),
+        ("/v1/models", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"], "GET"),
+        ("/v1/models/m", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"], "GET"),
+    ];
+    for (target, methods, allowed) in rows {
+        for method in methods {
+            let answer = world.ask(&Request::new(method, target).header("content-length", "0")).await;
+            let expected = (405, "invalid_request_error".into(), Some("method_not_supported".into()));
+            assert_eq!(answer.failure(), expected, "{method} {target}");
+            let allow = answer.head.header("allow").expect("405 says what is allowed");
+            assert!(allow.split(',').any(|m| m.trim() == allowed), "{target}: {allow}");
+            assert!(!allow.contains(method), "{method} {target}: {allow}");
+        }
+    }
+    end(world).await;
+}
+
+#[tokio::test]
+async fn fault_c17_upgrades_and_tunnels() {
+    let world = world().await;
+    for protocol in ["websocket", "h2c"] {
+        let request = Request::stream("")
+            .header("connection", "Upgrade, HTTP2-Settings")
+            .header("upgrade", protocol)
+            .header("http2-settings", "AAMAAABkAAQAoAAAAAIAAAAA")
+            .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
+            .header("sec-websocket-version", "13");
+        let answer = world.ask(&request).await;
+        assert_eq!(answer.head.status, 200, "{protocol}");
+        assert_eq!(answer.head.header("upgrade"), None);
+    }
+    for attempt in world.engine.attempts() {
+        assert!(
+            attempt.headers.iter().all(|(name, _)| !name.contains("upgrade") && !name.starts_with("sec-"))
+        );
+    }
+    let before = world.engine.attempt_count();
+    for target in ["example.com:443", "127.0.0.1:22", CHAT] {
+        let mut client = Client::connect(world.proxy()).await;
+        client.send(&Request::new("CONNECT", target).bytes()).await;
+        let status = client.try_head().await.map(|head| head.status);
+        assert!(matches!(status, Some(400 | 404 | 405)), "CONNECT {target}: {status:?}");
+    }
+    assert_eq!(world.engine.attempt_count(), before);
+    world.end().await;
+}
