@@ -143,8 +143,9 @@ impl Edits {
                     let behind = text.get(end..).unwrap_or("");
                     let comma = behind.trim_start().strip_prefix(',').map(str::trim_start);
                     let to = comma.map_or(end, |next| text.len() - next.len());
-                    let value_to_key = text.get(..field.at.start).and_then(|head| head.rfind('{'));
-                    value_to_key.map_or(end, |brace| brace + 1)..to
+                    let quote = field.key_at.as_ref().map(|key| key.start.saturating_sub(1));
+                    let brace = || text.get(..field.at.start).and_then(|head| head.rfind('{')).map(|brace| brace + 1);
+                    quote.or_else(brace).unwrap_or(end)..to
                 }
             };
             self.replace(range, "");

@@ -1,0 +1,232 @@
+//! Cases for the tests of the wire: vectors and captured fixtures as one thing, and the one way they are run.
+#![allow(dead_code, reason = "each test crate uses its part")]
+
+use bytes::{Bytes, BytesMut};
+use samewire::engine::named;
+use samewire::plan::{Route, shape};
+use samewire::request::Ask;
+use samewire::wire::encode::Transcript;
+use samewire::wire::fault::Failure;
+use samewire::wire::options::Options;
+use samewire::wire::{Api, Ending, Rewriter, Stamp};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An engine's answer to a client's request.
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub name: String,
+    pub api: Api,
+    pub engine: String,
+    pub request: Value,
+    pub options: Value,
+    pub status: u16,
+    pub input: Vec<u8>,
+    /// The input is an event stream.
+    pub events: bool,
+    pub ending: Ending,
+    pub now: u64,
+}
+
+/// What a client gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub status: u16,
+    pub body: String,
+}
+
+/// How the input is cut into reads.
+pub enum Cut<'a> {
+    Whole,
+    At(usize),
+    Bytes,
+    Sizes(&'a [usize]),
+}
+
+impl Case {
+    pub fn rewriter(&self, transcript: bool) -> Rewriter {
+        let body = Bytes::from(self.request.to_string());
+        let ask = Ask::recall(self.api, &body).unwrap_or_else(|failure| panic!("{}: {failure:?}", self.name));
+        let options: Options = serde_json::from_value(self.options.clone()).unwrap();
+        let engine = named(&self.engine).or_else(|| named("auto")).unwrap();
+        let route = Route { engine, options: Arc::new(options), max_event_bytes: 4 << 20, model_alias: None };
+        let stamp = Stamp { id: format!("{:032x}", 1), now: self.now, seed: 1 };
+        let shape = shape(&ask, &route);
+        match transcript {
+            true => Rewriter::with_encoder(shape, stamp, Box::new(Transcript)),
+            false => Rewriter::new(shape, stamp),
+        }
+    }
+
+    /// Runs the case, its input cut as said.
+    pub fn run(&self, cut: &Cut<'_>) -> Answer {
+        if !(200..300).contains(&self.status) {
+            return error(&Failure::of_answer(self.status, &self.input, false));
+        }
+        let mut rewriter = self.rewriter(false);
+        let mut out = BytesMut::new();
+        if self.events {
+            for read in reads(&self.input, cut) {
+                rewriter.push(read, &mut out);
+            }
+            rewriter.finish(self.ending, &mut out);
+        } else {
+            rewriter.whole(&self.input, &mut out);
+        }
+        match rewriter.failure() {
+            Some(failure) => {
+                assert!(out.is_empty(), "{}: bytes before an HTTP error", self.name);
+                error(failure)
+            }
+            None => Answer { status: 200, body: String::from_utf8(out.to_vec()).expect("canonical output is UTF-8") },
+        }
+    }
+
+    /// The grammatical events of the case, a line each.
+    pub fn transcript(&self) -> String {
+        let mut rewriter = self.rewriter(true);
+        let mut out = BytesMut::new();
+        if self.events {
+            rewriter.push(&self.input, &mut out);
+            rewriter.finish(self.ending, &mut out);
+        } else {
+            rewriter.whole(&self.input, &mut out);
+        }
+        if let Some(failure) = rewriter.failure() {
+            return format!("fail {} {} {:?}\n", failure.status, failure.code.as_deref().unwrap_or("-"), failure.message);
+        }
+        String::from_utf8(out.to_vec()).unwrap()
+    }
+
+    /// The case whose engine sends this canonical answer.
+    pub fn again(&self, canonical: &str) -> Self {
+        Self { input: canonical.as_bytes().to_vec(), events: self.streams(), ending: Ending::Clean, ..self.clone() }
+    }
+
+    pub fn streams(&self) -> bool {
+        self.request.get("stream") == Some(&Value::Bool(true))
+    }
+}
+
+fn error(failure: &Failure) -> Answer {
+    let mut out = BytesMut::new();
+    failure.write(false, &mut out);
+    Answer { status: failure.status, body: String::from_utf8(out.to_vec()).unwrap() }
+}
+
+fn reads<'a>(input: &'a [u8], cut: &Cut<'_>) -> Vec<&'a [u8]> {
+    match cut {
+        Cut::Whole => vec![input],
+        Cut::At(at) => vec![&input[..*at], &input[*at..]],
+        Cut::Bytes => input.chunks(1).collect(),
+        Cut::Sizes(sizes) => {
+            let mut rest = input;
+            let mut reads = Vec::new();
+            for size in sizes.iter().cycle() {
+                if rest.is_empty() || sizes.is_empty() {
+                    break;
+                }
+                let (head, tail) = rest.split_at((*size).clamp(1, rest.len()));
+                reads.push(head);
+                rest = tail;
+            }
+            reads
+        }
+    }
+}
+
+/// The repository's `fixtures` folder.
+pub fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
+}
+
+/// The worked examples of the wire format that concern Chat Completions and Completions, with what they expect.
+pub fn vectors() -> Vec<(Case, Value)> {
+    let mut all = Vec::new();
+    let mut paths: Vec<_> = std::fs::read_dir(fixtures().join("vectors")).unwrap().map(|e| e.unwrap().path()).collect();
+    paths.sort();
+    for path in paths {
+        let vector: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let text = |key: &str| vector[key].as_str().unwrap_or_default().to_owned();
+        let api = match (text("client_api").as_str(), text("upstream_api").as_str()) {
+            ("chat.completions", "chat.completions") => Api::Chat,
+            ("completions", "completions") => Api::Completions,
+            _ => continue,
+        };
+        // Text that an engine left unparsed: <think> and Harmony.
+        if text("name").starts_with("chat-09") || text("name").starts_with("chat-12") {
+            continue;
+        }
+        let mut options = vector["options"].clone();
+        let now = options.as_object_mut().and_then(|options| options.remove("test_now")).and_then(|now| now.as_u64());
+        let events = vector["upstream_headers"]["content-type"].as_str().is_some_and(|ct| ct.contains("event-stream"));
+        let case = Case {
+            name: text("name"),
+            api,
+            engine: text("engine"),
+            request: vector["request"].clone(),
+            options,
+            status: vector["upstream_status"].as_u64().unwrap_or(200) as u16,
+            input: text("input").into_bytes(),
+            events,
+            ending: if text("upstream_eof") == "reset" { Ending::Reset } else { Ending::Clean },
+            now: now.unwrap_or(1_779_866_853),
+        };
+        all.push((case, vector));
+    }
+    assert!(all.len() > 60, "the vectors are there");
+    all
+}
+
+/// One captured exchange.
+pub struct Fixture {
+    pub case: Case,
+    pub folder: PathBuf,
+}
+
+/// Every captured exchange under `fixtures/<engine>/`, but those that are not answers to the APIs read here.
+pub fn captures() -> Vec<Fixture> {
+    let mut all = Vec::new();
+    for engine in ["vllm", "sglang"] {
+        let mut folders: Vec<_> =
+            std::fs::read_dir(fixtures().join(engine)).unwrap().map(|entry| entry.unwrap().path()).collect();
+        folders.sort();
+        all.extend(folders.into_iter().filter_map(|folder| capture(engine, folder)));
+    }
+    assert!(all.len() > 100, "the captures are there");
+    all
+}
+
+fn capture(engine: &str, folder: PathBuf) -> Option<Fixture> {
+    let read = |name: &str| std::fs::read(folder.join(name)).ok();
+    let request: Value = serde_json::from_slice(&read("request.json")?).ok()?;
+    let path = request["path"].as_str().unwrap_or("/v1/chat/completions");
+    let api = if path.ends_with("/v1/completions") { Api::Completions } else { Api::Chat };
+    let (events, input) = match read("upstream.sse") {
+        Some(input) => (true, input),
+        None => (false, read("upstream.json").or_else(|| read("upstream.txt"))?),
+    };
+    let head = String::from_utf8(read("upstream.http").unwrap_or_default()).unwrap();
+    let status = head.split_whitespace().nth(1).and_then(|status| status.parse().ok()).unwrap_or(200);
+    let reset = read("eof").is_some_and(|eof| eof.starts_with(b"reset"));
+    let mut body = request.get("body").cloned().filter(Value::is_object).unwrap_or_else(|| serde_json::json!({}));
+    // The proxy asks every stream for usage, and refuses what it cannot read; here the answer matters, not the asking.
+    if let Some(body) = body.as_object_mut() {
+        body.retain(|key, _| !["messages", "request_id", "rid", "return_hidden_states", "tools", "chat_template_kwargs"].contains(&key.as_str()));
+    }
+    let name = format!("{engine}/{}", folder.file_name().unwrap().to_string_lossy());
+    let case = Case {
+        name,
+        api,
+        engine: engine.to_owned(),
+        request: body,
+        options: serde_json::json!({}),
+        status,
+        input,
+        events,
+        ending: if reset { Ending::Reset } else { Ending::Clean },
+        now: 1_779_866_853,
+    };
+    Some(Fixture { case, folder })
+}
