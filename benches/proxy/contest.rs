@@ -28,6 +28,29 @@ struct Options {
     proxies: Vec<(String, PathBuf)>,
     json: PathBuf,
     strict: bool,
+    pin: Pin,
+    nginx_workers: usize,
+}
+
+/// Which processors the proxies may use, and which the engine and the load client: any, or different ones.
+#[derive(Clone, Copy)]
+struct Pin(Option<usize>);
+
+impl Pin {
+    fn proxies(self, program: &Path) -> Command {
+        self.0.map_or_else(|| Command::new(program), |last| Self::on(&last.to_string(), program))
+    }
+
+    fn others(self, program: &Path) -> Command {
+        self.0.map_or_else(|| Command::new(program), |last| Self::on(&format!("0-{}", last - 1), program))
+    }
+
+    /// `taskset` becomes the program, so that the process started is the one measured.
+    fn on(processors: &str, program: &Path) -> Command {
+        let mut command = Command::new("taskset");
+        command.args(["-c", processors]).arg(program);
+        command
+    }
 }
 
 impl Options {
@@ -39,6 +62,8 @@ impl Options {
             proxies: Vec::new(),
             json: PathBuf::from("target/bench/proxy.json"),
             strict: false,
+            pin: Pin(None),
+            nginx_workers: 1,
         };
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
@@ -48,6 +73,11 @@ impl Options {
                 "--rounds" => options.rounds = value()?.parse().map_err(io::Error::other)?,
                 "--only" => options.only.extend(value()?.split(',').map(str::to_owned)),
                 "--json" => options.json = PathBuf::from(value()?),
+                "--pin" => {
+                    let last = std::thread::available_parallelism()?.get() - 1;
+                    options.pin = Pin(Some(last).filter(|last| *last > 0));
+                }
+                "--nginx-workers" => options.nginx_workers = value()?.parse().map_err(io::Error::other)?,
                 "--strict" => options.strict = true,
                 "--samewire" => options.proxies.push(("samewire".to_owned(), PathBuf::from(value()?))),
                 "--also" => {
@@ -73,7 +103,7 @@ pub(crate) fn run(arguments: &[String]) -> io::Result<bool> {
     let options = Options::read(arguments)?;
     let folder = options.json.with_extension(format!("run-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
-    let engine = Engine::start()?;
+    let engine = Engine::start(options.pin)?;
     let outcome = contest(&options, &folder, &engine);
     if outcome.is_ok() {
         fs::remove_dir_all(&folder)?;
@@ -86,7 +116,7 @@ pub(crate) fn run(arguments: &[String]) -> io::Result<bool> {
 }
 
 fn contest(options: &Options, folder: &Path, engine: &Engine) -> io::Result<Report> {
-    let mut recipes = vec![Recipe::Nginx];
+    let mut recipes = vec![Recipe::Nginx(options.nginx_workers)];
     recipes
         .extend(options.proxies.iter().map(|(name, program)| Recipe::Proxy(name.clone(), program.clone())));
     let mut report = Report::new(options.rounds);
@@ -125,29 +155,30 @@ fn contest(options: &Options, folder: &Path, engine: &Engine) -> io::Result<Repo
 // === the proxies ===
 
 enum Recipe {
-    Nginx,
+    /// With so many workers.
+    Nginx(usize),
     Proxy(String, PathBuf),
 }
 
 impl Recipe {
     fn name(&self) -> &str {
         match self {
-            Self::Nginx => "nginx",
+            Self::Nginx(_) => "nginx",
             Self::Proxy(name, _) => name,
         }
     }
 
     fn command(&self, listen: SocketAddr, folder: &Path, engine: &Engine) -> io::Result<Command> {
         match self {
-            Self::Nginx => {
+            Self::Nginx(workers) => {
                 let file = folder.join(format!("nginx-{}.conf", listen.port()));
-                fs::write(&file, nginx_conf(listen, &fs::canonicalize(folder)?, engine.address))?;
-                let mut command = Command::new("nginx");
+                fs::write(&file, nginx_conf(listen, &fs::canonicalize(folder)?, engine.address, *workers))?;
+                let mut command = engine.pin.proxies(Path::new("nginx"));
                 command.arg("-e").arg("stderr").arg("-c").arg(fs::canonicalize(file)?);
                 Ok(command)
             }
             Self::Proxy(_, program) => {
-                let mut command = Command::new(program);
+                let mut command = engine.pin.proxies(program);
                 command
                     .args(["serve", "--engine", "vllm", "--insecure-no-auth"])
                     .args(["--upstream", &format!("http://{}", engine.address)])
@@ -159,11 +190,11 @@ impl Recipe {
 }
 
 /// A plain relay as one would write it for streams: nothing buffered, connections kept, no log.
-fn nginx_conf(listen: SocketAddr, folder: &Path, engine: SocketAddr) -> String {
+fn nginx_conf(listen: SocketAddr, folder: &Path, engine: SocketAddr, workers: usize) -> String {
     let folder = folder.display();
     let port = listen.port();
     format!(
-        "daemon off; worker_processes 1; user root; pid {folder}/nginx-{port}.pid; error_log stderr crit;
+        "daemon off; worker_processes {workers}; user root; pid {folder}/nginx-{port}.pid; error_log stderr crit;
 events {{ worker_connections 8192; }}
 http {{
     access_log off; tcp_nodelay on; keepalive_timeout 600s; keepalive_requests 10000000;
@@ -268,11 +299,13 @@ fn answers(address: SocketAddr) -> bool {
 struct Engine {
     address: SocketAddr,
     child: Child,
+    pin: Pin,
 }
 
 impl Engine {
-    fn start() -> io::Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
+    fn start(pin: Pin) -> io::Result<Self> {
+        let mut child = pin
+            .others(&std::env::current_exe()?)
             .arg("engine")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -281,7 +314,7 @@ impl Engine {
         BufReader::new(child.stdout.take().ok_or_else(|| io::Error::other("no output"))?)
             .read_line(&mut line)?;
         let address = line.trim().rsplit(' ').next().unwrap_or_default().parse().map_err(io::Error::other)?;
-        Ok(Self { address, child })
+        Ok(Self { address, child, pin })
     }
 }
 
@@ -293,15 +326,15 @@ impl Drop for Engine {
 
 // === measuring ===
 
-fn load(contestant: &Contestant, scenario: &Scenario, scale: f64) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
+fn load(contestant: &Contestant, scenario: &Scenario, scale: f64, engine: &Engine) -> io::Result<Command> {
+    let mut command = engine.pin.others(&std::env::current_exe()?);
     command.args(["load", scenario.name, &contestant.address.to_string(), &scale.to_string()]);
     Ok(command)
 }
 
 fn measure(contestant: &Contestant, scenario: &Scenario, scale: f64, engine: &Engine) -> io::Result<Figures> {
     let before = (contestant.cpu(), process::cpu(engine.child.id()));
-    let output = load(contestant, scenario, scale)?.stderr(Stdio::inherit()).output()?;
+    let output = load(contestant, scenario, scale, engine)?.stderr(Stdio::inherit()).output()?;
     // The last connections are still being closed.
     sleep(Duration::from_millis(30));
     let after = (contestant.cpu(), process::cpu(engine.child.id()));
@@ -335,7 +368,8 @@ fn hold(recipe: &Recipe, scenario: &Scenario, folder: &Path, engine: &Engine) ->
     let pid = contestant.child.as_ref().map_or(0, Child::id);
     sleep(Duration::from_millis(200));
     let rest = process::memory(pid)?;
-    let mut child = load(&contestant, scenario, 1.0)?.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut child =
+        load(&contestant, scenario, 1.0, engine)?.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let mut lines = BufReader::new(child.stdout.take().ok_or_else(|| io::Error::other("no output"))?);
     let mut line = String::new();
     lines.read_line(&mut line)?;
@@ -370,7 +404,7 @@ fn ready_time(recipe: &Recipe, folder: &Path, engine: &Engine) -> io::Result<rep
         times.push(Contestant::start(recipe, folder, engine)?.ready.as_secs_f64() * 1e3);
     }
     let binary_bytes = match recipe {
-        Recipe::Nginx => None,
+        Recipe::Nginx(_) => None,
         Recipe::Proxy(_, program) => Some(fs::metadata(program)?.len()),
     };
     Ok(report::Start { contestant: recipe.name().to_owned(), ready_ms: report::median(&times), binary_bytes })

@@ -163,7 +163,7 @@ async fn wait_for_release(held: &Hold, streams: usize) {
     std::thread::spawn(move || {
         let mut byte = [0];
         // The end of the input releases as well: then nobody is left to wait for.
-        io::stdin().read(&mut byte).ok();
+        io::stdin().read_exact(&mut byte).ok();
         send.send(()).ok();
     });
     released.await.ok();
