@@ -35,6 +35,8 @@ mod fixtures;
 mod framing;
 #[path = "proxy/leaving.rs"]
 mod leaving;
+#[path = "proxy/limits.rs"]
+mod limits;
 #[path = "proxy/load.rs"]
 mod load;
 #[path = "proxy/operators.rs"]
