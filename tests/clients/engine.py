@@ -283,10 +283,10 @@ chat(
         [choice({"content": "second "}, 1)],
         [choice({"role": "assistant", "content": "first "}, 0), choice({"content": "answer"}, 1)],
         [choice({}, 1, finish="stop")],
-        [choice({"content": "answer"}, 0, finish="length")],
+        [choice({"content": "answer"}, 0, finish="eos_token")],
     ],
     [
-        answer_choice({"content": "first answer"}, 0, finish="length"),
+        answer_choice({"content": "first answer"}, 0, finish="eos_token"),
         answer_choice({"content": "second answer"}, 1),
     ],
 )
@@ -333,6 +333,12 @@ chat(
         [choice({}, finish="stop")],
     ],
     [answer_choice({"content": '{"name": "Ada", "born": 1815}'})],
+)
+
+chat(
+    "limit",
+    [[role()], [choice({"content": '{"name": "A'}, finish="length")]],
+    [answer_choice({"content": '{"name": "A'}, finish="length")],
 )
 
 chat("no-usage", [*text_steps("Uncounted."), [choice({}, finish="stop")]], [answer_choice({"content": "Uncounted."})], None)

@@ -75,7 +75,7 @@ describe('raw chunks', () => {
   test('two choices that start with the second', async () => {
     const answer = await streamed('n2', { n: 2 });
     assert.deepEqual([answer.text(0), answer.text(1)], ['first answer', 'second answer']);
-    assert.deepEqual([answer.finishes(0), answer.finishes(1)], [['length'], ['stop']]);
+    assert.deepEqual([answer.finishes(0), answer.finishes(1)], [['stop'], ['stop']]);
     const roles = answer.chunks.flatMap((chunk) => chunk.choices).filter((choice) => choice.delta.role);
     assert.deepEqual(roles.map((choice) => choice.index), [0, 1]);
   });
@@ -125,8 +125,13 @@ describe('the stream helper', () => {
   };
   for (const [model, request] of Object.entries(requests)) {
     test(`put together equals the whole answer: ${model}`, async () => {
-      const final = await openai.chat.completions.stream({ model, messages, ...include_usage, ...request }).finalChatCompletion();
-      assert.deepEqual(essence(final), essence(await create(model, request)));
+      const runner = openai.chat.completions.stream({ model, messages, ...include_usage, ...request });
+      const reasoning = [];
+      runner.on('chunk', ({ choices }) => choices.forEach(({ delta }) => reasoning.push(delta.reasoning_content ?? '')));
+      const final = essence(await runner.finalChatCompletion());
+      // Of a field it does not know the helper keeps the last piece; all of them are in its chunks.
+      if (final.choices[0].reasoning_content) final.choices[0].reasoning_content = reasoning.join('');
+      assert.deepEqual(final, essence(await create(model, request)));
     });
   }
 

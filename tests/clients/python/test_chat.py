@@ -100,7 +100,7 @@ class RawChunks(unittest.TestCase):
     def test_two_choices_that_start_with_the_second(self) -> None:
         read = self.read("n2", n=2)
         self.assertEqual((read.text(0), read.text(1)), ("first answer", "second answer"))
-        self.assertEqual((read.finishes(0), read.finishes(1)), (["length"], ["stop"]))
+        self.assertEqual((read.finishes(0), read.finishes(1)), (["stop"], ["stop"]))
         roles = [choice.index for chunk in read.chunks for choice in chunk.choices if choice.delta.role]
         self.assertEqual(roles, [0, 1])
         self.assertTrue(all(len(chunk.choices) == 1 for chunk in read.chunks))
@@ -218,7 +218,7 @@ class Helper(unittest.TestCase):
 
     def test_cut_by_the_limit_is_told_by_the_library(self) -> None:
         with self.assertRaises(openai.LengthFinishReasonError):
-            with self.client.chat.completions.stream(model="n2", messages=ASK, n=2, response_format=Person) as stream:
+            with self.client.chat.completions.stream(model="limit", messages=ASK, response_format=Person) as stream:
                 stream.until_done()
 
 

@@ -55,7 +55,7 @@ def scenarios() -> Iterator[Scenario]:
             continue
         request = json.loads(path.read_text())
         # Requests that no client library can send belong to other tests.
-        if request["method"] == "POST" and request["path"] in ROUTES and isinstance(request["body"], dict):
+        if request["method"] == "POST" and request["path"] in ROUTES and isinstance(request.get("body"), dict):
             scenario = f"{engine}/{name}"
             yield Scenario(scenario, path.parent, ROUTES[request["path"]], {**request["body"], "model": scenario})
 
@@ -73,6 +73,9 @@ def texts(scenario: Scenario) -> dict[tuple[int, str], str]:
         for choice in value.get("choices") or []:
             if choice.get("text"):
                 written[choice["index"], "text"] += choice["text"]
+            logprobs = choice.get("logprobs") or {}
+            tokens = logprobs.get("tokens") or [entry["token"] for entry in logprobs.get("content") or []]
+            written[choice["index"], "tokens"] += "".join(f"{token}|" for token in tokens)
             delta = choice.get("delta") or {}
             if delta.get("content"):
                 written[choice["index"], "content"] += delta["content"]
@@ -133,11 +136,13 @@ class Recorded(unittest.TestCase):
             self.assertIsNotNone(read.error)
             return
         heard: dict[tuple[int, str], str] = {}
-        for choice in essence(state.get_final_completion())["choices"]:
+        for choice in essence(state.current_completion_snapshot)["choices"]:
             index = choice["index"]
             heard[index, "content"] = choice["content"] or ""
             heard[index, "reasoning"] = choice["reasoning_content"] or ""
             heard[index, "arguments"] = "".join(arguments for _, _, _, arguments in choice["tool_calls"])
+            tokens = (choice["logprobs"] or {}).get("content") or []
+            heard[index, "tokens"] = "".join(f"{entry['token']}|" for entry in tokens)
             self.assertEqual(len(read.finishes(index)), 0 if read.error and not read.finishes(index) else 1)
             for call in read.calls(index):
                 self.assertEqual(call["type"], "function")
@@ -153,6 +158,8 @@ class Recorded(unittest.TestCase):
         for chunk in read.chunks:
             for choice in chunk.choices:
                 heard[choice.index, "text"] += choice.text  # type: ignore[attr-defined]
+                tokens = (choice.logprobs.tokens or []) if choice.logprobs else []  # type: ignore[union-attr]
+                heard[choice.index, "tokens"] += "".join(f"{token}|" for token in tokens)
                 finished += [choice.index] if choice.finish_reason else []
         self.assertEqual({key: text for key, text in heard.items() if text}, texts(scenario))
         self.assertEqual(len(finished), len(set(finished)))
@@ -195,13 +202,13 @@ class Recorded(unittest.TestCase):
     def test_put_together_equals_the_whole_answer(self) -> None:
         """Where both forms of one request are recorded: the same text, calls and end."""
         all_of_them = {scenario.name: scenario for scenario in scenarios()}
+        self.assertLessEqual(set(ENGINE_DIFFERS), set(all_of_them), "an exception for what is not there")
         pairs = 0
         for name, whole in all_of_them.items():
             streamed = all_of_them.get(name.removesuffix("-whole"))
             if streamed is None or streamed is whole or whole.api != "chat" or streamed.error or whole.error:
                 continue
-            without = [{key: value for key, value in one.body.items() if key not in ("stream", "stream_options", "model")} for one in (streamed, whole)]
-            if without[0] != without[1] or streamed.ends_in_error or name in ENGINE_DIFFERS:
+            if asked(streamed) != asked(whole) or streamed.ends_in_error or name in ENGINE_DIFFERS:
                 continue
             pairs += 1
             with self.subTest(scenario=name):
@@ -209,18 +216,32 @@ class Recorded(unittest.TestCase):
                 for chunk in self.send(streamed):
                     for _ in state.handle_chunk(chunk):
                         pass
-                self.assertEqual(comparable(state.get_final_completion()), comparable(self.send(whole)))
+                self.assertEqual(comparable(state.current_completion_snapshot), comparable(self.send(whole)))
         self.assertGreaterEqual(pairs, 6, "too few scenarios recorded in both forms")
 
 
 # Scenarios in which the engine itself answers one request differently in its two forms.
-ENGINE_DIFFERS: dict[str, str] = {}
+ENGINE_DIFFERS = {
+    "vllm/gptoss-tool-on-analysis-whole": "the whole answer has the arguments a second time, as reasoning",
+    "vllm/logprobs-whole": "the stream has no entries for the end of the reasoning",
+    "vllm/tool-broken-whole": "the whole answer has the unfinished call as raw text",
+    "vllm/tool-length-whole": "the whole answer has the unfinished call as raw text",
+    "vllm/tool-whole": "the stream lacks the last characters of the reasoning",
+}
+
+
+def asked(scenario: Scenario) -> dict[str, Any]:
+    """What was asked for, but for the form of the answer."""
+    return {key: value for key, value in scenario.body.items() if key not in ("stream", "stream_options", "model")}
 
 
 def comparable(completion: ChatCompletion) -> list[dict[str, Any]]:
-    """Two recordings of one request differ in ids and clock, and in nothing else."""
+    """Two recordings of one request differ in ids, clock, and the white space at the ends
+    of a text: engines trim it in a whole answer, and cannot in a stream."""
     choices = essence(completion)["choices"]
     for choice in choices:
+        for text in ("content", "reasoning_content"):
+            choice[text] = (choice[text] or "").strip()
         choice["tool_calls"] = [(kind, name, json.loads(arguments)) for _, kind, name, arguments in choice["tool_calls"]]
     return choices
 
