@@ -19,39 +19,39 @@ cd "$(dirname "$0")/.."
 samewire=yes
 options=()
 for word in "$@"; do
-    case $word in
-        --no-samewire) samewire= ;;
-        *) options+=("$word") ;;
-    esac
+  case $word in
+    --no-samewire) samewire= ;;
+    *) options+=("$word") ;;
+  esac
 done
 
 # Two thousand streams are two thousand sockets in the client and in the engine, and twice as many in a proxy.
 ulimit -n "$(ulimit -H -n)"
 if [ "$(ulimit -n)" != unlimited ] && [ "$(ulimit -n)" -lt 8192 ]; then
-    echo "benches/proxy.sh: at most $(ulimit -n) open files; open2000 needs 8192" >&2
-    exit 3
+  echo "benches/proxy.sh: at most $(ulimit -n) open files; open2000 needs 8192" >&2
+  exit 3
 fi
 
 if ! command -v nginx >/dev/null; then
-    echo "Installing nginx" >&2
-    { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends nginx-light; } \
-        >&2 || { echo "benches/proxy.sh: nginx is missing and could not be installed" >&2; exit 3; }
+  echo "Installing nginx" >&2
+  { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends nginx-light; } \
+    >&2 || { echo "benches/proxy.sh: nginx is missing and could not be installed" >&2; exit 3; }
 fi
 
 target=${CARGO_TARGET_DIR:-target}
 if [ -n "$samewire" ]; then
-    cargo build --release --quiet
-    options+=(--samewire "$target/release/samewire")
+  cargo build --release --quiet
+  options+=(--samewire "$target/release/samewire")
 fi
 # Cargo puts a hash into the name of a bench's program and tells it only this way.
 program=$(cargo bench --bench proxy --no-run --message-format json |
-    sed -n 's/.*"name":"proxy".*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+  sed -n 's/.*"name":"proxy".*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
 
 # A process group of its own, so that whatever ends this script ends everything it started.
 set -m
 mkdir -p target/bench
 "$program" contest ${options[@]+"${options[@]}"} </dev/null &
 contest=$!
-trap 'kill -- "-$contest" 2>/dev/null || true' EXIT
+trap 'kill -- "-$contest" 2>/dev/null || true; rm -rf "target/bench/proxy.run-$contest"' EXIT
 trap 'exit 130' INT TERM
 wait "$contest"
