@@ -4,9 +4,9 @@ use super::chunk::{self, CallPiece, Chunk, Entry, FunctionCall, Logprobs};
 use super::failure::Failure;
 use super::frame;
 use super::json::{Json, Out};
-use super::machine::{Part, Run, Said};
+use super::machine::{self, Part, Run, Said};
 use super::{Case, Envelope, Word};
-use super::{call_id, fingerprint, finish_reason, forced_function, is_chat, option, service_tier, switch};
+use super::{call_id, fingerprint, finish_reason, forced_function, is_chat, service_tier, switch};
 
 /// The body of a whole answer read, or the error it is.
 fn read(case: &Case) -> Result<Chunk, Failure> {
@@ -32,6 +32,10 @@ pub fn as_events(case: &Case) -> Result<Vec<Said>, Failure> {
         // Each entry of a message is a call of its own, whatever it calls itself.
         for (position, call) in choice.calls.iter_mut().enumerate() {
             call.index = Some(position as u64);
+            if let Some((name, input)) = &call.custom {
+                call.name.clone_from(name);
+                call.arguments.clone_from(input);
+            }
         }
     }
     let usage = Chunk { choices: Vec::new(), usage: body.usage.take(), extra: None, ..body.clone() };
@@ -49,6 +53,10 @@ pub fn whole(case: &Case) -> Result<String, Failure> {
     let envelope = Envelope::of(case, &body.id, body.created, &body.model);
     let run = Run { envelope: Some(envelope), usage: body.usage.clone(), ..Run::default() };
     let completion = body.usage.as_ref().map(|usage| usage.completion);
+    // A stream of the same would fail, or not, for the same reasons.
+    if let Some(failure) = machine::run(case, as_events(case)?).failure {
+        return Err(failure);
+    }
     let mut choices = Vec::new();
     for entry in &body.choices {
         choices.push(whole_choice(case, &run, entry, completion)?);
@@ -84,14 +92,8 @@ fn whole_choice(case: &Case, run: &Run, entry: &Entry, completion: Option<u64>) 
     for (index, piece) in entry.calls.iter().enumerate() {
         calls.push(whole_call(case, run, entry.index, index, piece)?);
     }
-    let said = match entry.finish.as_str() {
-        "" if option(case, "missing_finish") == "stop" => Word::Stop,
-        "" => return Err(Failure::incomplete()),
-        word => Word::of(word),
-    };
-    if said == Word::Abort {
-        return Err(Failure::aborted());
-    }
+    // No word at all is `stop` where it is allowed.
+    let said = Word::of(&entry.finish);
     // A custom call's input is free text: it counts as complete.
     let arguments: Vec<String> = calls
         .iter()

@@ -201,7 +201,7 @@ impl Said {
         if own_kinds.contains(&self.kind.as_str())
             && let Some(code) = self.code
         {
-            let status = http.map_or_else(|| status_of_own(&self.kind, &code), row);
+            let status = http.unwrap_or_else(|| status_of_own(&self.kind, &code));
             return Failure {
                 status,
                 message,

@@ -58,25 +58,25 @@ impl Json {
         (float >= 0.0 && float.fract() == 0.0 && float < 1e15).then_some(float as u64)
     }
 
-    /// The same text without white space between its tokens.
+    /// The same tokens without white space between them, each string spelled in the one way strings are written (1.5).
     pub fn compact(&self) -> String {
+        let chars: Vec<char> = self.0.chars().collect();
         let mut out = String::new();
-        let mut in_string = false;
-        let mut escaped = false;
-        for c in self.0.chars() {
-            if in_string {
-                out.push(c);
-                if escaped {
-                    escaped = false;
-                } else if c == '\\' {
-                    escaped = true;
-                } else if c == '"' {
-                    in_string = false;
+        let mut at = 0;
+        while at < chars.len() {
+            if chars[at] == '"' {
+                let mut end = at + 1;
+                while chars[end] != '"' {
+                    end += if chars[end] == '\\' { 2 } else { 1 };
                 }
-            } else if !" \t\r\n".contains(c) {
-                out.push(c);
-                in_string = c == '"';
+                let literal: String = chars[at..=end].iter().collect();
+                let text: String = serde_json::from_str(&literal).unwrap();
+                out.push_str(&serde_json::to_string(&text).unwrap());
+                at = end;
+            } else if !" \t\r\n".contains(chars[at]) {
+                out.push(chars[at]);
             }
+            at += 1;
         }
         out
     }

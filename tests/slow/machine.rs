@@ -216,14 +216,19 @@ impl Machine<'_> {
         if at >= self.choices.len() {
             return Err(Failure::invalid_event());
         }
+        let logprobs = entry.logprobs.clone().filter(|_| super::wants_logprobs(self.case));
+        let has_delta = entry.has_delta();
+        let word = Some(entry.finish.as_str()).filter(|word| !word.is_empty()).map(Word::of);
+        if word == Some(Word::Abort) && !has_delta && logprobs.is_none() {
+            // An error and nothing else: it begins no choice, so that it can still be an HTTP error (3.4), and lets no
+            // finish go.
+            return Err(Failure::aborted());
+        }
         if self.speaks(&entry) {
             self.release_all_but(Some(at))?;
         }
-        let logprobs = entry.logprobs.clone().filter(|_| super::wants_logprobs(self.case));
-        let has_delta = entry.has_delta();
         self.choices[at].started = true;
         self.roles_up_to(at, usage);
-        let word = Some(entry.finish.as_str()).filter(|word| !word.is_empty()).map(Word::of);
         if self.choices[at].finished {
             return match word {
                 _ if has_delta => Err(Failure::invalid_event()),
@@ -257,7 +262,9 @@ impl Machine<'_> {
     /// Whether an entry is an event of its choice: an empty one is not, unless it is the first (2.3 rules 4 and 7).
     fn speaks(&self, entry: &Entry) -> bool {
         let logprobs = entry.logprobs.is_some() && super::wants_logprobs(self.case);
-        entry.has_delta() || logprobs || !entry.finish.is_empty() || !self.choices[entry.index].started
+        let aborts = Word::of(&entry.finish) == Word::Abort;
+        let begins_or_ends = !aborts && (!entry.finish.is_empty() || !self.choices[entry.index].started);
+        entry.has_delta() || logprobs || begins_or_ends
     }
 
     /// The role frames of this choice and of those below it, unless they are out (2.3 rule 6).
@@ -313,23 +320,32 @@ impl Machine<'_> {
             Some(index) if !fresh.is_empty() => {
                 self.push(at, Part::CallArguments { index, text: fresh }, riders, extra);
             }
-            None if !call.name.is_empty() => self.send_call(at, which, riders, extra),
+            None if !call.name.is_empty() => self.send_call(at, which, &fresh, riders, extra),
             _ => {}
         }
     }
 
-    /// The header, and all arguments so far in one fragment.
-    fn send_call(&mut self, at: usize, which: usize, riders: &mut Riders, extra: &mut Option<String>) {
+    /// The header, the arguments that waited for it in one fragment, and those that came with it (2.5 rule 4).
+    fn send_call(
+        &mut self,
+        at: usize,
+        which: usize,
+        fresh: &str,
+        riders: &mut Riders,
+        extra: &mut Option<String>,
+    ) {
         let envelope = self.run.envelope.clone().unwrap();
         let index = self.choices[at].calls.iter().filter(|call| call.sent.is_some()).count();
         let call = &mut self.choices[at].calls[which];
         call.sent = Some(index);
-        let text = call.arguments.clone();
+        let waited = call.arguments[..call.arguments.len() - fresh.len()].to_owned();
         let id = call_id(self.case, &envelope, at, index, &call.id);
         let name = call.name.clone();
         self.push(at, Part::CallHeader { index, id, name }, riders, extra);
-        if !text.is_empty() {
-            self.push(at, Part::CallArguments { index, text }, riders, extra);
+        for text in [waited, fresh.to_owned()] {
+            if !text.is_empty() {
+                self.push(at, Part::CallArguments { index, text }, riders, extra);
+            }
         }
     }
 
@@ -392,7 +408,7 @@ impl Machine<'_> {
                 let Some(name) = forced_function(self.case) else { return false };
                 self.choices[at].calls[which].name = name;
                 let mut riders = Riders { logprobs: None, usage: None, choice_extra: None };
-                self.send_call(at, which, &mut riders, &mut None);
+                self.send_call(at, which, "", &mut riders, &mut None);
             }
         }
         true

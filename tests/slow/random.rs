@@ -294,6 +294,8 @@ struct Step {
 
 fn choice_plan(chat: bool) -> BoxedStrategy<Vec<Step>> {
     let texts = vec(text_step(chat), 0..4);
+    let old_call =
+        if chat { weighted(0.05, Just(function_call_steps())).boxed() } else { Just(None).boxed() };
     let calls = if chat {
         prop_oneof![1 => Just(Vec::new()), 1 => call_steps()].boxed()
     } else {
@@ -301,8 +303,9 @@ fn choice_plan(chat: bool) -> BoxedStrategy<Vec<Step>> {
     };
     let logprobs = vec(weighted(0.3, logprobs(chat)), 1..6);
     let extras = vec(choice_extra(), 1..6);
-    (weighted(0.9, role_step(chat)), texts.clone(), calls, texts, logprobs, extras, finish())
-        .prop_map(move |(role, before, calls, after, logprobs, extras, finish)| {
+    (weighted(0.9, role_step(chat)), texts.clone(), calls, old_call, texts, logprobs, extras, finish())
+        .prop_map(move |(role, before, calls, old_call, after, logprobs, extras, finish)| {
+            let calls = calls.into_iter().chain(old_call.unwrap_or_default());
             let mut steps: Vec<Step> = role.into_iter().chain(before).chain(calls).chain(after).collect();
             for (at, step) in steps.iter_mut().enumerate() {
                 step.logprobs = logprobs[at % logprobs.len()].clone();
@@ -312,6 +315,17 @@ fn choice_plan(chat: bool) -> BoxedStrategy<Vec<Step>> {
             steps
         })
         .boxed()
+}
+
+/// The deprecated form of a call.
+fn function_call_steps() -> Vec<Step> {
+    let pieces = [
+        r#""function_call":{"name":"old","arguments":""}"#,
+        r#""function_call":{"arguments":"{\"a\":"}"#,
+        r#""content":null,"function_call":{"arguments":"1}"}"#,
+        r#""function_call":null"#,
+    ];
+    pieces.map(|member| step(vec![member.to_owned()])).to_vec()
 }
 
 fn role_step(chat: bool) -> impl Strategy<Value = Step> {
@@ -366,13 +380,6 @@ fn text_step(chat: bool) -> BoxedStrategy<Step> {
             "\"hidden_states\":null".to_owned(),
         ])
     });
-    let function = select(vec![
-        r#""function_call":{"name":"old","arguments":""}"#,
-        r#""function_call":{"arguments":"{\"a\":"}"#,
-        r#""function_call":{"name":"old","arguments":"1}"}"#,
-        r#""function_call":{"name":null,"arguments":""}"#,
-    ])
-    .prop_map(|member| step(vec![member.to_owned()]));
     prop_oneof![
         6 => content,
         2 => dressed,
@@ -384,7 +391,6 @@ fn text_step(chat: bool) -> BoxedStrategy<Step> {
         1 => boundary,
         1 => refusal,
         1 => extra,
-        1 => function,
         3 => empty_step(),
     ]
     .boxed()
@@ -1127,10 +1133,14 @@ fn whole_choice(chat: bool) -> impl Strategy<Value = WholeChoice> {
         4 => Just("\"refusal\":null".to_owned()),
         1 => literal().prop_map(|text| format!("\"refusal\":{text}")),
     ];
-    let call = (call_plan(), 0usize..2).prop_map(|(plan, kept)| plan.whole(kept));
+    let call = (call_plan(), any::<bool>());
     let calls = prop_oneof![
         2 => select(vec!["", "\"tool_calls\":[]", "\"tool_calls\":null"]).prop_map(str::to_owned),
-        2 => vec(call, 1..3).prop_map(|calls| format!("\"tool_calls\":[{}]", calls.join(","))),
+        2 => vec(call, 1..3).prop_map(|calls| {
+            let calls: Vec<String> =
+                calls.iter().enumerate().map(|(at, (plan, indexed))| plan.whole(at, *indexed)).collect();
+            format!("\"tool_calls\":[{}]", calls.join(","))
+        }),
     ];
     let only_whole = select(vec![
         vec![],
@@ -1182,14 +1192,15 @@ impl WholeChoice {
 
 impl CallPlan {
     /// The call in one entry.
-    fn whole(&self, position: usize) -> String {
+    fn whole(&self, position: usize, indexed: bool) -> String {
         let whole = Self {
             cuts: Vec::new(),
             flushed_twice: false,
             name: if self.name == Naming::Missing { Naming::Missing } else { Naming::First },
             ..self.clone()
         };
-        let pieces = whole.pieces(Numbering::Right, position);
+        let numbering = if indexed { Numbering::Right } else { Numbering::Absent };
+        let pieces = whole.pieces(numbering, position);
         pieces.into_iter().next().unwrap()
     }
 }
