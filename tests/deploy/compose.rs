@@ -75,6 +75,10 @@ fn samewire_runs_without_privileges() {
         assert_eq!(samewire["security_opt"], serde_json::json!(["no-new-privileges:true"]));
         assert!(samewire.get("volumes").is_none(), "nothing to write to");
         assert!(samewire.get("privileged").is_none());
+        assert!(
+            seconds(&samewire["stop_grace_period"]) >= 20 + 3 + 2,
+            "the default drain, 3 s to flush, and some air"
+        );
         assert!(samewire.get("healthcheck").is_none(), "the image has nothing to run");
     }
 }

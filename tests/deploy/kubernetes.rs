@@ -24,6 +24,11 @@ fn container(name: &str) -> Value {
     containers.find(|container| container["name"] == name).unwrap_or_else(|| panic!("no {name}")).clone()
 }
 
+/// The file that samewire reads in the pod.
+fn config() -> String {
+    object("ConfigMap")["data"]["samewire.toml"].as_str().expect("a file").to_owned()
+}
+
 #[test]
 fn the_objects_belong_together() {
     let deployment = object("Deployment");
@@ -33,7 +38,12 @@ fn the_objects_belong_together() {
     assert_eq!(&object("Service")["spec"]["selector"], labels);
     assert_eq!(&object("NetworkPolicy")["spec"]["podSelector"]["matchLabels"], labels);
     let kinds: Vec<_> = yaml(FILE).into_iter().map(|object| object["kind"].clone()).collect();
-    assert_eq!(kinds, ["Deployment", "Service", "NetworkPolicy"]);
+    assert_eq!(kinds, ["ConfigMap", "Deployment", "Service", "NetworkPolicy"]);
+    let map = &pod()["volumes"][0];
+    assert_eq!(
+        (&map["name"], &map["configMap"]["name"]),
+        (&json!("samewire"), &object("ConfigMap")["metadata"]["name"])
+    );
 }
 
 #[test]
@@ -44,7 +54,8 @@ fn samewire_runs_without_privileges() {
         "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
     });
     assert_eq!(context, expected);
-    assert!(container("samewire").get("volumeMounts").is_none(), "nothing to write to");
+    let mounts = json!([{"name": "samewire", "mountPath": "/etc/samewire", "readOnly": true}]);
+    assert_eq!(container("samewire")["volumeMounts"], mounts, "nothing to write to");
     let engine = container("vllm")["securityContext"].clone();
     assert_eq!(engine, json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}));
     let pod = pod();
@@ -61,9 +72,15 @@ fn samewire_starts_with_the_variables_given() {
     assert_pinned(samewire["image"].as_str().expect("an image"));
     let variables = samewire["env"].as_array().expect("variables").iter();
     let text = |value: &Value| value.as_str().expect("a string").to_owned();
-    let variables: BTreeMap<_, _> = variables.map(|v| (text(&v["name"]), text(&v["value"]))).collect();
+    let mut variables: BTreeMap<_, _> = variables.map(|v| (text(&v["name"]), text(&v["value"]))).collect();
     variables.keys().for_each(|name| assert_variable(name));
+
+    assert_eq!(variables["SAMEWIRE_CONFIG"], "/etc/samewire/samewire.toml");
+    let file = std::env::temp_dir().join(format!("samewire-kubernetes-{}.toml", std::process::id()));
+    std::fs::write(&file, config()).expect("the temporary folder is writable");
+    variables.insert("SAMEWIRE_CONFIG".to_owned(), file.to_str().expect("UTF-8").to_owned());
     assert_starts(&strings(&samewire["args"]), &variables);
+    std::fs::remove_file(&file).expect("it is there");
 
     let (listen, admin) = ports();
     assert_eq!(variables["SAMEWIRE_LISTEN"], format!("0.0.0.0:{listen}"));
@@ -111,9 +128,11 @@ fn probes_and_times_agree() {
     let wait = strings(&engine["lifecycle"]["preStop"]["exec"]["command"]);
     let (_, admin) = ports();
     assert!(wait[2].contains(&format!("(\"127.0.0.1\", {admin})")), "{wait:?}");
-    let settle = samewire["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().expect("seconds");
-    let grace = pod()["terminationGracePeriodSeconds"].as_u64().expect("seconds");
-    assert!(grace >= settle + 300 + 3 + 2, "settle, drain, flush and some air");
+    let file: toml::Table = config().parse().expect("TOML");
+    let seconds = |key: &str| file["timeouts"][key].as_integer().expect("seconds");
+    let grace = pod()["terminationGracePeriodSeconds"].as_i64().expect("seconds");
+    assert!(seconds("settle") >= 5 && seconds("drain") >= 300);
+    assert!(grace >= seconds("settle") + seconds("drain") + 3 + 2, "3 s to flush, and some air");
 }
 
 #[tokio::test]
