@@ -1,2 +1,199 @@
-//! placeholder
-fn main() {}
+//! What the rewriter costs: time and allocations for each chunk, by stage and by engine, and bytes per second.
+//!
+//! `cargo bench --bench rewrite` prints a table; `-- --quick` runs each row for a moment only. Time is processor time of
+//! this thread. Allocations are counted in the steady state: the first chunks of a stream, which fix its envelope, are
+//! rewritten before the count begins.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, missing_docs, reason = "a bench")]
+
+use bytes::{Bytes, BytesMut};
+use samewire::engine::named;
+use samewire::plan::{Route, shape};
+use samewire::request::Ask;
+use samewire::wire::decode::{Reading, Sink, standard};
+use samewire::wire::encode::Encode;
+use samewire::wire::event::Event;
+use samewire::wire::options::Options;
+use samewire::wire::rule::Rule;
+use samewire::wire::sse::{Found, Frame, Framer};
+use samewire::wire::{Api, Rewriter, Stamp};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Chunks of one measured stretch: a few hundred kilobytes, as a burst of many streams would be.
+const CHUNKS: usize = 1000;
+
+struct Engine {
+    name: &'static str,
+    what: &'static str,
+    head: &'static str,
+    chunk: fn(usize) -> String,
+}
+
+fn vllm(delta: &str) -> String {
+    format!(
+        "data: {{\"id\":\"chatcmpl-6ca2ec78dac247598ffcaa13d8b470bf\",\"object\":\"chat.completion.chunk\",\"created\":1779866853,\
+         \"model\":\"openai/gpt-oss-120b\",\"choices\":[{{\"index\":0,\"delta\":{delta},\"logprobs\":null,\"finish_reason\":null,\
+         \"token_ids\":null}}]}}\n\n"
+    )
+}
+
+fn sglang(delta: &str) -> String {
+    format!(
+        "data: {{\"id\":\"d3b406a9b33a435cb7a7bcc2266e48ac\",\"object\":\"chat.completion.chunk\",\"created\":1779866808,\
+         \"model\":\"openai/gpt-oss-120b\",\"choices\":[{{\"index\":0,\"delta\":{delta},\"logprobs\":null,\"finish_reason\":null,\
+         \"matched_stop\":null}}]}}\n\n"
+    )
+}
+
+const ENGINES: &[Engine] = &[
+    Engine {
+        name: "vllm",
+        what: "content",
+        head: "{\"role\":\"assistant\",\"content\":\"\"}",
+        chunk: |at| vllm(&format!("{{\"content\":\" word{}\"}}", at % 10)),
+    },
+    Engine {
+        name: "vllm",
+        what: "reasoning, escapes",
+        head: "{\"role\":\"assistant\",\"content\":\"\"}",
+        chunk: |_| vllm("{\"reasoning\":\" a \\\"b\\\"\\n\"}"),
+    },
+    Engine {
+        name: "vllm",
+        what: "tool arguments",
+        head: "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"chatcmpl-tool-1\",\"type\":\"function\",\"index\":0,\"function\":{\"name\":\"f\"}}]}",
+        chunk: |_| vllm("{\"content\":null,\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{\\\"a\"}}]}"),
+    },
+    Engine {
+        name: "sglang",
+        what: "content",
+        head: "{\"reasoning_content\":null,\"role\":\"assistant\",\"content\":\"\"}",
+        chunk: |at| sglang(&format!("{{\"reasoning_content\":null,\"content\":\" word{}\"}}", at % 10)),
+    },
+    Engine {
+        name: "sglang",
+        what: "reasoning",
+        head: "{\"reasoning_content\":null,\"role\":\"assistant\",\"content\":\"\"}",
+        chunk: |at| sglang(&format!("{{\"reasoning_content\":\" word{}\"}}", at % 10)),
+    },
+];
+
+/// A sink for a decoder that is measured alone.
+struct Nothing;
+
+impl Sink for Nothing {
+    fn event(&mut self, event: Event<'_>) {
+        black_box(&event);
+    }
+    fn mended(&mut self, _: Rule) {}
+}
+
+struct NoEncoder;
+
+impl Encode for NoEncoder {
+    fn event(&mut self, event: Event<'_>, _: &mut BytesMut) {
+        black_box(&event);
+    }
+}
+
+fn rewriter(engine: &str, encoder: Option<Box<dyn Encode>>) -> Rewriter {
+    let body = Bytes::from_static(b"{\"model\":\"m\",\"stream\":true,\"stream_options\":{\"include_usage\":true}}");
+    let ask = Ask::recall(Api::Chat, &body).unwrap();
+    let route = Route {
+        engine: named(engine).unwrap(),
+        options: Arc::new(Options::default()),
+        max_event_bytes: 4 << 20,
+        model_alias: None,
+    };
+    let stamp = Stamp { id: "0".repeat(32), now: 1, seed: 1 };
+    match encoder {
+        Some(encoder) => Rewriter::with_encoder(shape(&ask, &route), stamp, encoder),
+        None => Rewriter::new(shape(&ask, &route), stamp),
+    }
+}
+
+/// Runs `work` on one stretch again and again and gives the nanoseconds of the quickest stretch, for each chunk.
+fn nanoseconds(for_long: Duration, mut work: impl FnMut()) -> f64 {
+    let mut best = f64::MAX;
+    let begun = Instant::now();
+    while begun.elapsed() < for_long {
+        let start = Instant::now();
+        work();
+        best = best.min(start.elapsed().as_nanos() as f64);
+    }
+    best / CHUNKS as f64
+}
+
+fn main() {
+    let quick = std::env::args().any(|argument| argument == "--quick");
+    let for_long = if quick { Duration::from_millis(50) } else { Duration::from_secs(2) };
+    println!("ns for each chunk (quickest of many stretches of {CHUNKS}), in one read and one chunk a read");
+    println!(
+        "{:<8}{:<20}{:>7}{:>9}{:>9}{:>11}{:>9}{:>11}{:>10}{:>13}",
+        "engine", "chunks of", "bytes", "framer", "+decode", "+normalise", "+encode", "one a read", "MB/s", "allocations"
+    );
+    for engine in ENGINES {
+        row(engine, for_long);
+    }
+}
+
+fn row(engine: &Engine, for_long: Duration) {
+    let head = match engine.name {
+        "vllm" => vllm(engine.head),
+        _ => sglang(engine.head),
+    };
+    let chunks: Vec<String> = (0..CHUNKS).map(engine.chunk).collect();
+    let stretch = chunks.concat();
+    let framer = nanoseconds(for_long, || {
+        let mut framer = Framer::new(4 << 20);
+        framer.push(stretch.as_bytes(), |found| {
+            black_box(&found);
+        });
+    });
+    let decode = nanoseconds(for_long, || {
+        let mut framer = Framer::new(4 << 20);
+        let mut decoder = standard(Api::Chat, Reading::default());
+        framer.push(stretch.as_bytes(), |found| {
+            if let Found::Frame(Frame { error, data }) = found {
+                decoder.frame(Frame { error, data }, &mut Nothing);
+            }
+        });
+    });
+    let mut out = BytesMut::with_capacity(2 * stretch.len());
+    let mut plain = rewriter(engine.name, Some(Box::new(NoEncoder)));
+    plain.push(head.as_bytes(), &mut out);
+    let normalise = nanoseconds(for_long, || {
+        plain.push(stretch.as_bytes(), &mut out);
+    });
+    let mut full = rewriter(engine.name, None);
+    full.push(head.as_bytes(), &mut out);
+    let encode = nanoseconds(for_long, || {
+        out.clear();
+        full.push(stretch.as_bytes(), &mut out);
+    });
+    let single = nanoseconds(for_long, || {
+        out.clear();
+        for chunk in &chunks {
+            full.push(chunk.as_bytes(), &mut out);
+        }
+    });
+    let counted = allocation_counter::measure(|| {
+        out.clear();
+        full.push(stretch.as_bytes(), &mut out);
+    });
+    let bytes = stretch.len() as f64 / CHUNKS as f64;
+    println!(
+        "{:<8}{:<20}{:>7.0}{:>9.0}{:>9.0}{:>11.0}{:>9.0}{:>11.0}{:>10.0}{:>13}",
+        engine.name,
+        engine.what,
+        bytes,
+        framer,
+        decode,
+        normalise,
+        encode,
+        single,
+        bytes / encode * 1000.0,
+        counted.count_total
+    );
+}

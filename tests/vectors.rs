@@ -6,6 +6,7 @@
     clippy::indexing_slicing,
     clippy::disallowed_types,
     missing_docs,
+    unreachable_pub,
     reason = "tests"
 )]
 

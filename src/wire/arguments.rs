@@ -2,71 +2,197 @@
 
 use crate::json::Text;
 
-/// Where the argument text of one call stands.
+/// Where the argument text of one call stands in the grammar of JSON.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arguments {
     stage: Stage,
-    depth: u32,
+    /// The objects and arrays that are open.
+    open: Vec<Nest>,
+    /// A second value began after the first was complete: everything from there on is a repetition.
+    repeats: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nest {
+    Object,
+    Array,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
-    /// Nothing but white space.
+    /// A value must come.
     #[default]
-    Empty,
-    /// Inside an object, array or bare word, outside strings.
-    Open,
-    InString,
-    /// After a backslash inside a string.
-    Escaped,
-    /// A bare number or word: complete as far as one can tell.
-    Word,
-    /// The text is one complete JSON value.
+    Value,
+    /// After `[`: a value or the end.
+    FirstElement,
+    /// After `{`: a key or the end.
+    FirstKey,
+    /// After a comma in an object.
+    Key,
+    /// After a key.
+    Colon,
+    /// After a value inside an object or array.
+    Next,
+    /// Inside a string; whether it is a key.
+    String(bool),
+    /// After a backslash.
+    Escape(bool),
+    /// So many digits of `\u` are missing.
+    Unicode(bool, u8),
+    Number(Number),
+    /// The rest of `true`, `false` or `null`.
+    Word(&'static [u8]),
+    /// One complete object or array.
     Complete,
+    /// One complete string or word.
+    Scalar,
+    /// Not JSON.
+    Broken,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Number {
+    Minus,
+    Zero,
+    Digits,
+    Dot,
+    Fraction,
+    E,
+    ESign,
+    Exponent,
+}
+
+impl Number {
+    /// The number so far is one.
+    fn is_whole(self) -> bool {
+        matches!(self, Self::Zero | Self::Digits | Self::Fraction | Self::Exponent)
+    }
+
+    fn step(self, byte: u8) -> Option<Self> {
+        Some(match (self, byte) {
+            (Self::Minus, b'0') => Self::Zero,
+            (Self::Minus, b'1'..=b'9') | (Self::Digits, b'0'..=b'9') => Self::Digits,
+            (Self::Zero | Self::Digits, b'.') => Self::Dot,
+            (Self::Dot | Self::Fraction, b'0'..=b'9') => Self::Fraction,
+            (Self::Zero | Self::Digits | Self::Fraction, b'e' | b'E') => Self::E,
+            (Self::E, b'+' | b'-') => Self::ESign,
+            (Self::E | Self::ESign | Self::Exponent, b'0'..=b'9') => Self::Exponent,
+            _ => return None,
+        })
+    }
+}
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
 
 impl Arguments {
-    /// Reads a piece. If a second value starts after the first complete object or array, says after how many
-    /// characters it does.
+    /// Reads a piece. If it is, or goes on into, a repetition of arguments that were complete, says how many of its
+    /// characters count.
     pub(super) fn read(&mut self, piece: &Text<'_>) -> Option<usize> {
-        let mut second = None;
-        let mut at = 0;
+        let (mut at, mut end) = (0, 0);
+        let mut cut = None;
         piece.each_ascii(|byte| {
-            if second.is_none() {
-                if self.stage == Stage::Complete && !byte.is_ascii_whitespace() {
-                    second = Some(at);
-                } else {
+            if !self.repeats {
+                if self.stage == Stage::Complete && (byte.is_ascii_digit() || b"{[\"-tfn".contains(&byte)) {
+                    self.repeats = true;
+                } else if self.stage != Stage::Complete {
                     self.step(byte);
+                    end = at + 1;
+                } else if !is_space(byte) {
+                    self.stage = Stage::Broken;
                 }
+            }
+            if self.repeats && cut.is_none() {
+                cut = Some(end);
             }
             at += 1;
         });
-        second
-    }
-
-    fn step(&mut self, byte: u8) {
-        self.stage = match (self.stage, byte) {
-            (Stage::Escaped, _) => Stage::InString,
-            (Stage::InString, b'\\') => Stage::Escaped,
-            (Stage::InString, b'"') if self.depth == 0 => Stage::Word,
-            (Stage::InString, b'"') => Stage::Open,
-            (Stage::InString, _) | (Stage::Empty | Stage::Open, b'"') => Stage::InString,
-            (Stage::Empty | Stage::Open, b'{' | b'[') => {
-                self.depth += 1;
-                Stage::Open
-            }
-            (Stage::Open, b'}' | b']') => {
-                self.depth -= 1;
-                if self.depth == 0 { Stage::Complete } else { Stage::Open }
-            }
-            (Stage::Empty, byte) if !byte.is_ascii_whitespace() => Stage::Word,
-            (stage, _) => stage,
-        };
+        cut.or_else(|| self.repeats.then_some(0))
     }
 
     /// Whether the text read so far is one complete JSON value.
     pub(super) fn is_complete(&self) -> bool {
-        matches!(self.stage, Stage::Complete | Stage::Word)
+        match self.stage {
+            Stage::Complete | Stage::Scalar => true,
+            Stage::Number(number) => self.open.is_empty() && number.is_whole(),
+            _ => false,
+        }
+    }
+
+    fn step(&mut self, byte: u8) {
+        self.stage = match (self.stage, byte) {
+            (Stage::String(key), b'"') if key => Stage::Colon,
+            (Stage::String(_), b'"') => self.after_value(Stage::Scalar),
+            (Stage::String(key), b'\\') => Stage::Escape(key),
+            (Stage::String(key), 0x20..) => Stage::String(key),
+            (Stage::Escape(key), b'u') => Stage::Unicode(key, 4),
+            (Stage::Escape(key), b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Stage::String(key),
+            (Stage::Unicode(key, left), byte) if byte.is_ascii_hexdigit() => match left {
+                1 => Stage::String(key),
+                left => Stage::Unicode(key, left - 1),
+            },
+            (Stage::Word([next, rest @ ..]), byte) if *next == byte => match rest {
+                [] => self.after_value(Stage::Scalar),
+                rest => Stage::Word(rest),
+            },
+            (Stage::Number(number), byte) => match number.step(byte) {
+                Some(number) => Stage::Number(number),
+                None if number.is_whole() && self.open.is_empty() && is_space(byte) => Stage::Scalar,
+                None if number.is_whole() && !self.open.is_empty() => {
+                    self.stage = Stage::Next;
+                    return self.step(byte);
+                }
+                None => Stage::Broken,
+            },
+            (Stage::String(_) | Stage::Escape(_) | Stage::Unicode(..) | Stage::Word(_) | Stage::Broken, _) => {
+                Stage::Broken
+            }
+            (stage, byte) if is_space(byte) => stage,
+            (Stage::Value | Stage::FirstElement, byte) if byte != b']' => self.begin(byte),
+            (Stage::FirstElement, _) => self.close(Nest::Array),
+            (Stage::FirstKey | Stage::Key, b'"') => Stage::String(true),
+            (Stage::Colon, b':') => Stage::Value,
+            (Stage::Next, b',') => match self.open.last() {
+                Some(Nest::Object) => Stage::Key,
+                _ => Stage::Value,
+            },
+            (Stage::FirstKey | Stage::Next, b'}') => self.close(Nest::Object),
+            (Stage::Next, b']') => self.close(Nest::Array),
+            _ => Stage::Broken,
+        };
+    }
+
+    fn begin(&mut self, byte: u8) -> Stage {
+        match byte {
+            b'{' => {
+                self.open.push(Nest::Object);
+                Stage::FirstKey
+            }
+            b'[' => {
+                self.open.push(Nest::Array);
+                Stage::FirstElement
+            }
+            b'"' => Stage::String(false),
+            b'-' => Stage::Number(Number::Minus),
+            b'0' => Stage::Number(Number::Zero),
+            b'1'..=b'9' => Stage::Number(Number::Digits),
+            b't' => Stage::Word(b"rue"),
+            b'f' => Stage::Word(b"alse"),
+            b'n' => Stage::Word(b"ull"),
+            _ => Stage::Broken,
+        }
+    }
+
+    fn close(&mut self, nest: Nest) -> Stage {
+        match self.open.pop() {
+            Some(open) if open == nest => self.after_value(Stage::Complete),
+            _ => Stage::Broken,
+        }
+    }
+
+    fn after_value(&self, alone: Stage) -> Stage {
+        if self.open.is_empty() { alone } else { Stage::Next }
     }
 }
 
@@ -75,19 +201,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn completeness() {
-        for (pieces, complete, second) in [
-            (&["{\\\"a\\\": [1, \\\"}\\\"]", "}"][..], true, None),
+    fn completeness_and_repetition() {
+        for (pieces, complete, cut) in [
+            (&["{\\\"a\\\": [1, \\\"}\\\", {}, -1.5e3]", "}"][..], true, None),
             (&["{\\\"city\\\": \\\"Par"], false, None),
             (&[""], false, None),
             (&["  12 "], true, None),
+            (&["nul"], false, None),
+            (&["{a}"], false, None),
             (&["{\\\"k\\\": \\\"\\\\\\\"}\\\"}"], true, None),
             (&["{}", " \\n", "{\\\"a\\\""], true, Some(0)),
-            (&["{} {}"], true, Some(3)),
+            (&["{} {}"], true, Some(2)),
+            (&["{}", "}"], false, None),
+            (&["{\\\"a\\\":1", "]"], false, None),
         ] {
             let mut arguments = Arguments::default();
             let found = pieces.iter().map(|piece| arguments.read(&Text::json(piece))).fold(None, Option::or);
-            assert_eq!((arguments.is_complete(), found), (complete, second), "{pieces:?}");
+            assert_eq!((arguments.is_complete(), found), (complete, cut), "{pieces:?}");
+        }
+    }
+
+    #[test]
+    fn agrees_with_a_parser() {
+        for text in ["1", "01", "1.", "1.0", "-", "1e5", "1e", "\"a\\u00e9\"", "\"\\u00g\"", "[1,]", "[,]", "{\"a\":}", "[[]]", "{\"a\":1,}", "true", "tru", "{\"a\":1}", "[1 2]", "\"a\" \"b\""] {
+            let mut arguments = Arguments::default();
+            arguments.read(&Text::plain(text));
+            let parsed = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
+            assert_eq!(arguments.is_complete(), parsed, "{text}");
         }
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn strict_call(engine: &str, completion: &str, choice: u32, slot: u32
     if fits {
         return engine.to_owned();
     }
-    format!("call_{}", hex(format!("{completion}|{choice}|{slot}|{engine}").as_bytes(), 24))
+    format!("call_{}", hex(format!("{completion}_{choice}_{slot}_{engine}").as_bytes(), 24))
 }
 
 /// A salted fingerprint. One that is in this form already stays, so that the rewriting is idempotent.

@@ -13,6 +13,7 @@
 
 mod arguments;
 pub mod decode;
+pub mod embeddings;
 pub mod encode;
 pub mod event;
 pub mod fault;
@@ -223,9 +224,16 @@ impl Rewriter {
 
     /// The engine's answer is one complete JSON object instead of an event stream.
     pub fn whole(&mut self, body: &[u8], out: &mut BytesMut) -> Progress {
+        let (before, committed) = (out.len(), self.core.committed);
         self.core.whole = true;
         self.core.found(Found::Frame(sse::Frame { error: false, data: body }), out);
         self.core.end_of_input(Ending::Whole, out);
+        // All of it was there at once: a broken answer is judged before anything of it is written.
+        if let Some(failure) = self.core.normaliser.failure().filter(|_| !committed) {
+            out.truncate(before);
+            self.core.committed = false;
+            self.core.failure = Some(failure.clone());
+        }
         self.progress()
     }
 
@@ -316,7 +324,8 @@ impl Sink for Stage<'_> {
         let event = match event {
             Event::Fail(failure) if failure.fault == Fault::InvalidEvent => {
                 if self.whole {
-                    Event::Fail(Fault::InvalidResponse.into())
+                    let message = "The upstream engine returned an invalid response (HTTP 200).";
+                    Event::Fail(Failure::from(Fault::InvalidResponse).with_message(message))
                 } else if self.skip_invalid {
                     return self.normaliser.tally.count(Rule::InvalidSkipped);
                 } else {

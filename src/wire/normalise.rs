@@ -84,7 +84,8 @@ struct Call {
     engine_id: Option<String>,
     name: Option<String>,
     kind: ToolKind,
-    started: bool,
+    /// The index the client knows. It is given with the header, so that headers count from 0 in their order.
+    started: Option<u32>,
     /// Arguments that came before the name, in JSON spelling.
     waiting: Vec<u8>,
     arguments: Arguments,
@@ -146,20 +147,17 @@ impl Normaliser {
         if self.ended {
             return;
         }
-        self.release(to);
-        if self.ended {
-            return;
-        }
-        if self.is_complete() {
-            if ending != Ending::Whole {
-                self.tally.count(Rule::DoneAdded);
-            }
-            return self.end(to);
-        }
         match ending {
-            Ending::Timeout => self.fail(Fault::Timeout.into(), to),
-            Ending::Whole if self.choices.is_empty() => self.fail(Fault::InvalidResponse.into(), to),
+            Ending::Whole if self.choices.is_empty() => {
+                let message = "The upstream engine returned an invalid response (HTTP 200).";
+                self.fail(Failure::from(Fault::InvalidResponse).with_message(message), to);
+            }
             Ending::Whole => self.done(to),
+            _ if self.is_complete() => {
+                self.tally.count(Rule::DoneAdded);
+                self.end(to);
+            }
+            Ending::Timeout => self.fail(Fault::Timeout.into(), to),
             Ending::Clean | Ending::Reset => self.fail(Fault::Incomplete.into(), to),
         }
     }
@@ -273,14 +271,18 @@ impl Normaliser {
     // === choices ===
 
     fn delta(&mut self, index: u32, delta: Delta<'_>, riders: Riders<'_>, to: &mut Output<'_>) {
+        if index >= self.shape.choices {
+            return self.fail(Fault::InvalidEvent.into(), to);
+        }
+        let known = self.choices.get(index as usize).is_some_and(|choice| choice.role_sent);
+        if known && matches!(delta, Delta::Role) {
+            return;
+        }
         if self.held.as_ref().is_some_and(|held| held.choice != index) {
             self.release(to);
             if self.ended {
                 return;
             }
-        }
-        if index >= self.shape.choices {
-            return self.fail(Fault::InvalidEvent.into(), to);
         }
         if !self.introduce(index, &delta, &riders, to) {
             return;
@@ -320,7 +322,6 @@ impl Normaliser {
         }
         let finished = self.choices.get(wanted).is_some_and(|choice| choice.finished.is_some());
         match delta {
-            Delta::Role => return false,
             Delta::Finish(_) if finished || self.held.is_some() => {
                 self.tally.count(Rule::FinishRepeated);
                 return false;
@@ -342,11 +343,9 @@ impl Normaliser {
         let id = entry.id.map(|id| id.decoded()).filter(|id| !id.is_empty());
         let name = entry.name.map(|name| name.decoded()).filter(|name| !name.is_empty());
         let slot = choice.slot(entry.index, id.as_deref(), name.is_some());
-        if entry.index.is_some_and(|said| said != slot as u64) {
-            self.tally.count(Rule::ToolIndex);
-        }
+        let next = choice.started();
         let Some(call) = choice.calls.get_mut(slot) else { return };
-        if call.started && (id.is_some() || name.is_some()) {
+        if call.started.is_some() && (id.is_some() || name.is_some()) {
             self.tally.count(Rule::ToolRepeat);
         }
         if call.engine_id.is_none() {
@@ -356,14 +355,17 @@ impl Normaliser {
             call.name = name.map(|name| name.into_owned());
             call.kind = entry.kind;
         }
+        let usage = riders.usage.clone();
         let mut riders = Some(riders);
-        let slot = u32::try_from(slot).unwrap_or(u32::MAX);
-        if !call.started && call.name.is_some() {
+        if call.started.is_none() && call.name.is_some() {
             if !call.waiting.is_empty() {
                 self.tally.count(Rule::ToolName);
             }
+            if entry.index.is_some_and(|said| said != u64::from(next)) {
+                self.tally.count(Rule::ToolIndex);
+            }
             let ids = self.shape.options.tool_call_ids;
-            call.start((index, slot), &completion, ids, &mut riders, &mut self.tally, to);
+            call.start((index, next), &completion, ids, &mut riders, &mut self.tally, to);
         }
         let mut args = entry.args;
         if let Some(second) = args.and_then(|args| call.arguments.read(&args))
@@ -372,12 +374,13 @@ impl Normaliser {
             self.tally.count(Rule::ToolArgumentsResent);
             args = args.map(|args| args.first_characters(second));
         }
-        match args.filter(|args| !args.is_empty()) {
-            Some(args) if call.started => {
-                to.delta(index, Delta::ToolArgs { slot, args }, riders.take().unwrap_or_default());
+        match (args.filter(|args| !args.is_empty()), call.started) {
+            (Some(args), Some(slot)) => {
+                let riders = riders.take().unwrap_or_else(|| Riders { usage, ..Riders::default() });
+                to.delta(index, Delta::ToolArgs { slot, args }, riders);
             }
-            Some(args) => args.append_to(&mut call.waiting),
-            None => {}
+            (Some(args), None) => args.append_to(&mut call.waiting),
+            (None, _) => {}
         }
         // The entry made no frame: its riders still must not be lost.
         if let Some(riders) = riders.filter(|riders| riders.logprobs.is_some()) {
@@ -390,18 +393,17 @@ impl Normaliser {
     fn name_calls(&mut self, index: usize, to: &mut Output<'_>) -> bool {
         let completion = self.envelope.as_ref().map(|envelope| envelope.id.clone()).unwrap_or_default();
         let Some(choice) = self.choices.get_mut(index) else { return true };
+        let mut next = choice.started();
         let mut named = true;
-        for (slot, call) in (0..).zip(choice.calls.iter_mut()) {
-            if call.started {
-                continue;
-            }
+        for call in choice.calls.iter_mut().filter(|call| call.started.is_none()) {
             let Some(forced) = &self.shape.forced_function else {
                 named = false;
                 continue;
             };
             call.name = Some(forced.clone());
             self.tally.count(Rule::ToolName);
-            let place = (u32::try_from(index).unwrap_or(u32::MAX), slot);
+            let place = (u32::try_from(index).unwrap_or(u32::MAX), next);
+            next += 1;
             call.start(place, &completion, self.shape.options.tool_call_ids, &mut None, &mut self.tally, to);
         }
         named
@@ -418,7 +420,7 @@ impl Normaliser {
     fn hold(&mut self, index: u32, finish: Finish<'_>, riders: Riders<'_>) {
         let own = |raw: Option<Raw<'_>>| raw.map(ToOwned::to_owned);
         let stop = match self.shape.options.stop_details {
-            true => own(finish.stop),
+            true => own(Some(finish.stop.unwrap_or(RawValue::NULL))),
             false => {
                 if finish.stop.is_some() {
                     self.tally.count(Rule::StopDetails);
@@ -433,7 +435,12 @@ impl Normaliser {
     fn release(&mut self, to: &mut Output<'_>) {
         let Some(held) = self.held.take() else { return };
         if !self.name_calls(held.choice as usize, to) {
-            return self.fail(Fault::InvalidToolCall.into(), to);
+            let mut failure = Failure::from(Fault::InvalidToolCall);
+            if !self.shape.stream {
+                // The one status that differs by form (wire-format 3.4, fixed messages).
+                failure.status = 500;
+            }
+            return self.fail(failure, to);
         }
         let reason = self.reason(held.choice, held.reason);
         if let Some(choice) = self.choices.get_mut(held.choice as usize) {
@@ -489,16 +496,9 @@ impl Normaliser {
 
     /// `[DONE]`.
     fn done(&mut self, to: &mut Output<'_>) {
-        self.release(to);
-        if self.ended {
-            return;
-        }
         let all_started = self.choices.len() == self.shape.choices as usize;
         if !self.is_complete() && all_started && self.shape.options.missing_finish == MissingFinish::Stop {
             self.supply_finishes(to);
-        }
-        if self.ended {
-            return;
         }
         match self.is_complete() {
             true => self.end(to),
@@ -506,22 +506,31 @@ impl Normaliser {
         }
     }
 
+    /// Finishes the choices that the engine left open. The last one is held like an engine's own.
     fn supply_finishes(&mut self, to: &mut Output<'_>) {
-        for index in 0..self.shape.choices {
-            if self.choices.get(index as usize).is_some_and(|choice| choice.finished.is_none()) && !self.ended {
-                self.tally.count(Rule::FinishSupplied);
-                let reason = Reason::Stop;
-                self.held = Some(Held { choice: index, reason, stop: None, riders: HeldRiders::default() });
-                self.release(to);
+        for choice in 0..self.shape.choices {
+            let held = self.held.as_ref().is_some_and(|held| held.choice == choice);
+            if held || self.choices.get(choice as usize).is_some_and(|choice| choice.finished.is_some()) {
+                continue;
             }
+            self.release(to);
+            self.tally.count(Rule::FinishSupplied);
+            self.held = Some(Held { choice, reason: Reason::Stop, stop: None, riders: HeldRiders::default() });
         }
     }
 
+    /// Every choice that was asked for has a finish, written or held.
     fn is_complete(&self) -> bool {
-        self.choices.len() == self.shape.choices as usize && self.choices.iter().all(|choice| choice.finished.is_some())
+        let held = self.held.as_ref().map(|held| held.choice);
+        let finished = |(at, choice): (u32, &Choice)| choice.finished.is_some() || held == Some(at);
+        self.choices.len() == self.shape.choices as usize && (0..).zip(&self.choices).all(finished)
     }
 
     fn end(&mut self, to: &mut Output<'_>) {
+        self.release(to);
+        if self.ended {
+            return;
+        }
         self.ended = true;
         match self.usage {
             Some(usage) if self.shape.include_usage || !self.shape.stream => {
@@ -535,6 +544,11 @@ impl Normaliser {
 }
 
 impl Choice {
+    /// How many calls have their header.
+    fn started(&self) -> u32 {
+        self.calls.iter().filter(|call| call.started.is_some()).count().try_into().unwrap_or(u32::MAX)
+    }
+
     /// Which call an entry belongs to (2.5 rule 2); a new one is appended.
     fn slot(&mut self, index: Option<u64>, id: Option<&str>, named: bool) -> usize {
         let known = match index {
@@ -583,12 +597,14 @@ impl Call {
         }
         let name = self.name.as_deref().unwrap_or_default();
         let start = Delta::ToolStart { slot, id: &id, name, kind: self.kind };
+        let usage = riders.as_ref().and_then(|riders| riders.usage.clone());
         to.delta(choice, start, riders.take().unwrap_or_default());
-        self.started = true;
+        self.started = Some(slot);
         if let Ok(waiting) = std::str::from_utf8(&self.waiting)
             && !waiting.is_empty()
         {
-            to.delta(choice, Delta::ToolArgs { slot, args: Text::json(waiting) }, Riders::default());
+            let riders = Riders { usage, ..Riders::default() };
+            to.delta(choice, Delta::ToolArgs { slot, args: Text::json(waiting) }, riders);
         }
         self.waiting = Vec::new();
     }

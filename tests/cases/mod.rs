@@ -42,6 +42,8 @@ pub enum Cut<'a> {
     At(usize),
     Bytes,
     Sizes(&'a [usize]),
+    /// At `first`, `first + step`, …
+    Comb { first: usize, step: usize },
 }
 
 impl Case {
@@ -120,6 +122,10 @@ fn reads<'a>(input: &'a [u8], cut: &Cut<'_>) -> Vec<&'a [u8]> {
         Cut::Whole => vec![input],
         Cut::At(at) => vec![&input[..*at], &input[*at..]],
         Cut::Bytes => input.chunks(1).collect(),
+        Cut::Comb { first, step } => {
+            let (head, tail) = input.split_at((*first).min(input.len()));
+            std::iter::once(head).chain(tail.chunks(*step)).collect()
+        }
         Cut::Sizes(sizes) => {
             let mut rest = input;
             let mut reads = Vec::new();
@@ -211,9 +217,15 @@ fn capture(engine: &str, folder: PathBuf) -> Option<Fixture> {
     let status = head.split_whitespace().nth(1).and_then(|status| status.parse().ok()).unwrap_or(200);
     let reset = read("eof").is_some_and(|eof| eof.starts_with(b"reset"));
     let mut body = request.get("body").cloned().filter(Value::is_object).unwrap_or_else(|| serde_json::json!({}));
-    // The proxy asks every stream for usage, and refuses what it cannot read; here the answer matters, not the asking.
-    if let Some(body) = body.as_object_mut() {
-        body.retain(|key, _| !["messages", "request_id", "rid", "return_hidden_states", "tools", "chat_template_kwargs"].contains(&key.as_str()));
+    // Some captures show what an engine says to a request that the proxy itself refuses: what is left of it then is
+    // what matters to the answer.
+    if Ask::recall(api, &Bytes::from(body.to_string())).is_err()
+        && let Some(body) = body.as_object_mut()
+    {
+        body.retain(|key, _| ["model", "stream", "stream_options"].contains(&key.as_str()));
+        if body.get("stream") != Some(&Value::Bool(true)) {
+            body.remove("stream_options");
+        }
     }
     let name = format!("{engine}/{}", folder.file_name().unwrap().to_string_lossy());
     let case = Case {

@@ -79,9 +79,9 @@ pub(super) fn pieces<'a>(choice: &mut Choice<'a>, speaker: &mut Speaker<'a, '_>)
         say_call(call, speaker);
     }
     if let Some(function) = delta.function_call {
-        let arguments = function.arguments.and_then(Text::of);
-        if function.name.is_some() || arguments.is_some() {
-            speaker.say(event::Delta::FunctionCall { name: function.name, arguments });
+        let (name, arguments) = (function.name, function.arguments.and_then(Text::of));
+        if [name, arguments].iter().flatten().any(|text| !text.is_empty()) {
+            speaker.say(event::Delta::FunctionCall { name, arguments });
         }
     }
     if delta.role.is_some() && delta.content.is_some_and(|content| content.is_empty()) {

@@ -92,15 +92,16 @@ impl Chunks {
             to.mended(Rule::EmptyChunk);
             return Ok(());
         }
-        to.event(Event::Head(chunk.head()));
         let mut riders = Riders::default();
         chunk.board(&mut riders, to);
-        if choices.is_empty() {
-            if let Some(usage) = usage {
-                to.event(Event::Usage { usage, alone: true, riders });
-            }
+        let head = Event::Head(chunk.head());
+        if let Some(usage) = usage.filter(|_| choices.is_empty()) {
+            // A held finish belongs to the envelope before this chunk.
+            to.event(Event::Usage { usage, alone: true, riders });
+            to.event(head);
             return Ok(());
         }
+        to.event(head);
         let kept = usage.filter(|_| self.reading.continuous_usage).map(Box::new);
         for mut choice in choices {
             let mut speaker = Speaker::new(std::mem::take(&mut riders), kept.clone(), to);

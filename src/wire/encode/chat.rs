@@ -48,7 +48,8 @@ impl Stream {
     fn delta(&mut self, choice: u32, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut BytesMut) {
         let hidden = matches!(delta, Delta::Reasoning(_) | Delta::Summary(_))
             && self.envelope.options.reasoning_field == ReasoningField::None;
-        if matches!(delta, Delta::Break | Delta::ToolEntry(_) | Delta::Part { .. }) || (hidden && riders.is_empty()) {
+        let silent = hidden && riders.logprobs.is_none();
+        if silent || matches!(delta, Delta::Break | Delta::ToolEntry(_) | Delta::Part { .. }) {
             return;
         }
         self.envelope.open_frame(out);
@@ -291,7 +292,7 @@ impl Message {
             Delta::Refusal(text) => text.write(self.refusal.get_or_insert_default()),
             Delta::FunctionCall { name, arguments } => {
                 let call = self.function_call.get_or_insert_default();
-                if let Some(name) = name {
+                if let Some(name) = name.filter(|_| call.0.is_empty()) {
                     name.write(&mut call.0);
                 }
                 if let Some(arguments) = arguments {

@@ -7,7 +7,7 @@ use super::frame::{DONE, Envelope, LogprobLists, write_index, write_logprobs, wr
 use super::Encode;
 use crate::json::{write_compact, write_string};
 use crate::wire::Shape;
-use crate::wire::event::{Delta, Event, Finish, Riders, Usage};
+use crate::wire::event::{Delta, Event, Finish, Head, Riders, Usage};
 use bytes::{BufMut, BytesMut};
 
 /// The stream: a frame for each event.
@@ -54,7 +54,8 @@ impl Stream {
 impl Encode for Stream {
     fn event(&mut self, event: Event<'_>, out: &mut BytesMut) {
         match event {
-            Event::Head(head) => self.envelope.render(&head),
+            // The legacy object has no service tier.
+            Event::Head(head) => self.envelope.render(&Head { tier: None, ..head }),
             Event::Delta { choice, delta, riders } => self.delta(choice, &delta, &riders, out),
             Event::Usage { usage, riders, .. } => self.envelope.usage_frame(&usage, &riders, out),
             Event::Foreign { .. } => {}
@@ -151,7 +152,8 @@ impl Whole {
 impl Encode for Whole {
     fn event(&mut self, event: Event<'_>, out: &mut BytesMut) {
         match event {
-            Event::Head(head) => self.envelope.render(&head),
+            // The legacy object has no service tier.
+            Event::Head(head) => self.envelope.render(&Head { tier: None, ..head }),
             Event::Delta { choice, delta, riders } => self.delta(choice, &delta, &riders),
             Event::Usage { usage, riders, .. } => {
                 self.usage = Some(usage);

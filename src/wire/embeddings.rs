@@ -1,0 +1,91 @@
+//! Embeddings: the one answer that is neither text nor a stream.
+//!
+//! `object` (`"list"`), `data` (`object`, `index`, `embedding` as sent: numbers or base64), `model`,
+//! `usage` (`prompt_tokens`, `total_tokens`). Engines add ids, times and details; the API has none.
+
+use super::fault::{Failure, Fault};
+use crate::json::{Raw, Text, integer, object, write_compact, write_number, write_string};
+use bytes::{BufMut, BytesMut};
+
+object! {
+    struct Body<'a> {
+        data: Vec<Entry<'a>> = "data",
+        model: Text<'a> = "model",
+        usage: Usage<'a> = "usage",
+        error: Raw<'a> = "error",
+        object: Text<'a> = "object",
+    }
+}
+
+object! {
+    struct Entry<'a> {
+        index: Raw<'a> = "index",
+        embedding: Raw<'a> = "embedding",
+    }
+}
+
+object! {
+    struct Usage<'a> {
+        prompt: Raw<'a> = "prompt_tokens",
+        total: Raw<'a> = "total_tokens",
+    }
+}
+
+/// Writes an engine's answer in canonical form; `model` is the requested one, for engines that name none. Gives the
+/// prompt tokens.
+///
+/// # Errors
+/// The body is an error, or not an embeddings answer.
+pub fn rewrite(body: &[u8], model: &str, out: &mut BytesMut) -> Result<u64, Failure> {
+    let read: Option<Body<'_>> = std::str::from_utf8(body).ok().and_then(|text| serde_json::from_str(text).ok());
+    let Some(read) = read else { return Err(Fault::InvalidResponse.into()) };
+    if read.error.is_some() || read.object.is_some_and(|object| object == "error") {
+        return Err(Failure::of_answer(500, body, false));
+    }
+    let Some(data) = read.data else { return Err(Fault::InvalidResponse.into()) };
+    out.extend_from_slice(b"{\"object\":\"list\",\"data\":[");
+    for (at, entry) in data.iter().enumerate() {
+        let Some(embedding) = entry.embedding else { return Err(Fault::InvalidResponse.into()) };
+        out.extend_from_slice(if at > 0 { b",{" } else { b"{" });
+        out.extend_from_slice(b"\"object\":\"embedding\",\"index\":");
+        write_number(entry.index.and_then(integer).unwrap_or(at as u64), out);
+        out.extend_from_slice(b",\"embedding\":");
+        write_compact(embedding.get(), out);
+        out.put_u8(b'}');
+    }
+    out.extend_from_slice(b"],\"model\":");
+    match read.model.filter(|model| !model.is_empty()) {
+        Some(model) => {
+            out.put_u8(b'"');
+            model.write(out);
+            out.put_u8(b'"');
+        }
+        None => write_string(model, out),
+    }
+    let usage = read.usage.unwrap_or_default();
+    let prompt = usage.prompt.and_then(integer).unwrap_or(0);
+    out.extend_from_slice(b",\"usage\":{\"prompt_tokens\":");
+    write_number(prompt, out);
+    out.extend_from_slice(b",\"total_tokens\":");
+    write_number(usage.total.and_then(integer).unwrap_or(prompt), out);
+    out.extend_from_slice(b"}}");
+    Ok(prompt)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_extras_go_and_numbers_stay() {
+        let body = br#"{"id":"embd-1","object":"list","created":1,"model":"m","data":[{"index":0,"object":"embedding",
+            "embedding":[0.10, -1e-7]},{"index":1,"embedding":"AAAA"}],"usage":{"prompt_tokens":3,"total_tokens":3,
+            "completion_tokens":0,"prompt_tokens_details":null}}"#;
+        let mut out = BytesMut::new();
+        assert_eq!(rewrite(body, "x", &mut out), Ok(3));
+        let expected = r#"{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.10,-1e-7]},{"object":"embedding","index":1,"embedding":"AAAA"}],"model":"m","usage":{"prompt_tokens":3,"total_tokens":3}}"#;
+        assert_eq!(std::str::from_utf8(&out).unwrap(), expected);
+        assert!(rewrite(b"{}", "x", &mut out).is_err());
+        assert!(rewrite(br#"{"object":"error","message":"m"}"#, "x", &mut out).is_err());
+    }
+}

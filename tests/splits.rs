@@ -1,0 +1,45 @@
+//! The output depends on the bytes, never on how they were cut into reads: every fixture cut at every byte, and fed
+//! byte by byte.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_types,
+    missing_docs,
+    unreachable_pub,
+    reason = "tests"
+)]
+
+mod cases;
+
+use cases::{Case, Cut, captures, vectors};
+
+/// Longer than any frame but the longest: two cuts so far apart do not know of each other.
+const APART: usize = 509;
+
+/// Cuts at every byte. A short input gets one cut a run; a long one gets cuts that stand far apart, moved by one byte
+/// from run to run, so that every byte is a cut in one of them.
+fn check(case: &Case) {
+    let whole = case.run(&Cut::Whole);
+    assert_eq!(case.run(&Cut::Bytes), whole, "{} byte by byte", case.name);
+    if case.input.len() <= 8 * APART {
+        for at in 0..case.input.len() {
+            assert_eq!(case.run(&Cut::At(at)), whole, "{} cut at byte {at}", case.name);
+        }
+        return;
+    }
+    for first in 1..=APART {
+        assert_eq!(case.run(&Cut::Comb { first, step: APART }), whole, "{} cut at {first} + {APART} n", case.name);
+    }
+}
+
+#[test]
+fn captures_cut_anywhere() {
+    captures().iter().map(|fixture| &fixture.case).filter(|case| case.events).for_each(check);
+}
+
+#[test]
+fn vectors_cut_anywhere() {
+    vectors().iter().map(|(case, _)| case).filter(|case| case.events).for_each(check);
+}
