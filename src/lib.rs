@@ -17,3 +17,12 @@ pub mod wire;
 pub mod request;
 pub mod engine;
 pub mod plan;
+
+// The shell: it waits, connects, draws ids and reads clocks.
+
+pub mod error;
+pub mod config;
+pub mod telemetry;
+pub mod upstream;
+pub mod server;
+pub mod cli;

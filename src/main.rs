@@ -1,3 +1,5 @@
-//! The `samewire` binary: arguments in, library called, exit code out.
+//! The program: arguments in, exit code out. Everything else is the library.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    samewire::cli::main()
+}

@@ -1,0 +1,35 @@
+//! `samewire check`: what a configuration means, or everything that is wrong with it.
+
+use super::serve::Settings;
+use clap::Args;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Look through a configuration.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Check {
+    #[command(flatten)]
+    settings: Settings,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  samewire check --config samewire.toml
+  samewire check --upstream http://127.0.0.1:8000 --set role_frame=openai
+
+Prints the configuration with all defaults filled in and secrets hidden. If something is wrong,
+prints all of it with its place in the file, and exits with 2.";
+
+impl Check {
+    pub(super) fn run(&self) -> ExitCode {
+        match self.settings.load() {
+            Ok(config) => {
+                // A closed pipe is the reader's wish.
+                let _ = write!(std::io::stdout().lock(), "{}", config.shown());
+                ExitCode::SUCCESS
+            }
+            Err(code) => code,
+        }
+    }
+}

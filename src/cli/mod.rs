@@ -1,0 +1,56 @@
+//! The command line: one file for each command; arguments in, library called, output out.
+//!
+//! Exit codes of all commands: 0 done, 1 the thing looked at is wrong, 2 usage or configuration, 3 the environment
+//! (port, file).
+
+mod check;
+mod serve;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Wrong usage or configuration.
+const USAGE: u8 = 2;
+/// A port or a file cannot be had.
+const ENVIRONMENT: u8 = 3;
+
+/// One canonical OpenAI wire format in front of vLLM, SGLang and other engines.
+#[derive(Debug, Parser)]
+#[command(name = "samewire", version, about, arg_required_else_help = true, max_term_width = 100, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  samewire serve --upstream http://127.0.0.1:8000
+      Serves on http://127.0.0.1:8080/v1; point an OpenAI client's base URL there.
+  samewire check --config samewire.toml
+      Says what is wrong with a configuration, or what it means.
+
+Every flag of serve is also a key of the configuration file and an environment variable:
+--admin-listen is admin_listen in the file and SAMEWIRE_ADMIN_LISTEN in the environment.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Stand between clients and an engine: the proxy.
+    Serve(serve::Serve),
+    /// Look through a configuration: print what it means, or everything that is wrong with it.
+    Check(check::Check),
+}
+
+/// Does what the command line says.
+pub fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Serve(serve) => serve.run(),
+        Command::Check(check) => check.run(),
+    }
+}
+
+/// What people are told, on stderr.
+fn complain(text: impl std::fmt::Display) {
+    use std::io::Write;
+    // Nobody is left to tell if that fails.
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}

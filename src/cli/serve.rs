@@ -1,0 +1,101 @@
+//! `samewire serve`: the proxy.
+
+use super::{ENVIRONMENT, USAGE, complain};
+use crate::config::{Config, Overrides};
+use crate::{server, telemetry};
+use clap::Args;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Stand between clients and an engine.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Serve {
+    #[command(flatten)]
+    pub(super) settings: Settings,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  samewire serve --upstream http://127.0.0.1:8000
+      An engine on this machine; clients use http://127.0.0.1:8080/v1.
+  samewire serve --upstream http://vllm:8000 --listen 0.0.0.0:8080 --insecure-no-auth
+      In a container, for everybody who can reach it.
+  samewire serve --upstream http://127.0.0.1:30000 --engine sglang --set reasoning_field=reasoning
+      With an option of the wire format.
+
+Health and metrics: GET /livez, /readyz and /metrics on the admin address.";
+
+/// The settings that flags can give; `check` takes the same.
+#[derive(Debug, Args)]
+pub(super) struct Settings {
+    /// The engine's address, without or with a trailing /v1
+    #[arg(long, value_name = "URL")]
+    upstream: Vec<String>,
+    /// What the engine is: auto, vllm, sglang or generic
+    #[arg(long, value_name = "NAME")]
+    engine: Option<String>,
+    /// Where clients connect [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Where health checks and metrics are served [default: 127.0.0.1:9090]
+    #[arg(long, value_name = "ADDRESS")]
+    admin_listen: Option<String>,
+    /// The configuration file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// An option of the wire format, such as reasoning_field=reasoning
+    #[arg(long, value_name = "OPTION=VALUE")]
+    set: Vec<String>,
+    /// Threads that serve [default: one for each core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Serve anybody who can connect, on an address that other machines can reach
+    #[arg(long)]
+    insecure_no_auth: bool,
+}
+
+impl Settings {
+    pub(super) fn load(&self) -> Result<Config, ExitCode> {
+        let flags = Overrides {
+            config: self.config.clone(),
+            upstream: self.upstream.clone(),
+            engine: self.engine.clone(),
+            listen: self.listen.clone(),
+            admin_listen: self.admin_listen.clone(),
+            insecure_no_auth: self.insecure_no_auth.then_some(true),
+            threads: self.threads,
+            set: self.set.clone(),
+        };
+        Config::load(&flags).map_err(|mistakes| {
+            complain(mistakes);
+            ExitCode::from(USAGE)
+        })
+    }
+}
+
+impl Serve {
+    pub(super) fn run(&self) -> ExitCode {
+        let config = match self.settings.load() {
+            Ok(config) => config,
+            Err(code) => return code,
+        };
+        let logging = match telemetry::start_logging(config.log.level) {
+            Ok(logging) => logging,
+            Err(error) => {
+                complain(error);
+                return ExitCode::from(ENVIRONMENT);
+            }
+        };
+        telemetry::watch_panics();
+        let served = server::run(config);
+        drop(logging);
+        match served {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                complain(error);
+                ExitCode::from(ENVIRONMENT)
+            }
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! Configuration: [`File`] is what is written, [`Config`] what it means.
+//!
+//! Takes: the TOML file, the environment, flags; a flag beats the environment, which beats the file. Gives: a
+//! [`Config`], or every mistake at once, each with its path. The only module that reads the environment.
+
+mod file;
+mod mistakes;
+
+pub use file::{Auth, File, Level, Limits, Log, Seconds, Timeouts, UpstreamFile};
+pub use mistakes::Mistakes;
+
+use crate::engine::{self, ENGINES, Engine};
+use crate::wire::options::Options;
+use http::Uri;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What the flags of `serve`, or the environment, say. All of it is optional.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// The file.
+    pub config: Option<PathBuf>,
+    /// Engines' addresses; they replace the file's list.
+    pub upstream: Vec<String>,
+    /// The engine behind every upstream.
+    pub engine: Option<String>,
+    /// Where clients connect.
+    pub listen: Option<String>,
+    /// Where operators look.
+    pub admin_listen: Option<String>,
+    /// Serve anybody who can connect.
+    pub insecure_no_auth: Option<bool>,
+    /// Threads that serve.
+    pub threads: Option<usize>,
+    /// `OPTION=VALUE` of `[wire]`.
+    pub set: Vec<String>,
+}
+
+impl Overrides {
+    /// What the environment says (`SAMEWIRE_<FLAG>`). Other variables of that prefix are none of ours: Kubernetes
+    /// makes some for a service of this name.
+    ///
+    /// # Errors
+    /// Values that cannot be read.
+    pub fn environment() -> Result<Self, Mistakes> {
+        Self::from_variables(variable)
+    }
+
+    fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Mistakes> {
+        let mut mistakes = Mistakes::default();
+        let list = |name| variable(name).map(|all| all.split(',').map(|one| one.trim().to_owned()).collect());
+        let insecure = variable("SAMEWIRE_INSECURE_NO_AUTH").and_then(|text| match text.as_str() {
+            "true" | "1" => Some(true),
+            "false" | "0" | "" => Some(false),
+            _ => mistakes.none("SAMEWIRE_INSECURE_NO_AUTH", "must be true or false"),
+        });
+        let threads = variable("SAMEWIRE_THREADS").and_then(|text| {
+            text.parse().ok().or_else(|| mistakes.none("SAMEWIRE_THREADS", "must be a whole number"))
+        });
+        let this = Self {
+            config: variable("SAMEWIRE_CONFIG").map(PathBuf::from),
+            upstream: list("SAMEWIRE_UPSTREAM").unwrap_or_default(),
+            engine: variable("SAMEWIRE_ENGINE"),
+            listen: variable("SAMEWIRE_LISTEN"),
+            admin_listen: variable("SAMEWIRE_ADMIN_LISTEN"),
+            insecure_no_auth: insecure,
+            threads,
+            set: list("SAMEWIRE_SET").unwrap_or_default(),
+        };
+        mistakes.or(this)
+    }
+
+    fn apply(&self, file: &mut File, mistakes: &mut Mistakes) {
+        if !self.upstream.is_empty() {
+            let of_url = |url: &String| UpstreamFile { url: url.clone(), ..UpstreamFile::default() };
+            file.upstream = self.upstream.iter().map(of_url).collect();
+        }
+        if let Some(engine) = &self.engine {
+            file.upstream.iter_mut().for_each(|upstream| upstream.engine.clone_from(engine));
+        }
+        file.listen = self.listen.clone().unwrap_or_else(|| std::mem::take(&mut file.listen));
+        file.admin_listen = self.admin_listen.clone().unwrap_or_else(|| std::mem::take(&mut file.admin_listen));
+        file.insecure_no_auth = self.insecure_no_auth.unwrap_or(file.insecure_no_auth);
+        file.threads = self.threads.unwrap_or(file.threads);
+        for assignment in &self.set {
+            match set(&file.wire, assignment) {
+                Ok(options) => file.wire = options,
+                Err((path, why)) => mistakes.add(path, why),
+            }
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the module that reads the environment")]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// The options with `OPTION=VALUE` applied: the value is TOML, or else a string.
+///
+/// # Errors
+/// The path of what is wrong, and why.
+pub fn set(options: &Options, assignment: &str) -> Result<Options, (String, String)> {
+    let Some((name, text)) = assignment.split_once('=') else {
+        return Err((format!("--set {assignment}"), "must be OPTION=VALUE".to_owned()));
+    };
+    let name = name.trim();
+    let name = name.strip_prefix("wire.").unwrap_or(name);
+    let written = toml::from_str::<toml::Table>(&format!("value = {text}")).ok();
+    let value = written.and_then(|mut table| table.remove("value"));
+    let as_text = toml::Value::String(text.to_owned());
+    let overlaid = |value| overlay(options, &file::nested(name, value));
+    let result = value.map_or_else(|| overlaid(as_text.clone()), |value| overlaid(value).or_else(|_| overlaid(as_text.clone())));
+    result.map_err(|error| (format!("--set {name}"), mistakes::explain(error.message(), "option")))
+}
+
+/// The options with some of them written anew.
+fn overlay(options: &Options, over: &toml::Table) -> Result<Options, toml::de::Error> {
+    let mut table = toml::Table::try_from(options).unwrap_or_default();
+    file::merge(&mut table, over);
+    table.try_into()
+}
+
+/// What is meant: addresses parsed, engines and options resolved.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// Where operators look.
+    pub admin_listen: SocketAddr,
+    /// Threads that serve.
+    pub threads: usize,
+    /// Bounds in bytes and numbers.
+    pub limits: Limits,
+    /// Bounds in time.
+    pub timeouts: Timeouts,
+    /// How much is logged.
+    pub log: Log,
+    /// Where requests go.
+    pub upstream: UpstreamConfig,
+    /// The file as it came to be: what `check` prints.
+    pub file: File,
+}
+
+/// One upstream.
+#[derive(Clone, Debug)]
+pub struct UpstreamConfig {
+    /// Its name in logs and metrics.
+    pub name: String,
+    /// Its host, as written.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// What stands before `/v1` in its paths; usually nothing.
+    pub prefix: String,
+    /// What it is.
+    pub engine: &'static Engine,
+    /// The models it serves, where they are named.
+    pub models: Vec<String>,
+    /// Its credentials.
+    pub auth: Credentials,
+    /// Options of the wire format for its answers.
+    pub options: Arc<Options>,
+}
+
+/// What an engine sees as `authorization`.
+#[derive(Clone)]
+pub enum Credentials {
+    /// Nothing.
+    None,
+    /// What the client sent.
+    Pass,
+    /// A key of the proxy.
+    Own(http::HeaderValue),
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Pass => "pass",
+            Self::Own(_) => "own",
+        })
+    }
+}
+
+impl Config {
+    /// Reads the file, the environment and the flags.
+    ///
+    /// # Errors
+    /// Everything that is wrong.
+    pub fn load(flags: &Overrides) -> Result<Self, Mistakes> {
+        let environment = Overrides::environment()?;
+        let path = flags.config.as_ref().or(environment.config.as_ref());
+        let text = path.map(|path| read(path)).transpose()?.unwrap_or_default();
+        Self::read(&text, &[&environment, flags])
+    }
+
+    /// The same from text. Later overrides beat earlier ones.
+    ///
+    /// # Errors
+    /// Everything that is wrong.
+    pub fn read(text: &str, overrides: &[&Overrides]) -> Result<Self, Mistakes> {
+        let (mut file, mut mistakes) = File::read(text)?;
+        for layer in overrides {
+            layer.apply(&mut file, &mut mistakes);
+        }
+        Self::meant(file, mistakes)
+    }
+
+    fn meant(file: File, mut mistakes: Mistakes) -> Result<Self, Mistakes> {
+        file.check_numbers(&mut mistakes);
+        let listen = address("listen", &file.listen, &mut mistakes);
+        let admin_listen = address("admin_listen", &file.admin_listen, &mut mistakes);
+        if let Some(listen) = listen.filter(|listen| !listen.ip().is_loopback() && !file.insecure_no_auth) {
+            mistakes.add(
+                "listen",
+                format!(
+                    "{listen} can be reached from other machines and no keys are checked; listen on 127.0.0.1, or say \
+                     --insecure-no-auth if everybody who can connect may use the engine"
+                ),
+            );
+        }
+        let upstream = match file.upstream.as_slice() {
+            [one] => UpstreamConfig::meant(one, &file.wire, &mut mistakes),
+            [] => mistakes.none("upstream", "no engine is named; give its address with --upstream http://HOST:PORT"),
+            _ => mistakes.none("upstream", "this version takes exactly one upstream"),
+        };
+        let (Some(listen), Some(admin_listen), Some(upstream)) = (listen, admin_listen, upstream) else {
+            return Err(mistakes);
+        };
+        let cores = || std::thread::available_parallelism().map_or(1, Into::into);
+        let this = Self {
+            listen,
+            admin_listen,
+            threads: if file.threads == 0 { cores() } else { file.threads },
+            limits: file.limits.clone(),
+            timeouts: file.timeouts.clone(),
+            log: file.log.clone(),
+            upstream,
+            file,
+        };
+        mistakes.or(this)
+    }
+
+    /// The effective configuration as TOML, with secrets hidden.
+    pub fn shown(&self) -> String {
+        let mut file = self.file.clone();
+        if !file.wire.fingerprint_salt.is_empty() {
+            "(hidden)".clone_into(&mut file.wire.fingerprint_salt);
+        }
+        toml::to_string(&file).unwrap_or_default()
+    }
+}
+
+fn read(path: &Path) -> Result<String, Mistakes> {
+    std::fs::read_to_string(path).map_err(|error| Mistakes::one(path.display().to_string(), error.to_string()))
+}
+
+fn address(path: &str, text: &str, mistakes: &mut Mistakes) -> Option<SocketAddr> {
+    let found = text.to_socket_addrs().ok().and_then(|mut all| all.next());
+    found.or_else(|| mistakes.none(path, format!("\"{text}\" is not an address such as 127.0.0.1:8080")))
+}
+
+impl UpstreamConfig {
+    fn meant(file: &UpstreamFile, wire: &Options, mistakes: &mut Mistakes) -> Option<Self> {
+        let target = target(&file.url).map_err(|why| mistakes.add("upstream[0].url", why)).ok();
+        let engine = engine::named(&file.engine).or_else(|| {
+            let names: Vec<_> = ENGINES.iter().map(|engine| engine.name).collect();
+            let why = format!("unknown engine \"{}\"; one of {}", file.engine, names.join(", "));
+            mistakes.none("upstream[0].engine", why)
+        });
+        let auth = credentials(file, mistakes);
+        let options = overlay(wire, &file.wire)
+            .map_err(|error| mistakes.add("upstream[0].wire", mistakes::explain(error.message(), "option")))
+            .ok();
+        let (host, port, prefix) = target?;
+        Some(Self {
+            name: if file.name.is_empty() { format!("{host}:{port}") } else { file.name.clone() },
+            host,
+            port,
+            prefix,
+            engine: engine?,
+            models: file.models.clone(),
+            auth: auth?,
+            options: Arc::new(options?),
+        })
+    }
+}
+
+/// Host, port and the path before `/v1`.
+fn target(url: &str) -> Result<(String, u16, String), String> {
+    if url.is_empty() {
+        return Err("missing; an address such as http://127.0.0.1:8000".to_owned());
+    }
+    let example = || format!("\"{url}\" is not an address such as http://127.0.0.1:8000");
+    let uri: Uri = url.parse().map_err(|_| example())?;
+    match uri.scheme_str() {
+        Some("http") => {}
+        Some("https") => return Err("https is not supported by this version; use http".to_owned()),
+        _ => return Err(example()),
+    }
+    let authority = uri.authority().ok_or_else(example)?;
+    if authority.as_str().contains('@') {
+        return Err("must not carry a user name or password; use api_key_file".to_owned());
+    }
+    if uri.query().is_some() || authority.host().is_empty() {
+        return Err(example());
+    }
+    let path = uri.path().trim_end_matches('/');
+    let prefix = path.strip_suffix("/v1").unwrap_or(path);
+    Ok((authority.host().to_owned(), authority.port_u16().unwrap_or(80), prefix.to_owned()))
+}
+
+/// `auto`: a key of the proxy's own if one is given, else the client's passes: samewire itself checks none.
+fn credentials(file: &UpstreamFile, mistakes: &mut Mistakes) -> Option<Credentials> {
+    let given = !file.api_key_file.as_os_str().is_empty();
+    match file.auth {
+        Auth::None => Some(Credentials::None),
+        Auth::Pass => Some(Credentials::Pass),
+        Auth::Auto if !given => Some(Credentials::Pass),
+        Auth::Own if !given => mistakes.none("upstream[0].api_key_file", "missing, although auth = \"own\""),
+        Auth::Auto | Auth::Own => {
+            let path = "upstream[0].api_key_file";
+            let key = match std::fs::read_to_string(&file.api_key_file) {
+                Ok(key) => key,
+                Err(error) => return mistakes.none(path, format!("{}: {error}", file.api_key_file.display())),
+            };
+            let value = http::HeaderValue::from_str(&format!("Bearer {}", key.trim()));
+            match value {
+                Ok(mut value) if !key.trim().is_empty() => {
+                    value.set_sensitive(true);
+                    Some(Credentials::Own(value))
+                }
+                _ => mistakes.none(path, "the file holds no key"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_engines() {
+        for (url, host, port, prefix) in [
+            ("http://127.0.0.1:8000", "127.0.0.1", 8000, ""),
+            ("http://127.0.0.1:8000/", "127.0.0.1", 8000, ""),
+            ("http://vllm:8000/v1", "vllm", 8000, ""),
+            ("http://vllm:8000/v1/", "vllm", 8000, ""),
+            ("http://gateway/a/v1", "gateway", 80, "/a"),
+            ("http://[::1]:30000", "[::1]", 30000, ""),
+        ] {
+            assert_eq!(target(url), Ok((host.to_owned(), port, prefix.to_owned())), "{url}");
+        }
+        for url in ["", "127.0.0.1:8000", "ftp://a", "https://a", "http://u:p@a", "http://a?b", "http://", "http:// a"] {
+            assert!(target(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn the_environment_names_what_the_flags_name() {
+        let variables = |name: &str| {
+            let value = match name {
+                "SAMEWIRE_UPSTREAM" => "http://a:1,http://b:2",
+                "SAMEWIRE_INSECURE_NO_AUTH" => "true",
+                "SAMEWIRE_THREADS" => "3",
+                _ => return None,
+            };
+            Some(value.to_owned())
+        };
+        let read = Overrides::from_variables(variables).unwrap();
+        assert_eq!(read.upstream, ["http://a:1", "http://b:2"]);
+        assert_eq!((read.insecure_no_auth, read.threads), (Some(true), Some(3)));
+        assert!(Overrides::from_variables(|_| Some("maybe".to_owned())).is_err());
+    }
+}

@@ -1,0 +1,355 @@
+//! The file as it is written: its keys, their defaults, and reading it key by key so that every mistake is found.
+
+use super::mistakes::{Mistakes, explain};
+use crate::wire::options::Options;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::path::PathBuf;
+use std::time::Duration;
+use toml::{Table, Value};
+
+/// What is on disk. `config/samewire.toml` explains every key.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct File {
+    pub listen: String,
+    pub admin_listen: String,
+    pub insecure_no_auth: bool,
+    pub threads: usize,
+    pub wire: Options,
+    pub limits: Limits,
+    pub timeouts: Timeouts,
+    pub log: Log,
+    pub upstream: Vec<UpstreamFile>,
+}
+
+impl Default for File {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:8080".to_owned(),
+            admin_listen: "127.0.0.1:9090".to_owned(),
+            insecure_no_auth: false,
+            threads: 0,
+            wire: Options::default(),
+            limits: Limits::default(),
+            timeouts: Timeouts::default(),
+            log: Log::default(),
+            upstream: Vec::new(),
+        }
+    }
+}
+
+/// Bounds in bytes and numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct Limits {
+    pub max_body_bytes: usize,
+    pub other_body_bytes: usize,
+    pub max_head_bytes: usize,
+    pub max_headers: usize,
+    pub max_event_bytes: usize,
+    pub max_answer_bytes: usize,
+    pub max_error_bytes: usize,
+    pub stream_buffer_bytes: usize,
+    pub connections: usize,
+    pub requests: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_body_bytes: 32 << 20,
+            other_body_bytes: 1 << 20,
+            max_head_bytes: 32 << 10,
+            max_headers: 100,
+            max_event_bytes: 4 << 20,
+            max_answer_bytes: 64 << 20,
+            max_error_bytes: 64 << 10,
+            stream_buffer_bytes: 64 << 10,
+            connections: 4096,
+            requests: 1024,
+        }
+    }
+}
+
+/// Bounds in time.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct Timeouts {
+    pub client_head: Seconds,
+    pub client_body_idle: Seconds,
+    pub client_body_total: Seconds,
+    pub client_idle: Seconds,
+    pub client_write_stall: Seconds,
+    pub connect: Seconds,
+    pub pool_idle: Seconds,
+    pub first_token: Seconds,
+    pub inter_token: Seconds,
+    pub total_stream: Seconds,
+    pub total_whole: Seconds,
+    pub settle: Seconds,
+    pub drain: Seconds,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            client_head: Seconds::of(10),
+            client_body_idle: Seconds::of(15),
+            client_body_total: Seconds::of(120),
+            client_idle: Seconds::of(620),
+            client_write_stall: Seconds::of(60),
+            connect: Seconds::of(2),
+            pool_idle: Seconds::of(3),
+            first_token: Seconds::of(300),
+            inter_token: Seconds::of(120),
+            total_stream: Seconds::of(3600),
+            total_whole: Seconds::of(600),
+            settle: Seconds::of(0),
+            drain: Seconds::of(20),
+        }
+    }
+}
+
+/// How much is logged.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct Log {
+    pub level: Level,
+}
+
+/// The least severe lines that are logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Level {
+    Off,
+    Error,
+    Warn,
+    #[default]
+    Info,
+    Debug,
+    Trace,
+}
+
+/// One `[[upstream]]`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct UpstreamFile {
+    pub name: String,
+    pub url: String,
+    pub engine: String,
+    pub models: Vec<String>,
+    pub api_key_file: PathBuf,
+    pub auth: Auth,
+    pub wire: Table,
+}
+
+impl Default for UpstreamFile {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            url: String::new(),
+            engine: "auto".to_owned(),
+            models: Vec::new(),
+            api_key_file: PathBuf::new(),
+            auth: Auth::default(),
+            wire: Table::new(),
+        }
+    }
+}
+
+/// Whose key an engine sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Auth {
+    /// The proxy's own if a key file is given, else the client's.
+    #[default]
+    Auto,
+    /// The proxy's own.
+    Own,
+    /// Nobody's.
+    None,
+    /// The client's.
+    Pass,
+}
+
+/// A span of time, written in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seconds(pub Duration);
+
+impl Seconds {
+    const fn of(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+}
+
+impl std::ops::Deref for Seconds {
+    type Target = Duration;
+
+    fn deref(&self) -> &Duration {
+        &self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Seconds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let seconds = f64::deserialize(deserializer)?;
+        let in_a_year = (0.0..=31_536_000.0).contains(&seconds).then(|| Duration::try_from_secs_f64(seconds).ok());
+        in_a_year.flatten().map(Self).ok_or_else(|| de::Error::custom("must be seconds, from 0 to a year"))
+    }
+}
+
+impl Serialize for Seconds {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.subsec_nanos() == 0 {
+            return serializer.serialize_u64(self.as_secs());
+        }
+        serializer.serialize_f64(self.as_secs_f64())
+    }
+}
+
+impl File {
+    /// Reads what can be read, and says what cannot: each key is tried alone, so that one mistake hides no other.
+    pub(super) fn read(text: &str) -> Result<(Self, Mistakes), Mistakes> {
+        let table = toml::from_str::<Table>(text).map_err(|error| {
+            let line = error.span().map_or(0, |span| text.get(..span.start).unwrap_or("").matches('\n').count() + 1);
+            Mistakes::one(format!("line {line}"), error.message())
+        })?;
+        let mut mistakes = Mistakes::default();
+        let mut good = Table::new();
+        for leaf in leaves(&table) {
+            match leaf.alone.clone().try_into::<Self>().and_then(|file| file.check_overlays()) {
+                Ok(()) => merge(&mut good, &leaf.alone),
+                Err(error) => mistakes.add(leaf.path, explain(error.message(), "key")),
+            }
+        }
+        Ok((good.try_into().unwrap_or_default(), mistakes))
+    }
+
+    /// `[upstream.wire]` is kept as written until it is laid over `[wire]`; its keys must be options all the same.
+    fn check_overlays(&self) -> Result<(), toml::de::Error> {
+        let options = |upstream: &UpstreamFile| upstream.wire.clone().try_into::<Options>().map(|_| ());
+        self.upstream.iter().try_for_each(options)
+    }
+
+    /// Numbers that would make no proxy.
+    pub(super) fn check_numbers(&self, mistakes: &mut Mistakes) {
+        let limits = [
+            ("max_body_bytes", self.limits.max_body_bytes, 1),
+            ("other_body_bytes", self.limits.other_body_bytes, 1),
+            ("max_head_bytes", self.limits.max_head_bytes, 8 << 10),
+            ("max_headers", self.limits.max_headers, 10),
+            ("max_event_bytes", self.limits.max_event_bytes, 1 << 10),
+            ("max_answer_bytes", self.limits.max_answer_bytes, 1 << 10),
+            ("max_error_bytes", self.limits.max_error_bytes, 1 << 10),
+            ("stream_buffer_bytes", self.limits.stream_buffer_bytes, 8 << 10),
+            ("connections", self.limits.connections, 1),
+            ("requests", self.limits.requests, 1),
+        ];
+        for (key, value, least) in limits {
+            if value < least {
+                mistakes.add(format!("limits.{key}"), format!("must be at least {least}"));
+            }
+        }
+        let timeouts = [
+            ("client_head", self.timeouts.client_head),
+            ("client_body_idle", self.timeouts.client_body_idle),
+            ("client_body_total", self.timeouts.client_body_total),
+            ("client_idle", self.timeouts.client_idle),
+            ("client_write_stall", self.timeouts.client_write_stall),
+            ("connect", self.timeouts.connect),
+            ("first_token", self.timeouts.first_token),
+            ("inter_token", self.timeouts.inter_token),
+            ("total_stream", self.timeouts.total_stream),
+            ("total_whole", self.timeouts.total_whole),
+        ];
+        for (key, value) in timeouts {
+            if value.is_zero() {
+                mistakes.add(format!("timeouts.{key}"), "must be more than 0");
+            }
+        }
+    }
+}
+
+/// One value of the file, in a table of its own.
+struct Leaf {
+    path: String,
+    alone: Table,
+}
+
+fn leaves(table: &Table) -> Vec<Leaf> {
+    let mut found = Vec::new();
+    for (key, value) in table {
+        match value {
+            Value::Table(inner) if !inner.is_empty() => {
+                let within = leaves(inner).into_iter().map(|leaf| Leaf {
+                    path: format!("{key}.{}", leaf.path),
+                    alone: single(key, Value::Table(leaf.alone)),
+                });
+                found.extend(within);
+            }
+            Value::Array(items) if items.iter().any(Value::is_table) => {
+                for (n, item) in items.iter().enumerate() {
+                    found.extend(leaves_of_item(key, n, item));
+                }
+            }
+            value => found.push(Leaf { path: key.clone(), alone: single(key, value.clone()) }),
+        }
+    }
+    found
+}
+
+/// The leaves of the `n`th table of a list stand behind `n` empty ones, so that [`merge`] puts them in their place.
+fn leaves_of_item(key: &str, n: usize, item: &Value) -> Vec<Leaf> {
+    let behind = |value: Value| {
+        let mut items = vec![Value::Table(Table::new()); n];
+        items.push(value);
+        single(key, Value::Array(items))
+    };
+    match item {
+        Value::Table(inner) if !inner.is_empty() => {
+            let place = |leaf: Leaf| Leaf { path: format!("{key}[{n}].{}", leaf.path), alone: behind(Value::Table(leaf.alone)) };
+            leaves(inner).into_iter().map(place).collect()
+        }
+        other => vec![Leaf { path: format!("{key}[{n}]"), alone: behind(other.clone()) }],
+    }
+}
+
+fn single(key: &str, value: Value) -> Table {
+    Table::from_iter([(key.to_owned(), value)])
+}
+
+/// `a.b` = value as tables within each other.
+pub(super) fn nested(path: &str, value: Value) -> Table {
+    match path.split_once('.') {
+        Some((first, rest)) => single(first, Value::Table(nested(rest, value))),
+        None => single(path, value),
+    }
+}
+
+/// Lays `over` upon `base`: tables key by key, lists of tables item by item, everything else as a whole.
+pub(super) fn merge(base: &mut Table, over: &Table) {
+    for (key, value) in over {
+        match (base.get_mut(key), value) {
+            (Some(Value::Table(base)), Value::Table(over)) => merge(base, over),
+            (Some(Value::Array(base)), Value::Array(over)) if over.iter().all(Value::is_table) => merge_items(base, over),
+            _ => {
+                base.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+fn merge_items(base: &mut Vec<Value>, over: &[Value]) {
+    base.resize_with(base.len().max(over.len()), || Value::Table(Table::new()));
+    for pair in base.iter_mut().zip(over) {
+        if let (Value::Table(base), Value::Table(over)) = pair {
+            merge(base, over);
+        }
+    }
+}

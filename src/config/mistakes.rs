@@ -1,0 +1,92 @@
+//! What is wrong with a configuration: all of it at once, each mistake with its path.
+
+use std::fmt;
+
+/// Mistakes in the order of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mistakes(Vec<(String, String)>);
+
+impl Mistakes {
+    /// Only one.
+    pub fn one(path: impl Into<String>, why: impl Into<String>) -> Self {
+        Self(vec![(path.into(), why.into())])
+    }
+
+    /// One more.
+    pub fn add(&mut self, path: impl Into<String>, why: impl Into<String>) {
+        self.0.push((path.into(), why.into()));
+    }
+
+    /// One more, in the place of a value.
+    pub(super) fn none<T>(&mut self, path: &str, why: impl Into<String>) -> Option<T> {
+        self.add(path, why);
+        None
+    }
+
+    /// The value, if there are no mistakes.
+    pub(super) fn or<T>(self, value: T) -> Result<T, Self> {
+        if self.0.is_empty() { Ok(value) } else { Err(self) }
+    }
+}
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, (path, why)) in self.0.iter().enumerate() {
+            let separator = if n == 0 { "" } else { "\n" };
+            write!(f, "{separator}{path}: {why}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Mistakes {}
+
+/// Puts serde's words into ours: ``unknown field `x`, expected one of `a`, `b` `` becomes an unknown `noun` with the
+/// nearest name.
+pub(super) fn explain(message: &str, noun: &str) -> String {
+    let message = message.trim();
+    let Some(rest) = message.strip_prefix("unknown field ") else { return message.to_owned() };
+    let mut quoted = rest.split('`').skip(1).step_by(2);
+    let name = quoted.next().unwrap_or("");
+    let steps = |known: &str| if known.starts_with(name) { 0 } else { distance(name, known) };
+    let near = quoted.map(|known| (steps(known), known)).min();
+    match near {
+        Some((steps, known)) if steps <= 1 + name.len() / 4 => format!("unknown {noun}; is {known} meant?"),
+        _ => format!("unknown {noun}"),
+    }
+}
+
+/// Letters to insert, remove or replace (Levenshtein).
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (i, a) in one.bytes().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (cell, b) in row.iter_mut().skip(1).zip(other.bytes()) {
+            let best = (diagonal + usize::from(a != b)).min(left + 1).min(*cell + 1);
+            diagonal = std::mem::replace(cell, best);
+            left = best;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_names_are_suggested() {
+        for (message, expected) in [
+            ("unknown field `lisen`, expected one of `limits`, `listen`", "unknown key; is listen meant?"),
+            ("unknown field `colour`, expected one of `limits`, `listen`", "unknown key"),
+            ("invalid type: integer `1`, expected a string", "invalid type: integer `1`, expected a string"),
+        ] {
+            assert_eq!(explain(message, "key"), expected);
+        }
+        assert_eq!((distance("kitten", "sitting"), distance("", "ab"), distance("ab", "")), (3, 2, 2));
+    }
+}

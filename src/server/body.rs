@@ -1,0 +1,157 @@
+//! Bodies: the client's, read within its limits; the proxy's, whole or relayed.
+
+use super::App;
+use super::connection::Busy;
+use super::relay::Relay;
+use crate::config::Timeouts;
+use crate::wire::fault::{Failure, Fault};
+use bytes::{Bytes, BytesMut};
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Bytes that a client must send in [`WINDOW`], on the average 1 KiB each second.
+const LEAST: usize = 30 << 10;
+const WINDOW: Duration = Duration::from_secs(30);
+/// Bytes reserved on the word of a `content-length`.
+const TRUST: usize = 256 << 10;
+
+/// Reads a request's body.
+pub(super) async fn read(body: Incoming, limit: usize, app: &App) -> Result<Bytes, Failure> {
+    let declared = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if declared > limit {
+        return Err(Fault::TooLarge.into());
+    }
+    Reader::new(&app.config.timeouts).read(body, limit, declared).await
+}
+
+/// The timers of a body.
+struct Reader {
+    idle: Duration,
+    end: Instant,
+    window: Instant,
+    in_window: usize,
+}
+
+impl Reader {
+    fn new(timeouts: &Timeouts) -> Self {
+        let now = Instant::now();
+        Self { idle: *timeouts.client_body_idle, end: now + *timeouts.client_body_total, window: now + WINDOW, in_window: 0 }
+    }
+
+    async fn read(mut self, mut body: Incoming, limit: usize, declared: usize) -> Result<Bytes, Failure> {
+        let mut first = Bytes::new();
+        let mut all = BytesMut::new();
+        while let Some(data) = self.piece(&mut body).await? {
+            if first.len() + all.len() + data.len() > limit {
+                return Err(Fault::TooLarge.into());
+            }
+            if first.is_empty() && all.is_empty() {
+                first = data;
+                continue;
+            }
+            if all.is_empty() {
+                all.reserve(declared.min(TRUST));
+                all.extend_from_slice(&std::mem::take(&mut first));
+            }
+            all.extend_from_slice(&data);
+        }
+        Ok(if all.is_empty() { first } else { all.freeze() })
+    }
+
+    async fn piece(&mut self, body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
+        loop {
+            let now = Instant::now();
+            if now >= self.window {
+                if self.in_window < LEAST {
+                    return Err(Fault::RequestTimeout.into());
+                }
+                (self.window, self.in_window) = (now + WINDOW, 0);
+            }
+            let until = (now + self.idle).min(self.end).min(self.window);
+            let frame = match tokio::time::timeout_at(until, body.frame()).await {
+                Err(_) if until == self.window && until < self.end => continue,
+                Err(_) => return Err(Fault::RequestTimeout.into()),
+                Ok(None) => return Ok(None),
+                Ok(Some(frame)) => frame,
+            };
+            // The framing is broken, or the client has gone: it will not read what it is told.
+            let frame = frame.map_err(|_| Failure::from(Fault::InvalidJson).with_message("The request body breaks off."))?;
+            if let Ok(data) = frame.into_data() {
+                self.in_window += data.len();
+                return Ok(Some(data));
+            }
+        }
+    }
+}
+
+/// An answer's body cannot be ended as it should.
+#[derive(Debug)]
+pub(super) struct Broken;
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the answer cannot be ended")
+    }
+}
+
+impl std::error::Error for Broken {}
+
+/// The body of an answer.
+pub(super) struct Body {
+    content: Content,
+    _busy: Option<Busy>,
+}
+
+enum Content {
+    Full(Bytes),
+    Relay(Box<Relay>),
+}
+
+impl Body {
+    /// Bytes at hand.
+    pub(super) fn full(bytes: Bytes) -> Self {
+        Self { content: Content::Full(bytes), _busy: None }
+    }
+
+    /// Bytes to come.
+    pub(super) fn relay(relay: Box<Relay>) -> Self {
+        Self { content: Content::Relay(relay), _busy: None }
+    }
+
+    /// While the body lives, its connection is busy.
+    pub(super) fn with(self, busy: Busy) -> Self {
+        Self { _busy: Some(busy), ..self }
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        match &mut self.get_mut().content {
+            Content::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Content::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Content::Relay(relay) => relay.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Full(bytes) => bytes.is_empty(),
+            Content::Relay(relay) => relay.is_end(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Full(bytes) => SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
+            Content::Relay(_) => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! One client connection: its timers, and how it notices that the client has left.
+//!
+//! The HTTP library looks for the end of a connection only while it has nothing unread: a client that sends one byte
+//! too many would be relayed to for ever (faults C26). It has one timer for heads and none for writes. So its socket is
+//! wrapped: [`Guarded`] reads ahead while a request is under way, and times what the library does not.
+
+use super::App;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::rt::TokioIo;
+use socket2::SockRef;
+use std::io::{self, ErrorKind, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Bytes read ahead of the library.
+const AHEAD: usize = 8 << 10;
+/// How much, and how long, a client may go on sending after the last answer.
+const LINGER_BYTES: usize = 64 << 10;
+const LINGER: Duration = Duration::from_secs(1);
+
+/// No request is under way.
+const IDLE: u8 = 0;
+/// A request's body is being read.
+const READING: u8 = 1;
+/// All of it has been read.
+const ANSWERING: u8 = 2;
+
+/// How far a connection's request is; for both sides of the library.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stage(Arc<AtomicU8>);
+
+impl Stage {
+    fn is(&self, stage: u8) -> bool {
+        self.0.load(Ordering::Relaxed) == stage
+    }
+}
+
+/// A request of this connection is under way; until dropped.
+#[derive(Debug)]
+pub(super) struct Busy(Stage);
+
+impl Busy {
+    /// A request has come.
+    pub(super) fn begin(stage: &Stage) -> Self {
+        stage.0.store(READING, Ordering::Relaxed);
+        Self(stage.clone())
+    }
+
+    /// Nothing more is read for it.
+    pub(super) fn has_read(&self) {
+        self.0.0.store(ANSWERING, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.0.store(IDLE, Ordering::Relaxed);
+    }
+}
+
+/// What the connection waits for from the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// The rest of a head.
+    Head(Instant),
+    /// A next request.
+    Idle(Instant),
+    /// Nothing, or a body, which has timers of its own.
+    Answer,
+}
+
+/// A client's socket.
+pub(super) struct Guarded {
+    io: TokioIo<TcpStream>,
+    stage: Stage,
+    wait: Wait,
+    /// Read before the library wanted it.
+    ahead: Vec<u8>,
+    head: Duration,
+    idle: Duration,
+    stall: Duration,
+    reading: Option<Pin<Box<Sleep>>>,
+    writing: Option<Pin<Box<Sleep>>>,
+    lingering: Option<(Pin<Box<Sleep>>, usize)>,
+    app: Arc<App>,
+}
+
+impl Guarded {
+    pub(super) fn new(stream: TcpStream, stage: Stage, app: Arc<App>) -> Self {
+        let timeouts = &app.config.timeouts;
+        Self {
+            io: TokioIo::new(stream),
+            stage,
+            wait: Wait::Head(Instant::now()),
+            ahead: Vec::new(),
+            head: *timeouts.client_head,
+            idle: *timeouts.client_idle,
+            stall: *timeouts.client_write_stall,
+            reading: None,
+            writing: None,
+            lingering: None,
+            app,
+        }
+    }
+
+    /// Times the wait for a head.
+    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.stage.is(IDLE) {
+            self.wait = Wait::Answer;
+            return Poll::Pending;
+        }
+        if self.wait == Wait::Answer {
+            self.wait = Wait::Idle(Instant::now());
+        }
+        let end = match self.wait {
+            // Nobody waits for the end of a head at the end of the process.
+            Wait::Head(_) if self.app.refuses() => return Poll::Ready(Err(ErrorKind::TimedOut.into())),
+            Wait::Head(since) => since + self.head,
+            Wait::Idle(since) => since + self.idle,
+            Wait::Answer => return Poll::Pending,
+        };
+        let sleep = self.reading.get_or_insert_with(|| Box::pin(sleep_until(end)));
+        if sleep.deadline() != end {
+            sleep.as_mut().reset(end);
+        }
+        ready!(sleep.as_mut().poll(cx));
+        Poll::Ready(Err(ErrorKind::TimedOut.into()))
+    }
+
+    /// Looks whether the client is still there, while the library does not.
+    fn look_ahead(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        while self.stage.is(ANSWERING) && self.ahead.len() < AHEAD {
+            let mut space = [0; 1024];
+            let mut buffer = ReadBuf::new(&mut space);
+            match Pin::new(self.io.inner_mut()).poll_read(cx, &mut buffer) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(read) => read?,
+            }
+            if buffer.filled().is_empty() {
+                return Err(ErrorKind::ConnectionAborted.into());
+            }
+            self.ahead.extend_from_slice(buffer.filled());
+            // The library may have been waiting for just these bytes.
+            cx.waker().wake_by_ref();
+        }
+        Ok(())
+    }
+
+    /// Times a write that the client does not take.
+    fn poll_stall(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            self.writing = None;
+            return written;
+        }
+        let stall = self.stall;
+        let sleep = self.writing.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + stall)));
+        ready!(sleep.as_mut().poll(cx));
+        // What the client has not taken is worthless: the kernel need not keep it.
+        let _ = SockRef::from(self.io.inner()).set_linger(Some(Duration::ZERO));
+        Poll::Ready(Err(ErrorKind::TimedOut.into()))
+    }
+
+    /// A client that is still sending would not see the last answer if the connection were reset under it.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let (sleep, left) =
+            self.lingering.get_or_insert_with(|| (Box::pin(sleep_until(Instant::now() + LINGER)), LINGER_BYTES));
+        while *left > 0 {
+            let mut space = [0; 4096];
+            let mut buffer = ReadBuf::new(&mut space);
+            match Pin::new(self.io.inner_mut()).poll_read(cx, &mut buffer) {
+                Poll::Pending => return sleep.as_mut().poll(cx),
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => *left = left.saturating_sub(buffer.filled().len()),
+                Poll::Ready(_) => return Poll::Ready(()),
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+impl Read for Guarded {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, mut buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if !this.ahead.is_empty() {
+            let count = this.ahead.len().min(buffer.remaining());
+            buffer.put_slice(this.ahead.get(..count).unwrap_or_default());
+            this.ahead.drain(..count);
+            return Poll::Ready(Ok(()));
+        }
+        let read = Pin::new(&mut this.io).poll_read(cx, buffer);
+        if read.is_pending() {
+            return this.poll_patience(cx);
+        }
+        if let Wait::Idle(_) = this.wait {
+            this.wait = Wait::Head(Instant::now());
+        }
+        read
+    }
+}
+
+impl Write for Guarded {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.poll_stall(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
+        self.poll_stall(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.look_ahead(cx))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.lingering.is_none() {
+            ready!(Pin::new(&mut self.io).poll_shutdown(cx))?;
+            if let Wait::Idle(_) = self.wait {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        self.poll_linger(cx).map(Ok)
+    }
+}

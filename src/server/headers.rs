@@ -1,0 +1,265 @@
+//! Headers: which of the client's are looked at, which of the engine's pass, and what an answer carries.
+//!
+//! Nothing crosses by default (faults 11, wire-format 5).
+
+use crate::wire::fault::{Failure, Fault};
+use bytes::{Bytes, BytesMut};
+use http::header::{
+    ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
+    RETRY_AFTER,
+};
+use http::{Response, Version, request};
+use std::time::Duration;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const ATTEMPTS: HeaderName = HeaderName::from_static("x-samewire-attempts");
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+const PROCESSING: HeaderName = HeaderName::from_static("openai-processing-ms");
+const OPENAI_VERSION: HeaderName = HeaderName::from_static("openai-version");
+const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// The client's own request id, if it is harmless.
+pub(super) fn request_id(headers: &HeaderMap) -> Option<&str> {
+    let harmless = |id: &&str| {
+        (1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+    };
+    headers.get(REQUEST_ID)?.to_str().ok().filter(harmless)
+}
+
+/// Whether the head names its host as HTTP asks.
+pub(super) fn has_host(head: &request::Parts) -> bool {
+    let hosts = head.headers.get_all(HOST).iter().count();
+    hosts == 1 || hosts == 0 && head.version < Version::HTTP_11
+}
+
+/// Whether a body of this request can be read and its answer understood.
+pub(super) fn check(headers: &HeaderMap) -> Result<(), Failure> {
+    let has = |name, good: fn(&str) -> bool| headers.get_all(name).iter().all(|value| value.to_str().is_ok_and(good));
+    if !has(EXPECT, |text| text.eq_ignore_ascii_case("100-continue")) {
+        return Err(Fault::ExpectationFailed.into());
+    }
+    if !has(CONTENT_ENCODING, |text| text.eq_ignore_ascii_case("identity")) {
+        return Err(Fault::UnsupportedEncoding.into());
+    }
+    if !has(CONTENT_TYPE, is_json) || headers.get_all(CONTENT_TYPE).iter().count() > 1 {
+        return Err(Fault::UnsupportedMediaType.into());
+    }
+    if headers.contains_key(ACCEPT) && !headers.get_all(ACCEPT).iter().any(accepts) {
+        return Err(Fault::NotAcceptable.into());
+    }
+    Ok(())
+}
+
+/// `application/json`, or a type that is JSON by its suffix; UTF-8 if it says anything about that.
+fn is_json(label: &str) -> bool {
+    let mut parts = label.split(';').map(str::trim);
+    let kind = parts.next().unwrap_or("").to_ascii_lowercase();
+    let json = kind == "application/json" || kind.starts_with("application/") && kind.ends_with("+json");
+    let utf8 = |parameter: &str| {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        let value = value.trim().trim_matches('"');
+        !name.trim().eq_ignore_ascii_case("charset") || value.eq_ignore_ascii_case("utf-8") || value.eq_ignore_ascii_case("utf8")
+    };
+    json && parts.all(utf8)
+}
+
+/// Whether one of the two types that answers have is welcome.
+fn accepts(value: &HeaderValue) -> bool {
+    let ranges = value.to_str().unwrap_or("").split(',');
+    ranges.map(|range| range.trim().to_ascii_lowercase()).any(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        let kind = parts.next().unwrap_or("");
+        let known = ["*/*", "application/*", "application/json", "text/*", "text/event-stream"].contains(&kind);
+        let refused = |parameter: &str| {
+            parameter.strip_prefix("q=").and_then(|quality| quality.trim().parse::<f32>().ok()).is_some_and(|quality| quality <= 0.0)
+        };
+        known && !parts.any(refused)
+    })
+}
+
+/// `traceparent` and `tracestate`, if they are what they seem.
+pub(super) fn trace(headers: &HeaderMap) -> Vec<(&'static str, HeaderValue)> {
+    let mut parents = headers.get_all("traceparent").iter();
+    let (Some(parent), None) = (parents.next(), parents.next()) else { return Vec::new() };
+    if !is_trace_parent(parent.as_bytes()) {
+        return Vec::new();
+    }
+    let state = headers.get("tracestate").filter(|state| state.len() <= 512 && state.to_str().is_ok());
+    [("traceparent", Some(parent)), ("tracestate", state)]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?.clone())))
+        .collect()
+}
+
+/// `00-<32 hex>-<16 hex>-<2 hex>`, ids not all zero (W3C Trace Context).
+fn is_trace_parent(text: &[u8]) -> bool {
+    let hex = |part: &[u8], length| part.len() == length && part.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let id = |part: &[u8], length| hex(part, length) && part.iter().any(|byte| *byte != b'0');
+    let parts: Vec<_> = text.split(|byte| *byte == b'-').collect();
+    matches!(parts.as_slice(), [b"00", trace, span, flags] if id(trace, 32) && id(span, 16) && hex(flags, 2))
+}
+
+/// What passes of an engine's headers (wire-format 5).
+pub(super) fn passed(headers: &HeaderMap) -> HeaderMap {
+    let listed = |name: &HeaderName| {
+        *name == RETRY_AFTER || *name == RETRY_AFTER_MS || name.as_str().starts_with("x-ratelimit-")
+    };
+    let found = headers.iter().filter(|(name, value)| listed(name) && value.len() <= 256);
+    found.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// The head of a good answer.
+pub(super) struct Success<'a> {
+    pub(super) request_id: &'a str,
+    pub(super) passed: &'a HeaderMap,
+}
+
+impl Success<'_> {
+    /// An event stream.
+    pub(super) fn stream(&self) -> Response<()> {
+        let mut response = self.common("text/event-stream; charset=utf-8", "no-cache");
+        response.headers_mut().insert(UNBUFFERED, HeaderValue::from_static("no"));
+        response
+    }
+
+    /// One object.
+    pub(super) fn object(&self, elapsed: Duration) -> Response<()> {
+        let mut response = self.common("application/json", "no-store");
+        response.headers_mut().insert(PROCESSING, milliseconds(elapsed));
+        response
+    }
+
+    fn common(&self, kind: &'static str, cache: &'static str) -> Response<()> {
+        let mut response = Response::new(());
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        common(headers, self.request_id, cache);
+        let limits = self.passed.iter().filter(|(name, _)| name.as_str().starts_with("x-ratelimit-"));
+        headers.extend(limits.map(|(name, value)| (name.clone(), value.clone())));
+        headers.insert(ATTEMPTS, HeaderValue::from_static("1"));
+        response
+    }
+}
+
+fn common(headers: &mut HeaderMap, request_id: &str, cache: &'static str) {
+    if let Ok(id) = HeaderValue::from_str(request_id) {
+        headers.insert(REQUEST_ID, id);
+    }
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));
+    headers.insert(OPENAI_VERSION, HeaderValue::from_static("2020-10-01"));
+}
+
+fn milliseconds(elapsed: Duration) -> HeaderValue {
+    u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).into()
+}
+
+/// An error as an HTTP answer.
+pub(super) struct Refusal<'a> {
+    pub(super) failure: &'a Failure,
+    /// What passes of the engine's headers; empty if it was not asked.
+    pub(super) passed: &'a HeaderMap,
+    pub(super) elapsed: Duration,
+}
+
+impl Refusal<'_> {
+    pub(super) fn response(&self, request_id: &str) -> Response<Bytes> {
+        let mut body = BytesMut::new();
+        self.failure.write(false, &mut body);
+        let mut response = Response::new(body.freeze());
+        *response.status_mut() = http::StatusCode::from_u16(self.failure.status).unwrap_or(http::StatusCode::BAD_GATEWAY);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        common(headers, request_id, "no-store");
+        headers.insert(PROCESSING, milliseconds(self.elapsed));
+        if self.failure.is_final() {
+            headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
+        if matches!(self.failure.status, 429 | 503) {
+            headers.insert(RETRY_AFTER, retry_after(self.passed.get(RETRY_AFTER)).into());
+            if let Some(exact) = self.passed.get(RETRY_AFTER_MS).filter(|value| is_number(value)) {
+                headers.insert(RETRY_AFTER_MS, exact.clone());
+            }
+        }
+        let limits = self.passed.iter().filter(|(name, _)| name.as_str().starts_with("x-ratelimit-"));
+        headers.extend(limits.map(|(name, value)| (name.clone(), value.clone())));
+        response
+    }
+}
+
+fn is_number(value: &HeaderValue) -> bool {
+    value.to_str().is_ok_and(|text| text.parse::<f64>().is_ok_and(|number| number >= 0.0 && number.is_finite()))
+}
+
+/// Whole seconds from 1 to 60, whatever the engine says; seconds or a date.
+fn retry_after(given: Option<&HeaderValue>) -> u64 {
+    let seconds = given.and_then(|value| value.to_str().ok()).and_then(|text| {
+        let number = text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
+        number.or_else(|| {
+            let date = httpdate::parse_http_date(text.trim()).ok()?;
+            Some(date.duration_since(std::time::SystemTime::now()).unwrap_or_default().as_secs_f64())
+        })
+    });
+    (1..=60_u32).find(|whole| f64::from(*whole) >= seconds.unwrap_or(1.0)).map_or(60, u64::from)
+}
+
+/// Says which methods a route takes.
+pub(super) fn allow(response: &mut Response<Bytes>, methods: &'static str) {
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
+}
+
+/// Nothing more is read from this client: what it sends next may be the rest of what was refused.
+pub(super) fn close<B>(response: &mut Response<B>) {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_clamped() {
+        for (given, expected) in [("5", 5), ("0", 1), ("-3", 1), ("1.2", 2), ("31536000", 60), ("soon", 1), ("", 1), ("nan", 1)] {
+            assert_eq!(retry_after(Some(&HeaderValue::from_static(given))), expected, "{given}");
+        }
+        let date = |offset: u64| httpdate::fmt_http_date(std::time::SystemTime::now() + Duration::from_secs(offset));
+        let of_date = |offset| retry_after(Some(&HeaderValue::from_str(&date(offset)).unwrap()));
+        assert!((28..=30).contains(&of_date(30)));
+        assert_eq!((of_date(5000), retry_after(None)), (60, 1));
+        assert_eq!(retry_after(Some(&HeaderValue::from_static("Sun, 06 Nov 1994 08:49:37 GMT"))), 1);
+    }
+
+    #[test]
+    fn labels_and_ranges() {
+        for (label, json) in [
+            ("application/json", true),
+            ("Application/JSON; charset=UTF-8", true),
+            ("application/json;charset=\"utf-8\"", true),
+            ("application/vnd.api+json", true),
+            ("application/json; charset=latin1", false),
+            ("text/json", false),
+            ("multipart/form-data; boundary=x", false),
+            ("", false),
+        ] {
+            assert_eq!(is_json(label), json, "{label}");
+        }
+        for (range, welcome) in [
+            ("*/*", true),
+            ("text/html, application/json;q=0.5", true),
+            ("application/json;q=0", false),
+            ("text/event-stream", true),
+            ("text/html", false),
+        ] {
+            assert_eq!(accepts(&HeaderValue::from_static(range)), welcome, "{range}");
+        }
+    }
+
+    #[test]
+    fn traces() {
+        let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        assert!(is_trace_parent(good.as_bytes()));
+        for bad in ["", "00", "00-00000000000000000000000000000000-b7ad6b7169203331-01", &good.to_uppercase(), &good.replace("00-", "ff-")] {
+            assert!(!is_trace_parent(bad.as_bytes()), "{bad}");
+        }
+    }
+}

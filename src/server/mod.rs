@@ -1,0 +1,349 @@
+//! The server: listeners, threads, connections, and the end of the process.
+//!
+//! Each thread has a runtime of its own and keeps its connections from the first byte to the last, on both sides: a
+//! token crosses no thread and no task on its way (`benches/proxy`). One more thread accepts, probes the upstream and
+//! serves operators.
+
+mod admin;
+mod body;
+mod connection;
+mod headers;
+mod record;
+mod relay;
+mod routes;
+
+use crate::config::Config;
+use crate::telemetry::{Gauge, Metrics};
+use crate::upstream::{Client, Upstream, health};
+use connection::{Busy, Guarded, Stage};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::{SockRef, TcpKeepalive};
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+/// Connections that wait for a thread to take them.
+const HANDOVER: usize = 1024;
+/// How long streams have to take leave once they are cut.
+const LEAVE: Duration = Duration::from_secs(2);
+/// How often each thread closes upstream connections that have grown old.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// The state that all requests share.
+pub(crate) struct App {
+    pub(crate) config: Config,
+    pub(crate) upstream: Upstream,
+    pub(crate) metrics: Metrics,
+    /// Requests under way.
+    requests: Gauge,
+    phase: watch::Sender<Phase>,
+}
+
+/// How near the end of the process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    /// It is not in sight.
+    Serving,
+    /// Not ready any more, but whoever still comes is served.
+    Settling,
+    /// Running requests go on to their end; connections are closed behind them.
+    Draining,
+    /// What still runs is cut.
+    Cut,
+}
+
+impl App {
+    fn phase(&self) -> Phase {
+        *self.phase.borrow()
+    }
+
+    fn is_draining(&self) -> bool {
+        self.phase() >= Phase::Settling
+    }
+
+    fn refuses(&self) -> bool {
+        self.phase() >= Phase::Draining
+    }
+
+    fn is_cut(&self) -> bool {
+        self.phase() == Phase::Cut
+    }
+}
+
+/// One thread's share: the shared state, and connections to the engine of its own.
+struct Worker {
+    app: Arc<App>,
+    client: Arc<Client>,
+    http: http1::Builder,
+    connections: AtomicUsize,
+}
+
+/// Serves until a signal ends the process.
+///
+/// # Errors
+/// A listener or a thread cannot be had.
+pub fn run(config: Config) -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(serve(config))
+}
+
+async fn serve(config: Config) -> io::Result<()> {
+    let proxy = listen("proxy", config.listen)?;
+    let operators = listen("admin", config.admin_listen)?;
+    let signals = Signals::new()?;
+    let threads = config.threads;
+    let app = Arc::new(App {
+        upstream: Upstream::new(config.upstream.clone(), config.limits.max_event_bytes),
+        metrics: Metrics::new(&config.upstream.name),
+        requests: Gauge::default(),
+        phase: watch::Sender::new(Phase::Serving),
+        config,
+    });
+    let (alive, mut gone) = mpsc::channel::<Infallible>(1);
+    let workers = (0..threads).map(|n| start(n, &app, alive.clone())).collect::<io::Result<Vec<_>>>()?;
+    drop(alive);
+    #[expect(clippy::disallowed_methods, reason = "these serve the process, not a request")]
+    {
+        tokio::spawn(watch_upstream(Arc::clone(&app)));
+        tokio::spawn(serve_operators(operators, Arc::clone(&app)));
+    }
+    let accepting = accept(proxy, workers, &app);
+    tokio::select! {
+        never = accepting => match never {},
+        () = settle(&app, signals) => {}
+    }
+    // The listener and the ways to the threads are closed now: what lives, lives until its requests end.
+    let cut = async {
+        tokio::time::sleep(*app.config.timeouts.drain).await;
+        app.phase.send_replace(Phase::Cut);
+        tokio::time::sleep(LEAVE).await;
+    };
+    app.phase.send_if_modified(|phase| std::mem::replace(phase, (*phase).max(Phase::Draining)) < Phase::Draining);
+    tokio::select! {
+        _ = gone.recv() => {}
+        () = cut => {}
+    }
+    Ok(())
+}
+
+fn listen(name: &'static str, address: SocketAddr) -> io::Result<TcpListener> {
+    let bound = || {
+        let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(4096)?;
+        socket.set_nonblocking(true)?;
+        TcpListener::from_std(socket.into())
+    };
+    let told = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
+    let listener = bound().map_err(told)?;
+    let address = listener.local_addr()?.to_string();
+    tracing::info!(listener = name, address, "listening");
+    Ok(listener)
+}
+
+/// The signals that end the process.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+}
+
+/// Returns when no more connections are to be accepted. A second interrupt, and only that, cuts what runs.
+async fn settle(app: &Arc<App>, mut signals: Signals) {
+    tokio::select! {
+        _ = signals.terminate.recv() => {}
+        _ = signals.interrupt.recv() => {}
+    }
+    tracing::info!(requests = app.requests.value(), "draining");
+    app.phase.send_replace(Phase::Settling);
+    let settled = tokio::time::sleep(*app.config.timeouts.settle);
+    tokio::select! {
+        () = settled => {}
+        _ = signals.interrupt.recv() => {
+            app.phase.send_replace(Phase::Cut);
+        }
+    }
+    let app = Arc::clone(app);
+    #[expect(clippy::disallowed_methods, reason = "it serves the process, not a request")]
+    tokio::spawn(async move {
+        signals.interrupt.recv().await;
+        app.phase.send_replace(Phase::Cut);
+    });
+}
+
+async fn watch_upstream(app: Arc<App>) {
+    let client = Client::new(&app.config.upstream, &app.config.timeouts);
+    health::watch(&client, &app.upstream, &app.metrics).await;
+}
+
+/// Where a thread gets its connections from.
+struct Door {
+    worker: Arc<Worker>,
+    to: mpsc::Sender<std::net::TcpStream>,
+}
+
+async fn accept(listener: TcpListener, doors: Vec<Door>, app: &App) -> Infallible {
+    let most = app.config.limits.connections;
+    loop {
+        let open: usize = doors.iter().map(|door| door.worker.connections.load(Ordering::Relaxed)).sum();
+        if open >= most {
+            // The kernel queues what comes meanwhile.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        }
+        match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
+            Ok(stream) => hand_over(stream, &doors),
+            Err(error) => {
+                // Out of descriptors, mostly: trying again at once would only burn the processor.
+                app.metrics.accept_errors.add(1);
+                tracing::warn!(%error, "cannot accept");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+/// The thread with the fewest connections takes it.
+fn hand_over(stream: std::net::TcpStream, doors: &[Door]) {
+    let Some(door) = doors.iter().min_by_key(|door| door.worker.connections.load(Ordering::Relaxed)) else { return };
+    door.worker.connections.fetch_add(1, Ordering::Relaxed);
+    if door.to.try_send(stream).is_err() {
+        door.worker.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Starts a thread.
+fn start(n: usize, app: &Arc<App>, alive: mpsc::Sender<Infallible>) -> io::Result<Door> {
+    let (to, arrivals) = mpsc::channel(HANDOVER);
+    let client = Arc::new(Client::new(&app.config.upstream, &app.config.timeouts));
+    let limits = &app.config.limits;
+    let mut http = http1::Builder::new();
+    // `Guarded` times heads: the library's timer would also end idle connections.
+    http.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(limits.max_head_bytes).max_headers(limits.max_headers);
+    let worker = Arc::new(Worker { app: Arc::clone(app), client, http, connections: AtomicUsize::new(0) });
+    let door = Door { worker: Arc::clone(&worker), to };
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name(format!("serve-{n}")).spawn(move || work(&runtime, worker, arrivals, alive))?;
+    Ok(door)
+}
+
+/// One thread: takes connections until none can come any more, then lives as long as the last of them.
+fn work(
+    runtime: &Runtime,
+    worker: Arc<Worker>,
+    mut arrivals: mpsc::Receiver<std::net::TcpStream>,
+    alive: mpsc::Sender<Infallible>,
+) {
+    let (connected, mut disconnected) = mpsc::channel::<Infallible>(1);
+    runtime.block_on(async move {
+        let sweeping = Arc::clone(&worker);
+        #[expect(clippy::disallowed_methods, reason = "the server's own tasks: one for each connection, one to sweep")]
+        {
+            tokio::spawn(async move {
+                loop {
+                    tokio::time::sleep(SWEEP).await;
+                    sweeping.client.sweep();
+                }
+            });
+            while let Some(stream) = arrivals.recv().await {
+                let open = Open { worker: Arc::clone(&worker), _connected: connected.clone() };
+                tokio::spawn(async move { open.serve(stream).await });
+            }
+        }
+        drop(connected);
+        disconnected.recv().await;
+    });
+    drop(alive);
+}
+
+/// One open connection; counted until dropped.
+struct Open {
+    worker: Arc<Worker>,
+    _connected: mpsc::Sender<Infallible>,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.worker.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Open {
+    async fn serve(self, stream: std::net::TcpStream) {
+        let Ok(stream) = adopt(stream) else { return };
+        let stage = Stage::default();
+        let io = Guarded::new(stream, stage.clone(), Arc::clone(&self.worker.app));
+        let worker = Arc::clone(&self.worker);
+        let service = service_fn(move |request| {
+            let (worker, busy) = (Arc::clone(&worker), Busy::begin(&stage));
+            async move { Ok::<_, Infallible>(Box::pin(routes::answer(worker, request, busy)).await) }
+        });
+        let mut connection = pin!(self.worker.http.serve_connection(io, service));
+        let mut phases = self.worker.app.phase.subscribe();
+        let mut changes = pin!(async move { while phases.changed().await.is_ok() {} });
+        let mut seen = None;
+        std::future::poll_fn(move |cx| {
+            let phase = self.worker.app.phase();
+            // The task's waker never changes, so once for each phase is enough; for each token it would cost a lock.
+            if seen.replace(phase) != Some(phase) {
+                let _ = changes.as_mut().poll(cx);
+                if phase >= Phase::Draining {
+                    connection.as_mut().graceful_shutdown();
+                }
+            }
+            connection.as_mut().poll(cx).map(drop)
+        })
+        .await;
+    }
+}
+
+fn adopt(stream: std::net::TcpStream) -> io::Result<TcpStream> {
+    let stream = TcpStream::from_std(stream)?;
+    stream.set_nodelay(true)?;
+    // A client that vanished without a word is given up within 45 s.
+    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(15));
+    let socket = SockRef::from(&stream);
+    socket.set_tcp_keepalive(&keepalive.with_retries(2))?;
+    socket.set_tcp_user_timeout(Some(Duration::from_secs(30)))?;
+    Ok(stream)
+}
+
+async fn serve_operators(listener: TcpListener, app: Arc<App>) {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(30)).max_buf_size(8 << 10);
+    let places = Arc::new(tokio::sync::Semaphore::new(64));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let app = Arc::clone(&app);
+        let service = service_fn(move |request| {
+            let response = admin::answer(&app, &request);
+            async move { Ok::<_, Infallible>(response) }
+        });
+        let connection = http.serve_connection(TokioIo::new(stream), service);
+        #[expect(clippy::disallowed_methods, reason = "one task for each connection, bounded by the places")]
+        tokio::spawn(async move {
+            let _place = place;
+            let _ = connection.await;
+        });
+    }
+}

@@ -1,0 +1,150 @@
+//! The record of one request: written exactly once, when the request is dropped, wherever that happens.
+
+use super::App;
+use crate::error::{Error, Side};
+use crate::telemetry::{End, Finished, Route};
+use crate::wire::Summary;
+use crate::wire::fault::Failure;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What is known of a request so far.
+pub(super) struct Record {
+    pub(super) app: Arc<App>,
+    pub(super) route: Route,
+    pub(super) request_id: String,
+    pub(super) started: Instant,
+    /// The status sent to the client.
+    status: Option<u16>,
+    /// Type or code of the error.
+    code: Option<String>,
+    side: Option<Side>,
+    cause: Option<String>,
+    /// How it would have ended if it ended now.
+    end: End,
+    pub(super) model: Arc<str>,
+    pub(super) attempts: u32,
+    pub(super) request_bytes: usize,
+    pub(super) bytes: usize,
+    pub(super) first_token: Option<Duration>,
+    pub(super) rewriting: Duration,
+    pub(super) planning: Duration,
+    summary: Summary,
+}
+
+impl Record {
+    pub(super) fn new(app: &Arc<App>, route: Route, request_id: String) -> Self {
+        app.requests.add(1);
+        if let Some(gauge) = app.metrics.in_flight(route) {
+            gauge.add(1);
+        }
+        Self {
+            app: Arc::clone(app),
+            route,
+            request_id,
+            started: Instant::now(),
+            status: None,
+            code: None,
+            side: None,
+            cause: None,
+            end: End::ClientClosed,
+            model: "other".into(),
+            attempts: 0,
+            request_bytes: 0,
+            bytes: 0,
+            first_token: None,
+            rewriting: Duration::ZERO,
+            planning: Duration::ZERO,
+            summary: Summary::default(),
+        }
+    }
+
+    /// The status has gone out.
+    pub(super) fn answered(&mut self, status: u16) {
+        self.status = Some(status);
+    }
+
+    /// The whole answer has been handed over.
+    pub(super) fn completed(&mut self) {
+        self.end = End::Complete;
+    }
+
+    /// An error has been handed over, as the answer or in it.
+    pub(super) fn failed(&mut self, failure: &Failure) {
+        let draining = failure.fault == crate::wire::fault::Fault::Draining;
+        self.end = if draining { End::Draining } else { End::Error };
+        self.code = Some(failure.code.as_ref().unwrap_or(&failure.kind).chars().take(64).collect());
+        self.side = Some(Side::of(failure));
+    }
+
+    /// What caused an error, for the log alone.
+    pub(super) fn because(&mut self, error: &Error) {
+        self.cause = error.source.as_ref().map(ToString::to_string);
+    }
+
+    pub(super) fn summarised(&mut self, summary: Summary) {
+        self.summary = summary;
+    }
+
+    fn log(&self, total: Duration) {
+        macro_rules! line {
+            ($level:ident) => {
+                tracing::$level!(
+                    request_id = self.request_id,
+                    route = self.route.name(),
+                    model = &*self.model,
+                    status = self.status.unwrap_or(499),
+                    code = self.code,
+                    cause = self.cause,
+                    end = self.end.name(),
+                    attempts = self.attempts,
+                    upstream = (self.attempts > 0).then_some(self.app.upstream.config.name.as_str()),
+                    request_bytes = self.request_bytes,
+                    bytes = self.bytes,
+                    prompt_tokens = self.summary.usage.as_ref().map(|usage| usage.prompt),
+                    completion_tokens = self.summary.usage.as_ref().map(|usage| usage.completion),
+                    first_token_ms = self.first_token.map(milliseconds),
+                    total_ms = milliseconds(total),
+                    rewrites = self.summary.tally.iter().map(|(_, times)| u64::from(times)).sum::<u64>(),
+                    "request"
+                )
+            };
+        }
+        match self.side.filter(|_| self.end == End::Error) {
+            Some(Side::Proxy) => line!(error),
+            Some(Side::Upstream) => line!(warn),
+            _ => line!(info),
+        }
+    }
+}
+
+/// With three places: the figures are read by people.
+fn milliseconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.failed(&crate::wire::fault::Fault::Proxy.into());
+        }
+        self.app.requests.add(-1);
+        if let Some(gauge) = self.app.metrics.in_flight(self.route) {
+            gauge.add(-1);
+        }
+        let total = self.started.elapsed();
+        self.log(total);
+        self.app.metrics.finished(&Finished {
+            route: self.route,
+            status: self.status.unwrap_or(499),
+            end: self.end,
+            model: &self.model,
+            engine: self.app.upstream.engine().name,
+            usage: self.summary.usage,
+            tally: &self.summary.tally,
+            total,
+            rewriting: self.rewriting,
+            planning: self.planning,
+        });
+    }
+}

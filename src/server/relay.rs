@@ -1,0 +1,528 @@
+//! The relay: the answer to one request, pulled from the engine through the [`Rewriter`] to the client.
+//!
+//! It is polled by the client's connection and by nothing else: there is no task and no queue between the engine and
+//! the client. A client that reads slowly slows the engine; one that is gone drops the relay, and with it the engine's
+//! connection.
+
+use super::body::{Body, Broken as Unsendable};
+use super::headers;
+use super::record::Record;
+use crate::config::{Limits, Timeouts};
+use crate::error::Error;
+use crate::telemetry::Gauge;
+use crate::upstream::{Answer, Broken, Client, Head, Outgoing, Read};
+use crate::wire::fault::{Failure, Fault};
+use crate::wire::{Ending, Rewriter};
+use bytes::{Bytes, BytesMut};
+use http::Response;
+use http_body::Frame;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Reads that are joined in one write at most, so that a fast engine does not starve other streams of the thread.
+const READS: usize = 64;
+/// Bytes before the first one that tells what an answer is.
+const BLANK: usize = 64;
+
+/// What the relay does next with the engine.
+enum Engine {
+    /// It waits for the head of the answer.
+    Asked(Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>),
+    /// It reads the body.
+    Answers(Box<Answer>, Manner),
+    /// It has let go of it.
+    Done,
+}
+
+/// How a body is read.
+enum Manner {
+    /// Not known before its first byte; so many blanks went before.
+    Unknown(usize),
+    /// As an event stream.
+    Events,
+    /// As one object.
+    Whole(BytesMut),
+    /// As an error.
+    Refusal(BytesMut),
+}
+
+/// One request under way.
+pub(super) struct Relay {
+    engine: Engine,
+    client: Arc<Client>,
+    rewriter: Rewriter,
+    /// Canonical bytes that have not been handed over.
+    out: BytesMut,
+    /// Bytes received from the engine.
+    received: usize,
+    clock: Clock,
+    /// SSE for the client, or one object.
+    stream: bool,
+    own_key: bool,
+    /// Headers of the engine's answer that pass.
+    passed: http::HeaderMap,
+    record: Record,
+    lease: Lease,
+}
+
+/// A request is with the upstream; returned by drop.
+struct Lease(Arc<super::App>);
+
+impl Lease {
+    fn gauge(&self) -> &Gauge {
+        &self.0.metrics.active
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.gauge().add(-1);
+    }
+}
+
+/// What a request needs to be relayed.
+pub(super) struct Order {
+    pub(super) request: Outgoing,
+    pub(super) client: Arc<Client>,
+    pub(super) rewriter: Rewriter,
+    pub(super) stream: bool,
+    pub(super) own_key: bool,
+    pub(super) record: Record,
+}
+
+impl Relay {
+    /// Begins to send.
+    pub(super) fn new(order: Order) -> Box<Self> {
+        let Order { request, client, rewriter, stream, own_key, mut record } = order;
+        record.attempts = 1;
+        let app = Arc::clone(&record.app);
+        let sender = Arc::clone(&client);
+        let asked = async move { sender.send(&request).await };
+        app.metrics.active.add(1);
+        let clock = Clock::new(stream, &app.config.timeouts, &app.upstream.config.options);
+        Box::new(Self {
+            engine: Engine::Asked(Box::pin(asked)),
+            client,
+            rewriter,
+            out: BytesMut::new(),
+            received: 0,
+            clock,
+            stream,
+            own_key,
+            passed: http::HeaderMap::new(),
+            record,
+            lease: Lease(app),
+        })
+    }
+
+    /// How long it took to read and plan the request.
+    pub(super) fn planned(&mut self, took: Duration) {
+        self.record.planning = took;
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.lease.0.config.limits
+    }
+
+    /// Waits until the status is known: for a stream until its first event or `commit_after`, else for the whole answer.
+    pub(super) async fn answer(mut self: Box<Self>) -> Response<Body> {
+        std::future::poll_fn(|cx| self.poll_decided(cx)).await;
+        if let Some(failure) = self.rewriter.failure().cloned() {
+            return self.refusal(&failure);
+        }
+        self.record.answered(200);
+        let head = headers::Success { request_id: &self.record.request_id, passed: &self.passed };
+        if self.stream {
+            let response = head.stream();
+            return response.map(|()| Body::relay(self));
+        }
+        let response = head.object(self.record.started.elapsed());
+        let bytes = self.out.split().freeze();
+        self.record.bytes = bytes.len();
+        self.close();
+        response.map(|()| Body::full(bytes))
+    }
+
+    fn refusal(mut self: Box<Self>, failure: &Failure) -> Response<Body> {
+        self.close();
+        let elapsed = self.record.started.elapsed();
+        let response = headers::Refusal { failure, passed: &self.passed, elapsed }.response(&self.record.request_id);
+        self.record.answered(response.status().as_u16());
+        self.record.bytes = response.body().len();
+        response.map(Body::full)
+    }
+
+    fn poll_decided(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let progress = self.rewriter.progress();
+            if progress.ended || self.stream && progress.decided {
+                return Poll::Ready(());
+            }
+            ready!(self.poll_fill(cx));
+        }
+    }
+
+    /// Ready when there is something for the client, or nothing more will be. All that is ready at once goes together.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.clock.reads(Instant::now());
+        for _ in 0..READS {
+            if self.rewriter.progress().ended || self.out.len() >= self.limits().stream_buffer_bytes / 2 {
+                break;
+            }
+            if self.record.app.is_cut() {
+                self.fail(Fault::Draining.into());
+                break;
+            }
+            if self.poll_engine(cx).is_pending() {
+                break;
+            }
+        }
+        if self.rewriter.progress().ended || self.stream && !self.out.is_empty() {
+            return Poll::Ready(());
+        }
+        self.poll_clock(cx)
+    }
+
+    fn poll_clock(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match ready!(self.clock.poll(cx)) {
+            Due::Timeout => {
+                self.engine = Engine::Done;
+                self.rewriter.finish(Ending::Timeout, &mut self.out);
+            }
+            Due::Commit => self.commit(),
+            Due::Keepalive => self.out.extend_from_slice(b": keepalive\n\n"),
+        }
+        Poll::Ready(())
+    }
+
+    fn commit(&mut self) {
+        self.clock.committed();
+        self.rewriter.commit();
+        self.out.extend_from_slice(b": keepalive\n\n");
+    }
+
+    fn poll_engine(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.engine {
+            Engine::Asked(asked) => {
+                let answer = ready!(asked.as_mut().poll(cx));
+                match answer {
+                    Ok(answer) => self.begin(answer),
+                    Err(error) => {
+                        self.record.because(&error);
+                        self.fail(error.public);
+                    }
+                }
+            }
+            Engine::Answers(..) => ready!(self.poll_body(cx)),
+            Engine::Done => {}
+        }
+        Poll::Ready(())
+    }
+
+    /// The head has come.
+    fn begin(&mut self, answer: Answer) {
+        self.passed = headers::passed(&answer.head.headers);
+        match manner(&answer.head) {
+            Some(manner) => self.engine = Engine::Answers(Box::new(answer), manner),
+            None => self.fail(Fault::InvalidResponse.into()),
+        }
+    }
+
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Self { engine, rewriter, out, received, clock, stream, lease, record, .. } = self;
+        let Engine::Answers(answer, manner) = engine else { return Poll::Ready(()) };
+        let mut reading = Reading { rewriter, out, received, manner, limits: &lease.0.config.limits, wrong: false, spent: Duration::ZERO };
+        let read = ready!(answer.poll_read(cx, &mut |bytes| reading.bytes(bytes)));
+        let (wrong, spent) = (reading.wrong, reading.spent);
+        record.rewriting += spent;
+        clock.heard(rewriter.progress().spoken || !*stream);
+        if self.rewriter.progress().spoken && self.record.first_token.is_none() {
+            let elapsed = self.record.started.elapsed();
+            self.record.first_token = Some(elapsed);
+            self.record.app.metrics.first_token.observe(elapsed);
+        }
+        if wrong {
+            self.fail(Fault::InvalidResponse.into());
+            return Poll::Ready(());
+        }
+        match read {
+            Ok(Read::More) => self.refused_early(),
+            Ok(Read::End) => self.end(Ending::Clean),
+            Err(Broken::Reset) => self.end(Ending::Reset),
+            Err(Broken::Malformed) => self.malformed(),
+        }
+        Poll::Ready(())
+    }
+
+    /// An error's text is long enough to be told.
+    fn refused_early(&mut self) {
+        if let Engine::Answers(_, Manner::Refusal(body)) = &self.engine
+            && body.len() >= self.limits().max_error_bytes
+        {
+            self.end(Ending::Reset);
+        }
+    }
+
+    /// The body is over.
+    fn end(&mut self, ending: Ending) {
+        let Self { engine, rewriter, out, .. } = self;
+        let Engine::Answers(answer, manner) = engine else { return };
+        if rewriter.progress().ended {
+            return;
+        }
+        match manner {
+            Manner::Refusal(body) => {
+                let status = answer.head.status;
+                let body = if answer.head.is_encoded() { &[] } else { body.as_ref() };
+                let failure = Failure::of_answer(status, body, self.own_key);
+                rewriter.fail(failure, out);
+            }
+            Manner::Whole(body) if ending == Ending::Clean => {
+                rewriter.whole(body, out);
+            }
+            Manner::Unknown(_) if ending == Ending::Clean && !says_events(&answer.head) => {
+                rewriter.fail(Fault::InvalidResponse.into(), out);
+            }
+            _ => {
+                rewriter.finish(ending, out);
+            }
+        }
+    }
+
+    /// HTTP that cannot be read on. What was complete stays complete.
+    fn malformed(&mut self) {
+        if let Engine::Answers(_, Manner::Events) = &self.engine {
+            self.end(Ending::Reset);
+        } else {
+            self.fail(Fault::InvalidResponse.into());
+        }
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        self.engine = Engine::Done;
+        self.rewriter.fail(failure, &mut self.out);
+    }
+
+    /// The last bytes are on their way: the record is complete, and the engine's connection may serve again.
+    fn close(&mut self) {
+        self.record.summarised(self.rewriter.summary());
+        let failure = self.rewriter.any_failure();
+        match failure {
+            Some(failure) => self.record.failed(failure),
+            None => self.record.completed(),
+        }
+        let refused = matches!(&self.engine, Engine::Answers(_, Manner::Refusal(_)));
+        let outcome = failure.map_or("ok", |failure| failure.code.as_deref().unwrap_or("refused"));
+        self.record.app.metrics.attempt(outcome);
+        if let (Engine::Answers(answer, _), true) = (std::mem::replace(&mut self.engine, Engine::Done), failure.is_none() || refused) {
+            self.client.give_back_soon(*answer);
+        }
+    }
+
+    /// The next bytes of the stream.
+    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Unsendable>>> {
+        if self.out.is_empty() && !self.is_over() {
+            ready!(self.poll_fill(cx));
+        }
+        if self.out.is_empty() {
+            return Poll::Ready(None);
+        }
+        let bytes = self.out.split().freeze();
+        self.record.bytes += bytes.len();
+        if let Some(pause) = self.clock.wrote() {
+            self.record.app.metrics.inter_token.observe(pause);
+        }
+        if self.is_over() {
+            self.close();
+        }
+        Poll::Ready(Some(Ok(Frame::data(bytes))))
+    }
+
+    /// Nothing more will come than what is in `out`.
+    pub(super) fn is_over(&self) -> bool {
+        self.rewriter.progress().ended
+    }
+
+    /// Everything has been handed over.
+    pub(super) fn is_end(&self) -> bool {
+        self.is_over() && self.out.is_empty()
+    }
+}
+
+/// How a body behind this head is read; `None`: not at all.
+fn manner(head: &Head) -> Option<Manner> {
+    match head.status {
+        400..=599 => Some(Manner::Refusal(BytesMut::new())),
+        200..=299 if head.status != 204 && !head.is_encoded() => Some(Manner::Unknown(0)),
+        _ => None,
+    }
+}
+
+fn says_events(head: &Head) -> bool {
+    let label = head.headers.get(http::header::CONTENT_TYPE).map_or(&b""[..], http::HeaderValue::as_bytes);
+    label.to_ascii_lowercase().starts_with(b"text/event-stream")
+}
+
+/// What is done with the bytes of one read.
+struct Reading<'r> {
+    rewriter: &'r mut Rewriter,
+    out: &'r mut BytesMut,
+    received: &'r mut usize,
+    manner: &'r mut Manner,
+    limits: &'r Limits,
+    /// It is too much, or neither an object nor events.
+    wrong: bool,
+    spent: Duration,
+}
+
+impl Reading<'_> {
+    fn bytes(&mut self, mut bytes: &[u8]) {
+        *self.received += bytes.len();
+        if let Manner::Unknown(blanks) = self.manner {
+            let text = bytes.trim_ascii_start();
+            *blanks += bytes.len() - text.len();
+            let Some(first) = text.first() else {
+                self.wrong |= *blanks > BLANK;
+                return;
+            };
+            *self.manner = match first {
+                b'{' => Manner::Whole(BytesMut::new()),
+                // `data`, `event`, `id`, `retry`, a comment, or a byte-order mark before one of them.
+                b'd' | b'e' | b'i' | b'r' | b':' | 0xef => Manner::Events,
+                _ => {
+                    self.wrong = true;
+                    return;
+                }
+            };
+            bytes = text;
+        }
+        match self.manner {
+            Manner::Events => {
+                let start = std::time::Instant::now();
+                self.rewriter.push(bytes, self.out);
+                self.spent += start.elapsed();
+            }
+            Manner::Whole(body) => body.extend_from_slice(bytes),
+            Manner::Refusal(body) => {
+                let room = self.limits.max_error_bytes.saturating_sub(body.len());
+                body.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+                return;
+            }
+            Manner::Unknown(_) => {}
+        }
+        self.wrong |= *self.received > self.limits.max_answer_bytes && !self.rewriter.progress().ended;
+    }
+}
+
+/// What the clock says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    /// The engine takes too long.
+    Timeout,
+    /// The status must go out.
+    Commit,
+    /// The client must hear something.
+    Keepalive,
+}
+
+/// The timers of one request. There is one timer of the runtime; it is set anew only when it has run out, so that a
+/// token costs no more than a look at the time.
+struct Clock {
+    started: Instant,
+    /// Since when we wait for the engine, and nobody waits for us.
+    waiting: Instant,
+    written: Instant,
+    /// The engine has said something.
+    spoken: bool,
+    committed: bool,
+    wrote: bool,
+    paused: bool,
+    total: Duration,
+    first_token: Duration,
+    inter_token: Duration,
+    commit_after: Option<Duration>,
+    keepalive: Option<Duration>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Clock {
+    fn new(stream: bool, timeouts: &Timeouts, options: &crate::wire::options::Options) -> Self {
+        let now = Instant::now();
+        let seconds = |seconds: u64| Some(Duration::from_secs(seconds)).filter(|_| stream);
+        Self {
+            started: now,
+            waiting: now,
+            written: now,
+            spoken: false,
+            committed: !stream,
+            wrote: false,
+            paused: false,
+            total: if stream { *timeouts.total_stream } else { *timeouts.total_whole },
+            first_token: *timeouts.first_token,
+            inter_token: *timeouts.inter_token,
+            commit_after: seconds(options.commit_after_seconds),
+            keepalive: seconds(options.keepalive_seconds).filter(|pause| !pause.is_zero()),
+            sleep: None,
+        }
+    }
+
+    /// We turn to the engine. The time since the last turn to the client was not the engine's.
+    fn reads(&mut self, now: Instant) {
+        if std::mem::take(&mut self.paused) {
+            self.waiting = now;
+        }
+    }
+
+    /// The engine has sent something.
+    fn heard(&mut self, spoken: bool) {
+        self.waiting = Instant::now();
+        self.spoken |= spoken;
+    }
+
+    /// Bytes go to the client; since when it had none.
+    fn wrote(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        let pause = now.saturating_duration_since(self.written);
+        self.written = now;
+        self.paused = true;
+        self.committed = true;
+        std::mem::replace(&mut self.wrote, true).then_some(pause)
+    }
+
+    fn committed(&mut self) {
+        self.committed = true;
+        self.written = Instant::now();
+    }
+
+    fn next(&self) -> (Instant, Due) {
+        let patience = if self.spoken { self.waiting + self.inter_token } else { self.started + self.first_token };
+        let timeout = (patience.min(self.started + self.total), Due::Timeout);
+        let commit = self.commit_after.filter(|_| !self.committed).map(|after| (self.started + after, Due::Commit));
+        let keepalive = self.keepalive.filter(|_| self.committed).map(|pause| (self.written + pause, Due::Keepalive));
+        [commit, keepalive].into_iter().flatten().fold(timeout, |first, other| if other.0 < first.0 { other } else { first })
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Due> {
+        loop {
+            let (at, due) = self.next();
+            let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(at)));
+            if at < sleep.deadline() {
+                sleep.as_mut().reset(at);
+            }
+            ready!(sleep.as_mut().poll(cx));
+            if at <= Instant::now() {
+                return Poll::Ready(due);
+            }
+            sleep.as_mut().reset(at);
+        }
+    }
+}
+
+impl std::fmt::Debug for Relay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Relay").field("rewriter", &self.rewriter).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,383 @@
+//! Routes: read, plan, send, relay.
+
+use super::body::{self, Body};
+use super::connection::Busy;
+use super::record::Record;
+use super::relay::{Order, Relay};
+use super::{Worker, headers};
+use crate::config::Credentials;
+use crate::error::Error;
+use crate::plan::plan;
+use crate::request::{Ask, embeddings};
+use crate::telemetry::Route;
+use crate::upstream::models::{self, Model};
+use crate::upstream::Outgoing;
+use crate::wire::event::Usage;
+use crate::wire::fault::{Failure, Fault};
+use crate::wire::{self, Api, Rewriter, Stamp, Summary};
+use bytes::{Bytes, BytesMut};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, request};
+use hyper::body::Incoming;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Bytes of a request's target.
+const TARGET: usize = 8 << 10;
+/// Bytes of an engine's list of models.
+const LIST: usize = 1 << 20;
+
+/// What a path and a method ask for.
+enum Target<'a> {
+    Answer(Api),
+    Embeddings,
+    Models,
+    Model(&'a str),
+}
+
+impl<'a> Target<'a> {
+    /// The target, or the failure and the methods that would do. The path is compared as it stands: what is decoded or
+    /// normalised in one place and not in the other opens doors.
+    fn of(head: &'a request::Parts) -> Result<Self, (Fault, &'static str)> {
+        let uri = &head.uri;
+        if uri.authority().is_some() && head.method != Method::CONNECT {
+            return Err((Fault::UnknownUrl, ""));
+        }
+        let (target, methods) = match uri.path() {
+            "/v1/chat/completions" => (Self::Answer(Api::Chat), "POST"),
+            "/v1/completions" => (Self::Answer(Api::Completions), "POST"),
+            "/v1/embeddings" => (Self::Embeddings, "POST"),
+            "/v1/models" => (Self::Models, "GET"),
+            path => match path.strip_prefix("/v1/models/") {
+                Some(id) if !id.is_empty() => (Self::Model(id), "GET"),
+                _ if matches!(head.method, Method::CONNECT | Method::TRACE) => return Err((Fault::MethodNotSupported, "GET, POST")),
+                _ => return Err((Fault::UnknownUrl, "")),
+            },
+        };
+        if head.method.as_str() == methods { Ok(target) } else { Err((Fault::MethodNotSupported, methods)) }
+    }
+
+    fn route(&self) -> Route {
+        match self {
+            Self::Answer(Api::Chat) => Route::Chat,
+            Self::Answer(Api::Completions) => Route::Completions,
+            Self::Embeddings => Route::Embeddings,
+            Self::Models | Self::Model(_) => Route::Models,
+        }
+    }
+}
+
+/// Answers one request.
+pub(super) async fn answer(worker: Arc<Worker>, request: Request<Incoming>, busy: Busy) -> Response<Body> {
+    let (head, body) = request.into_parts();
+    if let Some(status) = refused_by_its_head(&head) {
+        return bare(status);
+    }
+    let chance = Chance::draw();
+    let request_id = headers::request_id(&head.headers).map_or_else(|| chance.request_id(), ToOwned::to_owned);
+    let target = Target::of(&head);
+    let route = target.as_ref().map_or(Route::Unknown, Target::route);
+    let record = Record::new(&worker.app, route, request_id);
+    let has_body = head.headers.contains_key(TRANSFER_ENCODING) || head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
+    let incoming = has_body.then_some(body);
+    let mut handling = Handling { worker, chance, busy, record: Some(record), unread: has_body };
+    let result = match target {
+        Err((fault, methods)) => Err(Refused { failure: fault.into(), methods }),
+        Ok(target) => handling.dispatch(&head, target, incoming).await,
+    };
+    let mut response = result.unwrap_or_else(|refused| handling.refuse(&refused));
+    if handling.unread || head.headers.contains_key(TRANSFER_ENCODING) {
+        headers::close(&mut response);
+    }
+    response.map(|body| body.with(handling.busy))
+}
+
+/// What the HTTP library lets through although it should not.
+fn refused_by_its_head(head: &request::Parts) -> Option<StatusCode> {
+    let length = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
+    if length > TARGET {
+        return Some(StatusCode::URI_TOO_LONG);
+    }
+    (!headers::has_host(head)).then_some(StatusCode::BAD_REQUEST)
+}
+
+fn bare(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::full(Bytes::new()));
+    *response.status_mut() = status;
+    headers::close(&mut response);
+    response
+}
+
+/// A request that is answered with an error before an engine is asked.
+struct Refused {
+    failure: Failure,
+    methods: &'static str,
+}
+
+impl<F: Into<Failure>> From<F> for Refused {
+    fn from(failure: F) -> Self {
+        Self { failure: failure.into(), methods: "" }
+    }
+}
+
+/// One request being handled.
+struct Handling {
+    worker: Arc<Worker>,
+    chance: Chance,
+    busy: Busy,
+    record: Option<Record>,
+    /// The client may still be sending.
+    unread: bool,
+}
+
+impl Handling {
+    async fn dispatch(
+        &mut self,
+        head: &request::Parts,
+        target: Target<'_>,
+        body: Option<Incoming>,
+    ) -> Result<Response<Body>, Refused> {
+        self.admit()?;
+        headers::check(&head.headers)?;
+        match target {
+            Target::Answer(api) => self.relay(api, head, body).await,
+            Target::Embeddings => self.embed(head, body).await,
+            Target::Models => self.list(&head.headers, None).await,
+            Target::Model(id) => self.list(&head.headers, Some(id)).await,
+        }
+    }
+
+    fn admit(&self) -> Result<(), Fault> {
+        let app = &self.worker.app;
+        if app.is_draining() && app.refuses() {
+            return Err(Fault::Draining);
+        }
+        let most = i64::try_from(app.config.limits.requests).unwrap_or(i64::MAX);
+        if app.requests.value() > most { Err(Fault::Overloaded) } else { Ok(()) }
+    }
+
+    /// Chat Completions and Completions.
+    async fn relay(&mut self, api: Api, head: &request::Parts, body: Option<Incoming>) -> Result<Response<Body>, Refused> {
+        let body = self.body(body, self.worker.app.config.limits.max_body_bytes).await?;
+        let start = Instant::now();
+        let ask = Ask::read(api, &body)?;
+        let upstream = &self.worker.app.upstream;
+        let plan = plan(&ask, &body, &upstream.route());
+        let accept = if ask.stream { "text/event-stream" } else { "application/json" };
+        let request = self.outgoing("POST", plan.path, accept, &head.headers, plan.body);
+        let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
+        record.model = upstream.label(&ask.model);
+        let order = Order {
+            request,
+            client: Arc::clone(&self.worker.client),
+            rewriter: Rewriter::new(plan.shape, self.chance.stamp()),
+            stream: ask.stream,
+            own_key: matches!(upstream.config.auth, Credentials::Own(_)),
+            record,
+        };
+        drop((ask, body));
+        let mut relay = Relay::new(order);
+        relay.planned(start.elapsed());
+        Ok(relay.answer().await)
+    }
+
+    async fn embed(&mut self, head: &request::Parts, body: Option<Incoming>) -> Result<Response<Body>, Refused> {
+        let limits = &self.worker.app.config.limits;
+        let (limit, answer_limit) = (limits.other_body_bytes, limits.max_answer_bytes);
+        let body = self.body(body, limit).await?;
+        let model = embeddings::check(&body)?;
+        if let Some(record) = &mut self.record {
+            record.model = self.worker.app.upstream.label(&model);
+        }
+        let request = self.outgoing("POST", "/v1/embeddings", "application/json", &head.headers, body);
+        let answer = self.ask(&request, answer_limit).await?;
+        let mut out = BytesMut::new();
+        let prompt = wire::embeddings::rewrite(&answer, &model, &mut out)?;
+        if let Some(record) = &mut self.record {
+            let usage = Some(Usage { prompt, total: prompt, ..Usage::default() });
+            record.summarised(Summary { usage, ..Summary::default() });
+        }
+        Ok(self.object(out.freeze()))
+    }
+
+    async fn list(&mut self, headers: &HeaderMap, id: Option<&str>) -> Result<Response<Body>, Refused> {
+        self.busy.has_read();
+        let request = self.outgoing("GET", "/v1/models", "application/json", headers, Bytes::new());
+        let answer = self.ask(&request, LIST).await?;
+        let listed = models::read(&answer).ok_or(Fault::InvalidResponse)?;
+        self.worker.app.upstream.listed(listed.iter().map(|model| model.id.as_str()), None);
+        let mut out = BytesMut::new();
+        match id {
+            None => models::write(&listed, &mut out),
+            Some(id) => found(&listed, id)?.write(&mut out),
+        }
+        Ok(self.object(out.freeze()))
+    }
+
+    async fn body(&mut self, body: Option<Incoming>, limit: usize) -> Result<Bytes, Failure> {
+        let bytes = match body {
+            Some(body) => body::read(body, limit, &self.worker.app).await?,
+            None => Bytes::new(),
+        };
+        self.unread = false;
+        self.busy.has_read();
+        if let Some(record) = &mut self.record {
+            record.request_bytes = bytes.len();
+        }
+        Ok(bytes)
+    }
+
+    fn outgoing(
+        &self,
+        method: &'static str,
+        path: &'static str,
+        accept: &'static str,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Outgoing {
+        Outgoing {
+            method,
+            path,
+            accept,
+            authorization: authorization(&self.worker.app.upstream.config.auth, headers),
+            request_id: format!("{}-1", self.chance.request_id()),
+            trace: headers::trace(headers),
+            body,
+        }
+    }
+
+    /// Asks for one object, which comes whole.
+    async fn ask(&mut self, request: &Outgoing, limit: usize) -> Result<Bytes, Failure> {
+        if let Some(record) = &mut self.record {
+            record.attempts = 1;
+        }
+        let app = Arc::clone(&self.worker.app);
+        let asked = tokio::time::timeout(*app.config.timeouts.total_whole, self.exchange(request, limit)).await;
+        let result = asked.unwrap_or_else(|_| Err(Fault::Timeout.into()));
+        let outcome = result.as_ref().err().map_or("ok", |error| error.public.code.as_deref().unwrap_or("refused"));
+        app.metrics.attempt(outcome);
+        result.map_err(|error| {
+            if let Some(record) = &mut self.record {
+                record.because(&error);
+            }
+            error.public
+        })
+    }
+
+    async fn exchange(&self, request: &Outgoing, limit: usize) -> Result<Bytes, Error> {
+        let (app, client) = (&self.worker.app, &self.worker.client);
+        let mut answer = client.send(request).await?;
+        let status = answer.head.status;
+        let good = (200..300).contains(&status) && status != 204;
+        if !(good || status >= 400) || answer.head.is_encoded() {
+            return Err(Fault::InvalidResponse.into());
+        }
+        let limit = if good { limit } else { app.config.limits.max_error_bytes };
+        let collected = answer.collect(limit).await;
+        if !good {
+            let own_key = matches!(app.upstream.config.auth, Credentials::Own(_));
+            let body = collected.unwrap_or_else(|(body, _)| body);
+            return Err(Failure::of_answer(status, &body, own_key).into());
+        }
+        let body = collected.map_err(|_| Fault::Incomplete)?;
+        client.give_back(answer);
+        Ok(body.freeze())
+    }
+
+    fn object(&mut self, bytes: Bytes) -> Response<Body> {
+        let none = HeaderMap::new();
+        let response = match &mut self.record {
+            Some(record) => {
+                record.answered(200);
+                record.completed();
+                record.bytes = bytes.len();
+                let head = headers::Success { request_id: &record.request_id, passed: &none };
+                head.object(record.started.elapsed())
+            }
+            None => Response::new(()),
+        };
+        response.map(|()| Body::full(bytes))
+    }
+
+    fn refuse(&mut self, refused: &Refused) -> Response<Body> {
+        let Some(record) = &mut self.record else { return bare(StatusCode::INTERNAL_SERVER_ERROR) };
+        let (failure, none) = (&refused.failure, HeaderMap::new());
+        let refusal = headers::Refusal { failure, passed: &none, elapsed: record.started.elapsed() };
+        let mut response = refusal.response(&record.request_id);
+        if !refused.methods.is_empty() {
+            headers::allow(&mut response, refused.methods);
+        }
+        record.answered(failure.status);
+        record.failed(failure);
+        record.bytes = response.body().len();
+        response.map(Body::full)
+    }
+}
+
+/// The model of that name. A name from a path may be percent-encoded; slashes in it are common either way.
+fn found<'m>(listed: &'m [Model], id: &str) -> Result<&'m Model, Failure> {
+    let decoded = decoded(id);
+    let missing = || {
+        let shown: String = decoded.chars().filter(|letter| !letter.is_control()).take(64).collect();
+        Failure::from(Fault::ModelNotFound).with_message(format!("The model `{shown}` does not exist.")).with_param("model")
+    };
+    listed.iter().find(|model| model.id == decoded).ok_or_else(missing)
+}
+
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        let escape = behind.first_chunk::<2>().filter(|_| *first == b'%');
+        let byte = escape.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { behind.get(2..).unwrap_or_default() } else { behind };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn authorization(auth: &Credentials, headers: &HeaderMap) -> Option<HeaderValue> {
+    match auth {
+        Credentials::None => None,
+        Credentials::Own(key) => Some(key.clone()),
+        // Two keys are no key: engine and proxy might each take another one.
+        Credentials::Pass => {
+            let mut keys = headers.get_all(AUTHORIZATION).iter();
+            keys.next().filter(|_| keys.next().is_none()).cloned()
+        }
+    }
+}
+
+/// Everything random that one request needs, drawn at once.
+struct Chance([u8; 40]);
+
+impl Chance {
+    fn draw() -> Self {
+        let mut bytes = [0; 40];
+        // Fails only on systems without a source of randomness; ids are then not unique, and nothing else is lost.
+        let _ = getrandom::fill(&mut bytes);
+        Self(bytes)
+    }
+
+    fn request_id(&self) -> String {
+        let mut id = String::from("req_");
+        hex(self.0.get(..16).unwrap_or_default(), &mut id);
+        id
+    }
+
+    fn stamp(&self) -> Stamp {
+        let mut id = String::new();
+        hex(self.0.get(16..32).unwrap_or_default(), &mut id);
+        let seed = self.0.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        Stamp { id, now, seed }
+    }
+}
+
+fn hex(bytes: &[u8], out: &mut String) {
+    for byte in bytes {
+        for digit in [byte >> 4, byte & 15] {
+            out.extend(char::from_digit(digit.into(), 16));
+        }
+    }
+}

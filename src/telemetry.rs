@@ -1,0 +1,269 @@
+//! What operators read: metrics in the Prometheus text format, log lines as JSON on stderr.
+//!
+//! Metrics are plain atomics. The usual exporter brings some fifteen crates, keeps every observation until somebody
+//! scrapes, and calibrates a clock at start; what is needed here is counters, gauges and histograms with fixed bounds.
+//!
+//! Labels come from closed sets: routes, upstream names, statuses, model names that the engine lists. Never: text of a
+//! client or of an answer.
+
+mod lines;
+mod series;
+
+pub use lines::{Guard, start as start_logging};
+pub use series::{Counters, Gauge, Histogram};
+
+use crate::wire::event::Usage;
+use crate::wire::rule::Tally;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Panics since the start: counted by the panic hook, which belongs to the process.
+static PANICS: AtomicU64 = AtomicU64::new(0);
+
+/// What clients ask for, as a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// `POST /v1/chat/completions`
+    Chat,
+    /// `POST /v1/completions`
+    Completions,
+    /// `POST /v1/embeddings`
+    Embeddings,
+    /// `GET /v1/models` and `GET /v1/models/{id}`
+    Models,
+    /// Anything else.
+    Unknown,
+}
+
+impl Route {
+    const ALL: [Self; 5] = [Self::Chat, Self::Completions, Self::Embeddings, Self::Models, Self::Unknown];
+
+    /// The label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Completions => "completions",
+            Self::Embeddings => "embeddings",
+            Self::Models => "models",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With the whole answer.
+    Complete,
+    /// With an error, before or in the answer.
+    Error,
+    /// The client left.
+    ClientClosed,
+    /// The process had to go.
+    Draining,
+}
+
+impl End {
+    /// The label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Error => "error",
+            Self::ClientClosed => "client_closed",
+            Self::Draining => "draining",
+        }
+    }
+}
+
+/// What one finished request adds.
+#[derive(Debug)]
+pub struct Finished<'a> {
+    /// What was asked for.
+    pub route: Route,
+    /// The status that the client saw; 499 if it left before one.
+    pub status: u16,
+    /// How it ended.
+    pub end: End,
+    /// The model, as a label.
+    pub model: &'a str,
+    /// The engine's name.
+    pub engine: &'a str,
+    /// Tokens, as the engine counted them.
+    pub usage: Option<Usage>,
+    /// What was mended.
+    pub tally: &'a Tally,
+    /// From the request's arrival to the last byte.
+    pub total: Duration,
+    /// Time spent rewriting.
+    pub rewriting: Duration,
+    /// Time spent reading and planning the request.
+    pub planning: Duration,
+}
+
+/// Every metric.
+#[derive(Debug)]
+pub struct Metrics {
+    upstream: String,
+    requests: Counters,
+    tokens: Counters,
+    rewrites: Counters,
+    attempts: Counters,
+    in_flight: [Gauge; Route::ALL.len()],
+    request_seconds: [Histogram; Route::ALL.len()],
+    rewriting: Histogram,
+    planning: Histogram,
+    /// From the request's arrival to the engine's first word.
+    pub first_token: Histogram,
+    /// Between one write to a client and the next.
+    pub inter_token: Histogram,
+    /// Whether the upstream answers its probes.
+    pub up: Gauge,
+    /// Exchanges with the upstream that are under way.
+    pub active: Gauge,
+    /// Connections that could not be accepted.
+    pub accept_errors: Gauge,
+}
+
+const SECONDS: &[f64] =
+    &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 600.0];
+const SHORT: &[f64] = &[0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 30.0];
+const TINY: &[f64] = &[0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25];
+
+impl Metrics {
+    /// All at zero, for one upstream of this name.
+    pub fn new(upstream: &str) -> Self {
+        Self {
+            upstream: upstream.to_owned(),
+            requests: Counters::default(),
+            tokens: Counters::default(),
+            rewrites: Counters::default(),
+            attempts: Counters::default(),
+            in_flight: Default::default(),
+            request_seconds: std::array::from_fn(|_| Histogram::new(SECONDS)),
+            rewriting: Histogram::new(TINY),
+            planning: Histogram::new(TINY),
+            first_token: Histogram::new(SECONDS),
+            inter_token: Histogram::new(SHORT),
+            up: Gauge::default(),
+            active: Gauge::default(),
+            accept_errors: Gauge::default(),
+        }
+    }
+
+    /// Requests of this route that are under way.
+    pub fn in_flight(&self, route: Route) -> Option<&Gauge> {
+        self.in_flight.get(route as usize)
+    }
+
+    /// An attempt at the upstream is over; `outcome` is `ok` or an error code.
+    pub fn attempt(&self, outcome: &str) {
+        self.attempts.add(&[("upstream", &self.upstream), ("outcome", outcome)], 1);
+    }
+
+    /// A request has ended.
+    pub fn finished(&self, request: &Finished<'_>) {
+        let upstream = self.upstream.as_str();
+        let (route, end, status) = (request.route.name(), request.end.name(), request.status.to_string());
+        self.requests.add(&[("route", route), ("upstream", upstream), ("status", &status), ("end", end)], 1);
+        if let Some(seconds) = self.request_seconds.get(request.route as usize) {
+            seconds.observe(request.total);
+        }
+        if let Some(usage) = &request.usage {
+            for (kind, count) in [("prompt", usage.prompt), ("completion", usage.completion)] {
+                let labels = [("upstream", upstream), ("model", request.model), ("kind", kind)];
+                self.tokens.add(&labels, count);
+            }
+        }
+        for (rule, times) in request.tally.iter() {
+            self.rewrites.add(&[("engine", request.engine), ("rule", rule.name())], times.into());
+        }
+        for (stage, spent) in [(&self.rewriting, request.rewriting), (&self.planning, request.planning)] {
+            if !spent.is_zero() {
+                stage.observe(spent);
+            }
+        }
+    }
+
+    /// The Prometheus text.
+    pub fn rendered(&self) -> String {
+        let mut out = String::with_capacity(16 << 10);
+        let upstream = series::labels(&[("upstream", &self.upstream)]);
+        let of_route = |route: &Route| series::labels(&[("route", route.name())]);
+        let name = "samewire_requests_total";
+        self.requests.render(name, "Requests, by how they ended.", &mut out);
+        series::head("samewire_requests_in_flight", "Requests under way.", "gauge", &mut out);
+        for (route, gauge) in Route::ALL.iter().zip(&self.in_flight) {
+            gauge.render("samewire_requests_in_flight", &of_route(route), &mut out);
+        }
+        let name = "samewire_time_to_first_token_seconds";
+        series::head(name, "From a request's arrival to the engine's first word.", "histogram", &mut out);
+        self.first_token.render(name, &upstream, &mut out);
+        let name = "samewire_inter_token_seconds";
+        series::head(name, "Between one write to a client and the next.", "histogram", &mut out);
+        self.inter_token.render(name, &upstream, &mut out);
+        let name = "samewire_request_seconds";
+        series::head(name, "From a request's arrival to its end.", "histogram", &mut out);
+        for (route, histogram) in Route::ALL.iter().zip(&self.request_seconds) {
+            let labels = series::labels(&[("route", route.name()), ("upstream", &self.upstream)]);
+            histogram.render(name, &labels, &mut out);
+        }
+        let name = "samewire_overhead_seconds";
+        series::head(name, "Time spent in the proxy itself, for each request.", "histogram", &mut out);
+        self.planning.render(name, &series::labels(&[("stage", "plan")]), &mut out);
+        self.rewriting.render(name, &series::labels(&[("stage", "rewrite")]), &mut out);
+        self.tokens.render("samewire_tokens_total", "Tokens, as the engine counts them.", &mut out);
+        self.attempts.render("samewire_upstream_attempts_total", "Requests sent to the upstream.", &mut out);
+        self.rewrites.render("samewire_rewrites_total", "What was mended in answers.", &mut out);
+        for (name, help, gauge) in [
+            ("samewire_upstream_up", "Whether the upstream answers its probes.", &self.up),
+            ("samewire_upstream_active_streams", "Exchanges under way with the upstream.", &self.active),
+        ] {
+            series::head(name, help, "gauge", &mut out);
+            gauge.render(name, &upstream, &mut out);
+        }
+        let panics = PANICS.load(Ordering::Relaxed);
+        for (name, help, count) in [
+            ("samewire_accept_errors_total", "Connections that could not be accepted.", self.accept_errors.value()),
+            ("samewire_panics_total", "Bugs that ended a request.", i64::try_from(panics).unwrap_or(i64::MAX)),
+        ] {
+            series::head(name, help, "counter", &mut out);
+            let _ = writeln!(out, "{name} {count}");
+        }
+        process(&mut out);
+        out
+    }
+}
+
+/// What Prometheus expects of every process.
+fn process(out: &mut String) {
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/self/{file}")).unwrap_or_default();
+    let page = 4096;
+    let pages: u64 = read("statm").split_whitespace().nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
+    let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    let limits = read("limits");
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+    let allowed = files.and_then(|rest| rest.split_whitespace().next()).unwrap_or("0");
+    // The name may hold spaces and brackets; after the last bracket the fields are numbers, in hundredths of a second.
+    let stat = read("stat");
+    let fields = stat.rsplit(')').next().unwrap_or("").split_whitespace();
+    let ticks: f64 = fields.skip(11).take(2).filter_map(|text| text.parse::<f64>().ok()).sum();
+    for (name, help, kind, value) in [
+        ("process_resident_memory_bytes", "Resident memory.", "gauge", (pages * page).to_string()),
+        ("process_open_fds", "Open file descriptors.", "gauge", open.to_string()),
+        ("process_max_fds", "Most file descriptors.", "gauge", allowed.to_owned()),
+        ("process_cpu_seconds_total", "Processor time.", "counter", (ticks / 100.0).to_string()),
+    ] {
+        series::head(name, help, kind, out);
+        let _ = writeln!(out, "{name} {value}");
+    }
+}
+
+/// Counts panics, and logs where one happened but not its text, which may hold foreign words.
+pub fn watch_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        PANICS.fetch_add(1, Ordering::Relaxed);
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(place, "a bug ended a request");
+    }));
+}

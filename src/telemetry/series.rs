@@ -1,0 +1,157 @@
+//! Counters, gauges and histograms, and their text.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Most series of one family: labels come from closed sets, so this is never reached; it bounds what a mistake costs.
+const MOST: usize = 1000;
+
+/// A number that goes up and down.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicI64);
+
+impl Gauge {
+    /// Changes it; gives the new value.
+    pub fn add(&self, by: i64) -> i64 {
+        self.0.fetch_add(by, Ordering::Relaxed) + by
+    }
+
+    /// Replaces it.
+    pub fn set(&self, value: i64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Its value.
+    pub fn value(&self) -> i64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn render(&self, name: &str, labels: &str, out: &mut String) {
+        let _ = writeln!(out, "{name}{{{labels}}} {}", self.value());
+    }
+}
+
+/// Counts of durations between fixed bounds.
+#[derive(Debug)]
+pub struct Histogram {
+    bounds: &'static [f64],
+    /// One for each bound, and one for what lies above.
+    counts: Box<[AtomicU64]>,
+    nanoseconds: AtomicU64,
+}
+
+impl Histogram {
+    pub(super) fn new(bounds: &'static [f64]) -> Self {
+        let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
+        Self { bounds, counts, nanoseconds: AtomicU64::new(0) }
+    }
+
+    /// One more.
+    pub fn observe(&self, duration: Duration) {
+        let seconds = duration.as_secs_f64();
+        let place = self.bounds.partition_point(|bound| *bound < seconds);
+        if let Some(count) = self.counts.get(place) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+
+    pub(super) fn render(&self, name: &str, labels: &str, out: &mut String) {
+        let mut total = 0;
+        let bounds = self.bounds.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);
+        for (bound, count) in bounds.zip(&self.counts) {
+            total += count.load(Ordering::Relaxed);
+            let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{bound}\"}} {total}");
+        }
+        let sum = Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed)).as_secs_f64();
+        let _ = writeln!(out, "{name}_sum{{{labels}}} {sum}\n{name}_count{{{labels}}} {total}");
+    }
+}
+
+/// Counters of one name, by labels. Looked up once a request, never for each token.
+#[derive(Debug, Default)]
+pub struct Counters(Mutex<BTreeMap<String, u64>>);
+
+impl Counters {
+    /// Counts.
+    pub fn add(&self, pairs: &[(&str, &str)], by: u64) {
+        let labels = labels(pairs);
+        let mut series = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = series.get_mut(&labels) {
+            *count = count.saturating_add(by);
+        } else if series.len() < MOST {
+            series.insert(labels, by);
+        }
+    }
+
+    pub(super) fn render(&self, name: &str, help: &str, out: &mut String) {
+        head(name, help, "counter", out);
+        for (labels, count) in &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            let _ = writeln!(out, "{name}{{{labels}}} {count}");
+        }
+    }
+}
+
+pub(super) fn head(name: &str, help: &str, kind: &str, out: &mut String) {
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+/// `a="b",c="d"`, escaped as the format asks.
+pub(super) fn labels(pairs: &[(&str, &str)]) -> String {
+    let mut text = String::with_capacity(pairs.len() * 32);
+    for (name, value) in pairs {
+        if !text.is_empty() {
+            text.push(',');
+        }
+        text.push_str(name);
+        text.push_str("=\"");
+        for letter in value.chars() {
+            match letter {
+                '\\' => text.push_str("\\\\"),
+                '"' => text.push_str("\\\""),
+                '\n' => text.push_str("\\n"),
+                letter => text.push(letter),
+            }
+        }
+        text.push('"');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_add_up_and_bounds_belong_below() {
+        let histogram = Histogram::new(&[0.1, 1.0]);
+        for millis in [1, 100, 500, 5000] {
+            histogram.observe(Duration::from_millis(millis));
+        }
+        let mut text = String::new();
+        histogram.render("x", "a=\"b\"", &mut text);
+        assert_eq!(
+            text,
+            "x_bucket{a=\"b\",le=\"0.1\"} 2\nx_bucket{a=\"b\",le=\"1\"} 3\nx_bucket{a=\"b\",le=\"+Inf\"} 4\n\
+             x_sum{a=\"b\"} 5.601\nx_count{a=\"b\"} 4\n"
+        );
+    }
+
+    #[test]
+    fn counters_escape_their_labels_and_are_bounded() {
+        let counters = Counters::default();
+        counters.add(&[("a", "q\"\\\n")], 2);
+        counters.add(&[("a", "q\"\\\n")], 3);
+        let mut text = String::new();
+        counters.render("x", "h", &mut text);
+        assert_eq!(text, "# HELP x h\n# TYPE x counter\nx{a=\"q\\\"\\\\\\n\"} 5\n");
+        for n in 0..2 * MOST {
+            counters.add(&[("a", &n.to_string())], 1);
+        }
+        assert_eq!(counters.0.lock().unwrap().len(), MOST);
+    }
+}

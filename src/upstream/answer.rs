@@ -1,0 +1,138 @@
+//! An engine's answer while it is being read: the connection, and where in the answer it stands.
+//!
+//! Dropped before its end it closes the connection: the engine stops working. Read to its end it leaves a connection
+//! that may serve again.
+
+use super::http1::{Framing, Head};
+use bytes::{Buf, BytesMut};
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
+
+/// Bytes of one read. They lie on the stack: a stream that waits holds no buffer.
+const READ: usize = 16 << 10;
+
+/// The body cannot be read to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// The connection ended too early.
+    Reset,
+    /// The framing is wrong.
+    Malformed,
+}
+
+/// How far a body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// There may be more.
+    More,
+    /// That was all.
+    End,
+}
+
+/// An answer whose head has been read.
+#[derive(Debug)]
+pub struct Answer {
+    /// Status and headers.
+    pub head: Head,
+    stream: TcpStream,
+    /// What came along with the head.
+    rest: BytesMut,
+}
+
+impl Answer {
+    pub(super) fn new(head: Head, stream: TcpStream, rest: BytesMut) -> Self {
+        Self { head, stream, rest }
+    }
+
+    /// Gives what one read of the connection brings of the body to `sink`, in pieces.
+    ///
+    /// # Errors
+    /// The answer breaks off or is malformed. Everything before that has been given.
+    pub fn poll_read(&mut self, cx: &mut Context<'_>, sink: &mut dyn FnMut(&[u8])) -> Poll<Result<Read, Broken>> {
+        if self.head.framing == Framing::Over {
+            return Poll::Ready(Ok(Read::End));
+        }
+        if !self.rest.is_empty() {
+            let rest = std::mem::take(&mut self.rest);
+            return Poll::Ready(self.take(&rest, sink));
+        }
+        let mut space = [const { MaybeUninit::uninit() }; READ];
+        let mut buffer = ReadBuf::uninit(&mut space);
+        match ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer)) {
+            Err(_) => Poll::Ready(Err(Broken::Reset)),
+            Ok(()) if buffer.filled().is_empty() => Poll::Ready(self.closed()),
+            Ok(()) => Poll::Ready(self.take(buffer.filled(), sink)),
+        }
+    }
+
+    fn closed(&mut self) -> Result<Read, Broken> {
+        if self.head.framing != Framing::Close {
+            return Err(Broken::Reset);
+        }
+        self.head.framing = Framing::Over;
+        Ok(Read::End)
+    }
+
+    fn take(&mut self, mut bytes: &[u8], sink: &mut dyn FnMut(&[u8])) -> Result<Read, Broken> {
+        while !bytes.is_empty() && self.head.framing != Framing::Over {
+            let step = self.head.framing.step(bytes).map_err(|_| Broken::Malformed)?;
+            let (front, rest) = bytes.split_at_checked(step.framing + step.data).ok_or(Broken::Malformed)?;
+            if step.data > 0 {
+                sink(front.get(step.framing..).unwrap_or_default());
+            }
+            bytes = rest;
+        }
+        if self.head.framing != Framing::Over {
+            return Ok(Read::More);
+        }
+        // What stands behind the answer belongs to nobody: the next answer must not begin with it.
+        self.head.reusable &= bytes.is_empty();
+        Ok(Read::End)
+    }
+
+    /// Reads what is left of the body, for nobody: a piece at a time, so that an answer without end is not read for ever.
+    ///
+    /// # Errors
+    /// As [`Answer::poll_read`]; also where more is left than the end of an answer.
+    pub(super) fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        for _ in 0..4 {
+            if let Read::End = ready!(self.poll_read(cx, &mut |_| {}))? {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        Poll::Ready(Err(Broken::Malformed))
+    }
+
+    /// Reads the whole body, or its first `limit` bytes.
+    ///
+    /// # Errors
+    /// The body breaks off, with what came of it.
+    pub async fn collect(&mut self, limit: usize) -> Result<BytesMut, (BytesMut, Broken)> {
+        let mut body = BytesMut::new();
+        loop {
+            let mut sink = |bytes: &[u8]| body.extend_from_slice(bytes);
+            match std::future::poll_fn(|cx| self.poll_read(cx, &mut sink)).await {
+                Ok(Read::End) => return Ok(body),
+                Ok(Read::More) if body.len() < limit => {}
+                Ok(Read::More) => return Err((body, Broken::Malformed)),
+                Err(broken) => return Err((body, broken)),
+            }
+        }
+    }
+
+    /// The connection, if the answer was read to its end and another request may follow.
+    pub(super) fn into_connection(self) -> Option<TcpStream> {
+        let clean = self.head.framing == Framing::Over && self.head.reusable && self.rest.is_empty();
+        clean.then_some(self.stream)
+    }
+
+    /// What stands behind a body that was over with the head.
+    pub(super) fn surplus(&mut self) {
+        if self.head.framing == Framing::Over && self.rest.has_remaining() {
+            self.head.reusable = false;
+        }
+    }
+}

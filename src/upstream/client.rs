@@ -1,0 +1,284 @@
+//! The client: sends one request to an engine and gives its answer's head.
+//!
+//! Connections that have served are kept for a few seconds, less than engines keep them. It may happen all the same
+//! that one dies as a request goes out; if not a byte of an answer had come, the request is sent once more on a fresh
+//! connection (faults U03).
+//!
+//! There is one client for each thread: connections stay with the thread that made them, and nothing is shared.
+
+use super::answer::Answer;
+use super::http1::{HEAD_LIMIT, Head, Malformed};
+use crate::config::{Timeouts, UpstreamConfig};
+use crate::error::Error;
+use crate::wire::fault::{Failure, Fault};
+use bytes::{Buf, Bytes, BytesMut};
+use http::HeaderValue;
+use socket2::{SockRef, TcpKeepalive};
+use std::io::{ErrorKind, IoSlice};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, Interest};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+/// A host name's addresses are looked up again after this; they stay in use for [`STALE`] if that fails.
+const FRESH: Duration = Duration::from_secs(30);
+const STALE: Duration = Duration::from_secs(300);
+/// How long an answer that is complete may take to end.
+const TAIL: Duration = Duration::from_millis(100);
+/// Interim answers (1xx) before the answer.
+const INTERIM: usize = 8;
+
+/// A request as it goes to an engine.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    /// `GET` or `POST`.
+    pub method: &'static str,
+    /// The path from `/v1` or `/health` on: a constant, never the client's.
+    pub path: &'static str,
+    /// What the answer may be.
+    pub accept: &'static str,
+    /// The key.
+    pub authorization: Option<HeaderValue>,
+    /// The id under which the engine logs it.
+    pub request_id: String,
+    /// A valid trace of the client.
+    pub trace: Vec<(&'static str, HeaderValue)>,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// The way to one upstream.
+#[derive(Debug)]
+pub struct Client {
+    host: String,
+    port: u16,
+    /// `host` as requests name it.
+    authority: String,
+    prefix: String,
+    connect: Duration,
+    pool_idle: Duration,
+    idle: Mutex<Vec<Idle>>,
+    addresses: Mutex<Option<Addresses>>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    stream: TcpStream,
+    since: Instant,
+}
+
+#[derive(Clone, Debug)]
+struct Addresses {
+    all: Arc<[SocketAddr]>,
+    since: Instant,
+}
+
+impl Client {
+    /// A client without connections.
+    pub fn new(upstream: &UpstreamConfig, timeouts: &Timeouts) -> Self {
+        let (host, port) = (upstream.host.clone(), upstream.port);
+        Self {
+            authority: if port == 80 { host.clone() } else { format!("{host}:{port}") },
+            host,
+            port,
+            prefix: upstream.prefix.clone(),
+            connect: *timeouts.connect,
+            pool_idle: *timeouts.pool_idle,
+            idle: Mutex::default(),
+            addresses: Mutex::default(),
+        }
+    }
+
+    /// Sends a request and reads the head of its answer.
+    ///
+    /// # Errors
+    /// No connection, no answer, or nothing that is HTTP.
+    pub async fn send(&self, request: &Outgoing) -> Result<Answer, Error> {
+        let head = self.head(request);
+        if let Some(stream) = self.checkout() {
+            match exchange(stream, &head, &request.body, true).await {
+                Err(error) if error.retry => {}
+                other => return other,
+            }
+        }
+        exchange(self.connection().await?, &head, &request.body, false).await
+    }
+
+    fn head(&self, request: &Outgoing) -> Vec<u8> {
+        let mut head = Vec::with_capacity(512);
+        let mut line = |parts: &[&[u8]]| {
+            parts.iter().for_each(|part| head.extend_from_slice(part));
+            head.extend_from_slice(b"\r\n");
+        };
+        let (path, length) = (request.path.as_bytes(), request.body.len().to_string());
+        line(&[request.method.as_bytes(), b" ", self.prefix.as_bytes(), path, b" HTTP/1.1"]);
+        line(&[b"host: ", self.authority.as_bytes()]);
+        line(&[b"user-agent: samewire/", env!("CARGO_PKG_VERSION").as_bytes()]);
+        line(&[b"accept: ", request.accept.as_bytes()]);
+        line(&[b"accept-encoding: identity"]);
+        line(&[b"x-request-id: ", request.request_id.as_bytes()]);
+        if let Some(key) = &request.authorization {
+            line(&[b"authorization: ", key.as_bytes()]);
+        }
+        for (name, value) in &request.trace {
+            line(&[name.as_bytes(), b": ", value.as_bytes()]);
+        }
+        if request.method == "POST" {
+            line(&[b"content-type: application/json"]);
+            line(&[b"content-length: ", length.as_bytes()]);
+        }
+        line(&[]);
+        head
+    }
+
+    /// A connection that served before, if one is left that seems alive.
+    fn checkout(&self) -> Option<TcpStream> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(Idle { stream, since }) = idle.pop() {
+            // Anything to read means its end, or an answer to nothing: it cannot serve.
+            let quiet = matches!(stream.try_read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock);
+            if quiet && since.elapsed() < self.pool_idle {
+                return Some(stream);
+            }
+        }
+        None
+    }
+
+    /// Takes back the connection of an answer that was read to its end.
+    pub fn give_back(&self, answer: Answer) {
+        if let Some(stream) = answer.into_connection() {
+            let since = Instant::now();
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(Idle { stream, since });
+        }
+    }
+
+    /// Takes back an answer of which nothing more is wanted, once its last bytes have come: engines end a stream a
+    /// moment after its last event. Longer than that nobody waits, and the connection is closed.
+    pub fn give_back_soon(self: &Arc<Self>, mut answer: Answer) {
+        let mut at_once = Context::from_waker(Waker::noop());
+        match answer.poll_rest(&mut at_once) {
+            Poll::Ready(Ok(())) => return self.give_back(answer),
+            Poll::Ready(Err(_)) => return,
+            Poll::Pending => {}
+        }
+        let this = Arc::clone(self);
+        let ended = async move {
+            let rest = std::future::poll_fn(|cx| answer.poll_rest(cx));
+            if let Ok(Ok(())) = tokio::time::timeout(TAIL, rest).await {
+                this.give_back(answer);
+            }
+        };
+        #[expect(clippy::disallowed_methods, reason = "the request is over; what is left lasts for 100 ms at most")]
+        tokio::spawn(ended);
+    }
+
+    /// Closes connections that are too old to serve.
+    pub fn sweep(&self) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|idle| idle.since.elapsed() < self.pool_idle);
+    }
+
+    async fn connection(&self) -> Result<TcpStream, Error> {
+        let connected = async {
+            let mut failed = None;
+            for address in &*self.addresses().await? {
+                match TcpStream::connect(address).await {
+                    Ok(stream) => return Ok(stream),
+                    Err(error) => failed = Some(error),
+                }
+            }
+            Err(failed.unwrap_or_else(|| ErrorKind::NotFound.into()))
+        };
+        let stream = match tokio::time::timeout(self.connect, connected).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Err(Error::from(Fault::Unreachable).because(error)),
+            Err(_) => return Err(Fault::Timeout.into()),
+        };
+        // Small writes leave at once, and an engine that vanished without a word is noticed.
+        let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(15));
+        let _ = stream.set_nodelay(true);
+        let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive.with_retries(3));
+        Ok(stream)
+    }
+
+    async fn addresses(&self) -> std::io::Result<Arc<[SocketAddr]>> {
+        let literal = self.host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        if let Ok(ip) = literal {
+            return Ok([SocketAddr::new(ip, self.port)].into());
+        }
+        let known = self.addresses.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(known) = known.as_ref().filter(|known| known.since.elapsed() < FRESH) {
+            return Ok(Arc::clone(&known.all));
+        }
+        let looked_up = tokio::net::lookup_host((self.host.as_str(), self.port)).await;
+        match (looked_up.map(Iterator::collect::<Arc<[_]>>), known) {
+            (Ok(all), _) if !all.is_empty() => {
+                let found = Addresses { all: Arc::clone(&all), since: Instant::now() };
+                *self.addresses.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+                Ok(all)
+            }
+            (_, Some(known)) if known.since.elapsed() < STALE => Ok(known.all),
+            (Ok(_), _) => Err(ErrorKind::NotFound.into()),
+            (Err(error), _) => Err(error),
+        }
+    }
+}
+
+/// One request and the head of its answer on one connection.
+async fn exchange(mut stream: TcpStream, head: &[u8], body: &[u8], reused: bool) -> Result<Answer, Error> {
+    let delivered = deliver(&stream, head, body).await;
+    let mut buffer = BytesMut::with_capacity(2048);
+    let mut interim = 0;
+    loop {
+        match Head::read(&buffer) {
+            Ok(Some((head, length))) if matches!(head.status, 100 | 102..=199) && interim < INTERIM => {
+                buffer.advance(length);
+                interim += 1;
+            }
+            Ok(Some((mut head, length))) => {
+                buffer.advance(length);
+                head.reusable &= delivered;
+                let mut answer = Answer::new(head, stream, buffer);
+                answer.surplus();
+                return Ok(answer);
+            }
+            Ok(None) => {
+                buffer.reserve(1024.min(HEAD_LIMIT));
+                let cause = match stream.read_buf(&mut buffer).await {
+                    Ok(0) => ErrorKind::UnexpectedEof.into(),
+                    Ok(_) => continue,
+                    Err(error) => error,
+                };
+                let retry = reused && buffer.is_empty() && interim == 0;
+                return Err(Error { retry, ..Error::from(Fault::Reset).because(cause) });
+            }
+            Err(Malformed) => return Err(Failure::from(Fault::InvalidResponse).into()),
+        }
+    }
+}
+
+/// Sends the request. Not all of it if the engine answers before it has read it, or does not read on: its answer says
+/// why.
+async fn deliver(stream: &TcpStream, head: &[u8], body: &[u8]) -> bool {
+    let (mut head, mut body) = (head, body);
+    while !(head.is_empty() && body.is_empty()) {
+        match stream.try_write_vectored(&[IoSlice::new(head), IoSlice::new(body)]) {
+            Ok(written) => {
+                let of_head = written.min(head.len());
+                head.advance(of_head);
+                body.advance(written - of_head);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let ready = stream.ready(Interest::READABLE | Interest::WRITABLE).await;
+                if ready.is_err() || ready.is_ok_and(|ready| ready.is_readable() && !ready.is_writable()) {
+                    return false;
+                }
+            }
+            Err(_) => return false,
+        }
+    }
+    true
+}

@@ -1,0 +1,275 @@
+//! Reading of HTTP/1.1 answers, without a socket.
+//!
+//! Takes: bytes, cut anywhere. Gives: a [`Head`]; then which of the bytes are body and which are framing.
+//! Never: guesses. Framing that can be read in two ways is an error, so that one answer cannot pass for two.
+//!
+//! Why not the HTTP library's client: it drives each connection in a task of its own, and that hop from task to task
+//! costs more for each token than everything else here taken together (`benches/proxy`). It also hides whether a
+//! connection had served before, and where an answer broke off.
+
+use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
+
+/// Bytes of a head.
+pub(super) const HEAD_LIMIT: usize = 64 << 10;
+const HEADERS: usize = 100;
+/// Bytes of chunk extensions, and of trailers.
+const SKIPPED: u32 = 16 << 10;
+
+/// Not HTTP, or framed in an ambiguous way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// Status and headers of an answer.
+#[derive(Debug)]
+pub struct Head {
+    /// The status.
+    pub status: u16,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// How the body ends.
+    pub(super) framing: Framing,
+    /// Another request may follow on the connection.
+    pub(super) reusable: bool,
+}
+
+impl Head {
+    /// The body is compressed, or worse, although that was not asked for.
+    pub fn is_encoded(&self) -> bool {
+        let identity = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"identity");
+        !self.headers.get_all(CONTENT_ENCODING).iter().all(identity)
+    }
+
+    /// Reads a head; `None` while it is not complete. With it comes its length.
+    pub(super) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, Malformed> {
+        let mut fields = [httparse::EMPTY_HEADER; HEADERS];
+        let mut parsed = httparse::Response::new(&mut fields);
+        let length = match parsed.parse(bytes) {
+            Ok(httparse::Status::Complete(length)) => length,
+            Ok(httparse::Status::Partial) if bytes.len() < HEAD_LIMIT => return Ok(None),
+            _ => return Err(Malformed),
+        };
+        let mut headers = HeaderMap::with_capacity(parsed.headers.len());
+        for field in &*parsed.headers {
+            let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| Malformed)?;
+            let value = HeaderValue::from_bytes(field.value).map_err(|_| Malformed)?;
+            headers.append(name, value);
+        }
+        let status = parsed.code.ok_or(Malformed)?;
+        let framing = Framing::of(status, &headers)?;
+        let both = headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH);
+        let reusable = parsed.version == Some(1) && framing != Framing::Close && !both && !says_close(&headers);
+        Ok(Some((Self { status, headers, framing, reusable }, length)))
+    }
+}
+
+fn says_close(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case("close"))
+}
+
+/// Where the body ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// After so many bytes.
+    Length(u64),
+    /// After the last chunk.
+    Chunked(Chunk),
+    /// With the connection.
+    Close,
+    /// Here.
+    Over,
+}
+
+/// What comes next in a chunked body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Chunk {
+    /// Digits of a chunk's size.
+    Size { value: u64, digits: u8 },
+    /// The rest of the line with the size.
+    Extension { value: u64, skipped: u32 },
+    /// The line feed behind the size.
+    SizeEnd { value: u64 },
+    /// Bytes of the chunk.
+    Data { left: u64 },
+    /// The line end behind a chunk.
+    DataEnd { cr: bool },
+    /// Trailers, up to an empty line.
+    Trailer { empty: bool, cr: bool, skipped: u32 },
+}
+
+/// What the front of some bytes is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    /// So many bytes of framing,
+    pub(super) framing: usize,
+    /// then so many of body.
+    pub(super) data: usize,
+}
+
+impl Framing {
+    fn of(status: u16, headers: &HeaderMap) -> Result<Self, Malformed> {
+        if matches!(status, 100..=199 | 204 | 304) {
+            return Ok(Self::Over);
+        }
+        let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+        if let Some(coding) = codings.next() {
+            let chunked = coding.as_bytes().eq_ignore_ascii_case(b"chunked") && codings.next().is_none();
+            return if chunked { Ok(Self::Chunked(Chunk::START)) } else { Err(Malformed) };
+        }
+        let mut length = None;
+        for value in headers.get_all(CONTENT_LENGTH) {
+            for text in value.to_str().map_err(|_| Malformed)?.split(',') {
+                let text = text.trim();
+                // `parse` alone would take a plus sign.
+                let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+                let number: u64 = text.parse().ok().filter(|_| digits).ok_or(Malformed)?;
+                if length.replace(number).is_some_and(|other| other != number) {
+                    return Err(Malformed);
+                }
+            }
+        }
+        Ok(match length {
+            Some(0) => Self::Over,
+            Some(length) => Self::Length(length),
+            None => Self::Close,
+        })
+    }
+
+    /// Looks at the front of `bytes`. Nothing at all: the body is over, and the bytes are none of it.
+    pub(super) fn step(&mut self, bytes: &[u8]) -> Result<Step, Malformed> {
+        let most = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        match self {
+            Self::Over => Ok(Step { framing: 0, data: 0 }),
+            Self::Close => Ok(Step { framing: 0, data: bytes.len() }),
+            Self::Length(left) => {
+                let data = most.min(*left);
+                *self = if data == *left { Self::Over } else { Self::Length(*left - data) };
+                Ok(Step { framing: 0, data: usize::try_from(data).unwrap_or(bytes.len()) })
+            }
+            Self::Chunked(_) => self.chunked(bytes),
+        }
+    }
+
+    fn chunked(&mut self, bytes: &[u8]) -> Result<Step, Malformed> {
+        for (framing, byte) in bytes.iter().copied().enumerate() {
+            let Self::Chunked(chunk) = *self else { return Ok(Step { framing, data: 0 }) };
+            if let Chunk::Data { left } = chunk {
+                let here = u64::try_from(bytes.len() - framing).unwrap_or(u64::MAX);
+                let data = here.min(left);
+                let next = if data == left { Chunk::DataEnd { cr: false } } else { Chunk::Data { left: left - data } };
+                *self = Self::Chunked(next);
+                return Ok(Step { framing, data: usize::try_from(data).unwrap_or(0) });
+            }
+            *self = chunk.after(byte)?;
+        }
+        Ok(Step { framing: bytes.len(), data: 0 })
+    }
+}
+
+impl Chunk {
+    const START: Self = Self::Size { value: 0, digits: 0 };
+
+    fn after(self, byte: u8) -> Result<Framing, Malformed> {
+        let next = match (self, byte) {
+            (Self::Size { value, digits: 1.. }, b'\r') => Self::SizeEnd { value },
+            (Self::Size { value, digits: 1.. }, b';' | b' ' | b'\t') => Self::Extension { value, skipped: 0 },
+            (Self::Size { value, digits }, byte) => {
+                let digit = char::from(byte).to_digit(16).filter(|_| digits < 15).ok_or(Malformed)?;
+                Self::Size { value: value * 16 + u64::from(digit), digits: digits + 1 }
+            }
+            (Self::Extension { value, .. }, b'\r') => Self::SizeEnd { value },
+            (Self::Extension { skipped: SKIPPED.., .. }, _) | (Self::Extension { .. }, b'\n') => return Err(Malformed),
+            (Self::Extension { value, skipped }, _) => Self::Extension { value, skipped: skipped + 1 },
+            (Self::SizeEnd { value: 0 }, b'\n') => Self::Trailer { empty: true, cr: false, skipped: 0 },
+            (Self::SizeEnd { value }, b'\n') => Self::Data { left: value },
+            (Self::DataEnd { cr: false }, b'\r') => Self::DataEnd { cr: true },
+            (Self::DataEnd { cr: true }, b'\n') => Self::START,
+            (Self::Trailer { empty: true, cr: true, .. }, b'\n') => return Ok(Framing::Over),
+            (Self::Trailer { cr: true, skipped, .. }, b'\n') => Self::Trailer { empty: true, cr: false, skipped },
+            (Self::Trailer { cr: false, empty, skipped }, b'\r') => Self::Trailer { empty, cr: true, skipped },
+            (Self::Trailer { cr: false, skipped, .. }, byte) if byte != b'\n' && skipped < SKIPPED => {
+                Self::Trailer { empty: false, cr: false, skipped: skipped + 1 }
+            }
+            _ => return Err(Malformed),
+        };
+        Ok(Framing::Chunked(next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The body in `bytes`, which come in pieces of `size`, and what stands behind it.
+    fn body(mut framing: Framing, bytes: &[u8], size: usize) -> Result<(Vec<u8>, Framing, usize), Malformed> {
+        let (mut found, mut used) = (Vec::new(), 0);
+        for piece in bytes.chunks(size) {
+            let mut piece = piece;
+            while !piece.is_empty() && framing != Framing::Over {
+                let step = framing.step(piece)?;
+                found.extend_from_slice(&piece[step.framing..step.framing + step.data]);
+                piece = &piece[step.framing + step.data..];
+                used += step.framing + step.data;
+            }
+        }
+        Ok((found, framing, used))
+    }
+
+    #[test]
+    fn chunks_cut_anywhere() {
+        let text = b"5\r\nhello\r\n0010;a=b\r\n, this is a body\r\n0\r\nx: y\r\n\r\nrest";
+        for size in 1..=text.len() {
+            let (found, framing, used) = body(Framing::Chunked(Chunk::START), text, size).unwrap();
+            assert_eq!(found, b"hello, this is a body", "{size}");
+            assert_eq!((framing, &text[used..]), (Framing::Over, &b"rest"[..]), "{size}");
+        }
+    }
+
+    #[test]
+    fn doubtful_chunks_are_refused() {
+        for text in [
+            "\r\n", "g\r\n", "-1\r\n", "+5\r\n", "0x5\r\n", " 5\r\n", "5\nhello\r\n", "5\r\nhello0\r\n", "5\r\nhello\n",
+            "10000000000000000\r\n", "5;\nhello", "0\r\n\n", "0\r\nx: y\n\r\n", "5\rhello",
+        ] {
+            assert!(body(Framing::Chunked(Chunk::START), text.as_bytes(), 64).is_err(), "{text:?}");
+        }
+        let extension = format!("5;{}\r\nhello", "x".repeat(20_000));
+        assert!(body(Framing::Chunked(Chunk::START), extension.as_bytes(), 4096).is_err());
+        let trailers = format!("0\r\n{}\r\n", "x: y\r\n".repeat(20_000));
+        assert!(body(Framing::Chunked(Chunk::START), trailers.as_bytes(), 4096).is_err());
+    }
+
+    #[test]
+    fn heads() {
+        let head = |lines: &str| Head::read(format!("HTTP/1.1 {lines}\r\n\r\n").as_bytes());
+        for (lines, framing, reusable) in [
+            ("200 OK\r\ncontent-length: 5", Framing::Length(5), true),
+            ("200 OK\r\ncontent-length: 0", Framing::Over, true),
+            ("200 OK\r\ncontent-length: 5, 5\r\ncontent-length: 5", Framing::Length(5), true),
+            ("200\r\ntransfer-encoding: Chunked", Framing::Chunked(Chunk::START), true),
+            ("200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 5", Framing::Chunked(Chunk::START), false),
+            ("200 OK\r\ncontent-length: 5\r\nconnection: x, Close", Framing::Length(5), false),
+            ("200 OK", Framing::Close, false),
+            ("204 No Content\r\ncontent-length: 5", Framing::Over, true),
+        ] {
+            let (head, _) = head(lines).unwrap().unwrap();
+            assert_eq!((head.framing, head.reusable), (framing, reusable), "{lines}");
+        }
+        for lines in [
+            "200 OK\r\ncontent-length: -1",
+            "200 OK\r\ncontent-length: +5",
+            "200 OK\r\ncontent-length: 5\r\ncontent-length: 6",
+            "200 OK\r\ncontent-length: ",
+            "200 OK\r\ncontent-length: 99999999999999999999",
+            "200 OK\r\ntransfer-encoding: gzip, chunked",
+            "200 OK\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked",
+            "200 OK\r\na b: c",
+            "2000 OK",
+        ] {
+            assert!(head(lines).is_err(), "{lines}");
+        }
+        assert!(Head::read(b"HTTP/1.1 200 OK\r\ncontent-le").unwrap().is_none());
+        assert!(Head::read(b"SSH-2.0-x\r\n").is_err());
+        assert!(Head::read(&b"HTTP/1.1 200 OK\r\nx: y\r\n".repeat(5000)).is_err());
+    }
+}

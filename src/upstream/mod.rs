@@ -1,0 +1,92 @@
+//! Upstreams: the way to an engine, and whether it is there.
+
+mod answer;
+mod client;
+pub mod health;
+mod http1;
+pub mod models;
+
+pub use answer::{Answer, Broken, Read};
+pub use client::{Client, Outgoing};
+pub use http1::Head;
+
+use crate::config::UpstreamConfig;
+use crate::engine::{self, Engine};
+use crate::plan::Route;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// Most model names that are kept as labels.
+const MODELS: usize = 256;
+
+/// One upstream: what is configured of it, and what it has told.
+#[derive(Debug)]
+pub struct Upstream {
+    /// As configured.
+    pub config: UpstreamConfig,
+    /// Bytes of one event.
+    max_event_bytes: usize,
+    /// What it turned out to be, where the configuration leaves that open.
+    found: RwLock<&'static Engine>,
+    /// The models it lists.
+    models: RwLock<Vec<Arc<str>>>,
+    /// Why it is not ready; `None` once it answered a probe.
+    trouble: Mutex<Option<&'static str>>,
+}
+
+impl Upstream {
+    /// Available, but not proven.
+    pub fn new(config: UpstreamConfig, max_event_bytes: usize) -> Self {
+        let models = config.models.iter().map(|name| name.as_str().into()).collect();
+        Self {
+            max_event_bytes,
+            found: RwLock::new(config.engine),
+            models: RwLock::new(models),
+            trouble: Mutex::new(Some("not probed yet")),
+            config,
+        }
+    }
+
+    /// What is behind it.
+    pub fn engine(&self) -> &'static Engine {
+        *self.found.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How requests to it are planned.
+    pub fn route(&self) -> Route {
+        Route {
+            engine: self.engine(),
+            options: Arc::clone(&self.config.options),
+            max_event_bytes: self.max_event_bytes,
+            model_alias: None,
+        }
+    }
+
+    /// The name of this model as a label: only names that configuration or engine know.
+    pub fn label(&self, model: &str) -> Arc<str> {
+        let models = self.models.read().unwrap_or_else(PoisonError::into_inner);
+        models.iter().find(|known| known.as_ref() == model).cloned().unwrap_or_else(|| "other".into())
+    }
+
+    /// The engine has listed its models.
+    pub fn listed<'a>(&self, models: impl Iterator<Item = &'a str>, owner: Option<&str>) {
+        let mut known = self.models.write().unwrap_or_else(PoisonError::into_inner);
+        for model in models.filter(|name| name.len() <= 256) {
+            if known.len() < MODELS && !known.iter().any(|name| name.as_ref() == model) {
+                known.push(model.into());
+            }
+        }
+        drop(known);
+        if let Some(engine) = owner.filter(|_| self.config.engine.name == "auto").and_then(engine::recognised) {
+            *self.found.write().unwrap_or_else(PoisonError::into_inner) = engine;
+        }
+    }
+
+    /// Why it is not ready, if it is not.
+    pub fn trouble(&self) -> Option<&'static str> {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_trouble(&self, trouble: Option<&'static str>) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+}
