@@ -93,7 +93,7 @@ fn every_mistake_is_told_with_its_path() {
         ("[[upstream]]\nurl = \"http://a\"\nauth = \"own\"", "upstream[0].api_key_file: missing, although auth = \"own\""),
         ("[[upstream]]\nurl = \"http://a\"\napi_key_file = \"/nowhere/key\"", "upstream[0].api_key_file: /nowhere/key: No such file or directory (os error 2)"),
         ("[[upstream]]\nurl = \"http://a\"\n[[upstream]]\nurl = \"http://b\"", "upstream: this version takes exactly one upstream"),
-        ("[[upstream]]\nurl = \"http://a\"\n[[upstream]]\nurll = \"http://b\"", "upstream[1].urll: unknown key; is url meant?\nupstream: this version takes exactly one upstream"),
+        ("[[upstream]]\nurl = \"http://a\"\n[[upstream]]\nurll = \"http://b\"", "upstream[1].urll: unknown key; is url meant?"),
     ] {
         assert_eq!(mistakes(text), expected, "{text}");
     }
