@@ -8,7 +8,8 @@
 
 FROM rust:1.95-slim AS build
 WORKDIR /src
-ENV CARGO_TERM_COLOR=never RUSTFLAGS="-C target-feature=+crt-static"
+# A static binary cannot look up at run time whether libc has getrandom(2), and would open /dev/urandom instead: it is told.
+ENV CARGO_TERM_COLOR=never RUSTFLAGS="-C target-feature=+crt-static --cfg getrandom_backend=\"linux_getrandom\""
 
 # With --target given, RUSTFLAGS do not reach build scripts and procedural macros, which must stay dynamic.
 RUN echo "$(uname -m)-unknown-linux-gnu" > /target-triple
