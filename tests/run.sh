@@ -91,7 +91,7 @@ print("config/compose.yaml passed")'
 
 step "set-up" set_up
 step "build" cargo build --locked
-step "Rust tests" cargo test --locked -- --quiet
+step "Rust tests" cargo test --locked --no-fail-fast -- --quiet
 step "release build" cargo build --release --locked
 if [[ -z $fast ]]; then
   step "deployment files" lint_deployment
