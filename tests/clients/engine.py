@@ -425,6 +425,18 @@ for _status in ERRORS:
     failing(_status)
 
 
+BUSY: set[str] = set()
+
+
+@script("busy-once")
+def busy_once(path: str, body: dict[str, Any], headers: dict[str, str]) -> Answer:
+    """Turns each `user` away the first time."""
+    if body["user"] not in BUSY:
+        BUSY.add(body["user"])
+        return whole({"error": ERRORS[429]}, 429, {"retry-after": "1"})
+    return SCRIPTS["text"](path, body, headers)
+
+
 @script("context-length")
 def context_length(path: str, body: dict[str, Any], headers: dict[str, str]) -> Answer:
     message = "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens."

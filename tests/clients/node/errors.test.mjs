@@ -50,6 +50,12 @@ describe('before the stream', () => {
     });
   }
 
+  test('the library tries again by itself', async () => {
+    const patient = client(undefined, { maxRetries: 3 });
+    const request = { model: 'busy-once', messages, stream: true, user: 'node' };
+    assert.deepEqual((await read(patient.chat.completions.create(request))).finishes(), ['stop']);
+  });
+
   test('the stream helper rejects with the typed error', async () => {
     const error = await failure(openai.chat.completions.stream({ model: 'status-404', messages }).finalChatCompletion());
     assert.equal(error.constructor, OpenAI.NotFoundError);

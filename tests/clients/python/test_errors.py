@@ -62,6 +62,11 @@ class BeforeTheStream(unittest.TestCase):
             with self.subTest(model=model):
                 self.assertEqual(self.failure(model, True).response.headers["retry-after"], "7")
 
+    def test_the_library_tries_again_by_itself(self) -> None:
+        with client(max_retries=3) as patient:
+            stream = patient.chat.completions.create(model="busy-once", messages=ASK, stream=True, user="python")
+            self.assertEqual(Read(stream).finishes(), ["stop"])
+
     def test_the_stream_helper_raises_on_entry(self) -> None:
         with self.assertRaises(openai.NotFoundError):
             with self.client.chat.completions.stream(model="status-404", messages=ASK):
