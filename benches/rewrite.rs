@@ -11,10 +11,10 @@ use samewire::plan::{Route, shape};
 use samewire::request::Ask;
 use samewire::wire::decode::{Reading, Sink, standard};
 use samewire::wire::encode::Encode;
-use samewire::wire::event::Event;
+use samewire::wire::event::{Event, Riders, ToolEntry};
 use samewire::wire::options::Options;
 use samewire::wire::rule::Rule;
-use samewire::wire::sse::{Found, Frame, Framer};
+use samewire::wire::sse::{Found, Framer};
 use samewire::wire::{Api, Rewriter, Stamp};
 use std::hint::black_box;
 use std::sync::Arc;
@@ -86,6 +86,10 @@ impl Sink for Nothing {
     fn event(&mut self, event: Event<'_>) {
         black_box(&event);
     }
+    fn tool<'a>(&mut self, _: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a> {
+        black_box(&entry);
+        riders
+    }
     fn mended(&mut self, _: Rule) {}
 }
 
@@ -155,8 +159,8 @@ fn row(engine: &Engine, for_long: Duration) {
         let mut framer = Framer::new(4 << 20);
         let mut decoder = standard(Api::Chat, Reading::default());
         framer.push(stretch.as_bytes(), |found| {
-            if let Found::Frame(Frame { error, data }) = found {
-                decoder.frame(Frame { error, data }, &mut Nothing);
+            if let Found::Frame(frame) = found {
+                decoder.frame(frame, &mut Nothing);
             }
         });
     });

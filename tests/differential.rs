@@ -66,6 +66,10 @@ fn both(case: &Case) -> Result<(), String> {
     if (fast.status, fast.body.as_str()) == (slow.status, body.as_str()) {
         return Ok(());
     }
+    // Which of several faults of one whole body is named is nobody's business.
+    if !case.events && fast.status >= 500 && slow.status >= 500 {
+        return Ok(());
+    }
     let at = fast.body.lines().zip(body.lines()).position(|(fast, slow)| fast != slow);
     let line = |text: &str| at.and_then(|at| text.lines().nth(at)).unwrap_or(text).to_owned();
     let input = String::from_utf8_lossy(&case.input);

@@ -35,7 +35,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         continuous_usage: streaming.continuous_usage,
         include_obfuscation: streaming.include_obfuscation,
         logprobs: from.whole("logprobs", 0..=100)?.is_some(),
-        limit: from.whole("max_tokens", 0..=100_000_000)?,
+        limit: from.whole("max_completion_tokens", 0..=100_000_000)?.or(from.whole("max_tokens", 0..=100_000_000)?),
         forced_function: None,
         places: Places {
             model: from.place("model"),

@@ -10,6 +10,8 @@ pub(super) struct Arguments {
     open: Vec<Nest>,
     /// A second value began after the first was complete: everything from there on is a repetition.
     repeats: bool,
+    /// Something else than a value came after the first.
+    spoiled: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,30 +93,25 @@ impl Arguments {
     /// characters count.
     pub(super) fn read(&mut self, piece: &Text<'_>) -> Option<usize> {
         let (mut at, mut end) = (0, 0);
-        let mut cut = None;
+        let mut passes = false;
         piece.each_ascii(|byte| {
-            if !self.repeats {
-                if self.stage == Stage::Complete && (byte.is_ascii_digit() || b"{[\"-tfn".contains(&byte)) {
-                    self.repeats = true;
-                } else if self.stage != Stage::Complete {
-                    self.step(byte);
-                    end = at + 1;
-                } else if !is_space(byte) {
-                    self.stage = Stage::Broken;
-                }
-            }
-            if self.repeats && cut.is_none() {
-                cut = Some(end);
+            if self.stage != Stage::Complete {
+                self.step(byte);
+                end = at + 1;
+            } else if !self.repeats && !passes && !is_space(byte) {
+                self.repeats = byte.is_ascii_digit() || b"{[\"-tfn".contains(&byte);
+                passes = !self.repeats;
+                self.spoiled |= passes;
             }
             at += 1;
         });
-        cut.or_else(|| self.repeats.then_some(0))
+        self.repeats.then_some(end)
     }
 
     /// Whether the text read so far is one complete JSON value.
     pub(super) fn is_complete(&self) -> bool {
         match self.stage {
-            Stage::Complete | Stage::Scalar => true,
+            Stage::Complete | Stage::Scalar => !self.spoiled,
             Stage::Number(number) => self.open.is_empty() && number.is_whole(),
             _ => false,
         }

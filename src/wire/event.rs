@@ -89,8 +89,6 @@ pub enum Delta<'a> {
         /// A piece of its arguments.
         arguments: Option<Text<'a>>,
     },
-    /// A tool call entry as the engine sent it (decoder to normaliser only).
-    ToolEntry(ToolEntry<'a>),
     /// A tool call begins.
     ToolStart {
         /// Its place among the choice's calls, from 0 without gaps.
@@ -158,6 +156,8 @@ pub struct ToolEntry<'a> {
     pub args: Option<Text<'a>>,
     /// What is called.
     pub kind: ToolKind,
+    /// The entry is a call of its own, complete.
+    pub whole: bool,
 }
 
 /// The end of a choice.
@@ -332,10 +332,6 @@ impl fmt::Display for Delta<'_> {
             Self::Refusal(text) => write!(f, "refusal {:?}", text.decoded()),
             Self::FunctionCall { name, arguments } => {
                 write!(f, "function-call {} {}", shown(name), shown(arguments))
-            }
-            Self::ToolEntry(entry) => {
-                let index = entry.index.map_or_else(|| "-".to_owned(), |index| index.to_string());
-                write!(f, "tool-entry {index} {} {} {}", shown(&entry.id), shown(&entry.name), shown(&entry.args))
             }
             Self::ToolStart { slot, id, name, kind } => write!(f, "tool-start {slot} {id:?} {name:?} {kind:?}"),
             Self::ToolArgs { slot, args } => write!(f, "tool-args {slot} {:?}", args.decoded()),

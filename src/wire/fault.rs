@@ -15,6 +15,8 @@ macro_rules! faults {
         pub enum Fault { $($(#[$doc])* $name,)* }
 
         impl Fault {
+            const ALL: &'static [Self] = &[$(Self::$name,)*];
+
             fn row(self) -> (u16, &'static str, Option<&'static str>, &'static str) {
                 match self { $(Self::$name => ($status, $kind, $code, $message),)* }
             }
@@ -407,15 +409,10 @@ const CANONICAL_TYPES: &[&str] = &[
     "usage_not_included",
 ];
 
-/// The status for a canonical error inside a stream, where no status line says it.
+/// The status for a canonical error inside a stream, where no status line says it: that of the code's own row.
 fn status_of(code: &str, otherwise: Fault) -> u16 {
-    match code {
-        "upstream_timeout" => 504,
-        "server_is_overloaded" | "overloaded" | "draining" => 503,
-        "not_implemented" => 501,
-        code if code.starts_with("upstream_") => 502,
-        _ => otherwise.row().0,
-    }
+    let row = Fault::ALL.iter().map(|fault| fault.row()).find(|row| row.2 == Some(code));
+    row.unwrap_or_else(|| otherwise.row()).0
 }
 
 fn string_or_json(raw: Raw<'_>) -> String {

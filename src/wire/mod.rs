@@ -26,7 +26,7 @@ pub mod sse;
 use bytes::BytesMut;
 use decode::{Decode, Quirks, Reading, Sink};
 use encode::Encode;
-use event::{Event, Reason, Usage};
+use event::{Event, Reason, Riders, ToolEntry, Usage};
 use fault::{Failure, Fault};
 use normalise::{Normaliser, Output};
 use options::{InvalidEvent, Options};
@@ -188,6 +188,7 @@ impl Rewriter {
             logprobs: shape.logprobs,
             continuous_usage: shape.continuous_usage
                 && shape.options.continuous_usage == options::ContinuousUsage::Pass,
+            hide_reasoning: shape.options.reasoning_field == options::ReasoningField::None,
         };
         Self {
             framer: Framer::new(shape.max_event_bytes),
@@ -226,7 +227,7 @@ impl Rewriter {
     pub fn whole(&mut self, body: &[u8], out: &mut BytesMut) -> Progress {
         let (before, committed) = (out.len(), self.core.committed);
         self.core.whole = true;
-        self.core.found(Found::Frame(sse::Frame { error: false, data: body }), out);
+        self.core.found(Found::Frame(sse::Frame { error: false, data: body, whole: true }), out);
         self.core.end_of_input(Ending::Whole, out);
         // All of it was there at once: a broken answer is judged before anything of it is written.
         if let Some(failure) = self.core.normaliser.failure().filter(|_| !committed) {
@@ -335,6 +336,10 @@ impl Sink for Stage<'_> {
             event => event,
         };
         self.normaliser.event(event, &mut self.to);
+    }
+
+    fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a> {
+        self.normaliser.tool(choice, entry, riders, &mut self.to)
     }
 
     fn mended(&mut self, rule: Rule) {

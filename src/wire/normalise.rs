@@ -47,6 +47,8 @@ pub(super) struct Normaliser {
     shape: Shape,
     stamp: Stamp,
     envelope: Option<Envelope>,
+    /// The envelope has changed since it was said.
+    head_due: bool,
     choices: Vec<Choice>,
     held: Option<Held>,
     usage: Option<Usage>,
@@ -74,6 +76,8 @@ struct Envelope {
 #[derive(Debug, Default)]
 struct Choice {
     role_sent: bool,
+    /// The engine has spoken of it: its role frame may also be due to a later choice's.
+    started: bool,
     finished: Option<Reason>,
     calls: Vec<Call>,
 }
@@ -117,6 +121,7 @@ impl Normaliser {
             shape,
             stamp,
             envelope: None,
+            head_due: false,
             choices: Vec::new(),
             held: None,
             usage: None,
@@ -202,7 +207,12 @@ impl Normaliser {
             self.learn(head);
             return self.say_head(to);
         }
-        if self.learn(head) {
+        self.head_due |= self.learn(head);
+    }
+
+    /// Says what has become known of the envelope: after the finish that the chunk lets go, before its own frames.
+    fn settle_head(&mut self, to: &mut Output<'_>) {
+        if std::mem::take(&mut self.head_due) {
             self.say_head(to);
         }
     }
@@ -271,80 +281,116 @@ impl Normaliser {
     // === choices ===
 
     fn delta(&mut self, index: u32, delta: Delta<'_>, riders: Riders<'_>, to: &mut Output<'_>) {
-        if index >= self.shape.choices {
-            return self.fail(Fault::InvalidEvent.into(), to);
-        }
         let known = self.choices.get(index as usize).is_some_and(|choice| choice.role_sent);
         if known && matches!(delta, Delta::Role) {
-            return;
+            return self.start(index);
         }
-        if self.held.as_ref().is_some_and(|held| held.choice != index) {
-            self.release(to);
-            if self.ended {
-                return;
-            }
-        }
-        if !self.introduce(index, &delta, &riders, to) {
+        let hollow = matches!(delta, Delta::Finish(_) | Delta::Bare);
+        if !self.admit(index, hollow, &riders, to) {
             return;
         }
         match delta {
             Delta::Role => {}
+            Delta::Finish(_) if self.held.is_some() => self.tally.count(Rule::FinishRepeated),
             Delta::Finish(finish) => self.hold(index, finish, riders),
             delta => {
-                if self.held.is_some() {
-                    self.tally.count(Rule::LateDelta);
-                }
-                self.spoken = true;
-                match delta {
-                    Delta::ToolEntry(entry) => self.tool_entry(index, entry, riders, to),
-                    delta => to.delta(index, delta, riders),
-                }
+                self.note_speech();
+                to.delta(index, delta, riders);
             }
         }
     }
 
-    /// Sees to the role frames up to `index`. Says whether the event still has a place: after a choice's finish frame
-    /// only what carries nothing is passed over, everything else is a broken stream.
-    fn introduce(&mut self, index: u32, delta: &Delta<'_>, riders: &Riders<'_>, to: &mut Output<'_>) -> bool {
-        let wanted = index as usize;
-        if self.choices.get(wanted).is_none_or(|choice| !choice.role_sent) {
-            self.choices.resize_with(self.choices.len().max(wanted + 1), Choice::default);
-            for (at, choice) in (0..).zip(self.choices.iter_mut().take(wanted + 1)) {
-                if !std::mem::replace(&mut choice.role_sent, true) {
-                    let usage = riders.usage.clone();
-                    to.delta(at, Delta::Role, Riders { usage, ..Riders::default() });
-                    if !(at == index && matches!(delta, Delta::Role)) {
-                        self.tally.count(Rule::Role);
-                    }
-                }
-            }
-            return true;
+    /// An entry of `tool_calls`; gives back the riders if no frame was made of it.
+    pub(super) fn tool<'a>(
+        &mut self,
+        index: u32,
+        entry: ToolEntry<'_>,
+        riders: Riders<'a>,
+        to: &mut Output<'_>,
+    ) -> Riders<'a> {
+        if self.ended || !self.admit(index, false, &riders, to) {
+            return Riders::default();
         }
-        let finished = self.choices.get(wanted).is_some_and(|choice| choice.finished.is_some());
-        match delta {
-            Delta::Finish(_) if finished || self.held.is_some() => {
-                self.tally.count(Rule::FinishRepeated);
-                return false;
-            }
-            _ if finished => {
-                self.fail(Fault::InvalidEvent.into(), to);
-                return false;
-            }
-            _ => {}
+        self.note_speech();
+        self.tool_entry(index, entry, riders, to)
+    }
+
+    fn note_speech(&mut self) {
+        if self.held.is_some() {
+            self.tally.count(Rule::LateDelta);
         }
-        true
+        self.spoken = true;
+    }
+
+    /// Lets an event of a choice in: releases another choice's finish, sees to the role frames. Says whether the event
+    /// has a place; `hollow`: it carries no text.
+    fn admit(&mut self, index: u32, hollow: bool, riders: &Riders<'_>, to: &mut Output<'_>) -> bool {
+        if index >= self.shape.choices {
+            self.fail(Fault::InvalidEvent.into(), to);
+            return false;
+        }
+        if self.held.as_ref().is_some_and(|held| held.choice != index) {
+            self.release(to);
+        }
+        if self.ended {
+            return false;
+        }
+        self.settle_head(to);
+        self.introduce(index, riders, to);
+        self.start(index);
+        let finished = self.choices.get(index as usize).is_some_and(|choice| choice.finished.is_some());
+        match (finished, hollow) {
+            (true, true) => self.tally.count(Rule::FinishRepeated),
+            (true, false) => self.fail(Fault::InvalidEvent.into(), to),
+            (false, _) => {}
+        }
+        !finished
+    }
+
+    fn start(&mut self, index: u32) {
+        if let Some(choice) = self.choices.get_mut(index as usize) {
+            choice.started = true;
+        }
+    }
+
+    /// Sees to the role frames up to `index`, in ascending order: client libraries index a list by them.
+    fn introduce(&mut self, index: u32, riders: &Riders<'_>, to: &mut Output<'_>) {
+        let count = index as usize + 1;
+        if self.choices.get(index as usize).is_some_and(|choice| choice.role_sent) {
+            return;
+        }
+        self.choices.resize_with(self.choices.len().max(count), Choice::default);
+        for (at, choice) in (0..).zip(self.choices.iter_mut().take(count)) {
+            if std::mem::replace(&mut choice.role_sent, true) {
+                continue;
+            }
+            let usage = riders.usage.clone();
+            to.delta(at, Delta::Role, Riders { usage, ..Riders::default() });
+            if at != index {
+                self.tally.count(Rule::Role);
+            }
+        }
     }
 
     // === tool calls ===
 
-    fn tool_entry(&mut self, index: u32, entry: ToolEntry<'_>, riders: Riders<'_>, to: &mut Output<'_>) {
+    fn tool_entry<'a>(
+        &mut self,
+        index: u32,
+        entry: ToolEntry<'_>,
+        riders: Riders<'a>,
+        to: &mut Output<'_>,
+    ) -> Riders<'a> {
         let completion = self.envelope.as_ref().map(|envelope| envelope.id.clone()).unwrap_or_default();
-        let Some(choice) = self.choices.get_mut(index as usize) else { return };
+        let Some(choice) = self.choices.get_mut(index as usize) else { return riders };
         let id = entry.id.map(|id| id.decoded()).filter(|id| !id.is_empty());
         let name = entry.name.map(|name| name.decoded()).filter(|name| !name.is_empty());
-        let slot = choice.slot(entry.index, id.as_deref(), name.is_some());
+        let slot = match entry.whole {
+            true => choice.open(entry.index),
+            false => choice.slot(entry.index, id.as_deref(), name.is_some()),
+        };
         let next = choice.started();
-        let Some(call) = choice.calls.get_mut(slot) else { return };
+        let Some(call) = choice.calls.get_mut(slot) else { return riders };
         if call.started.is_some() && (id.is_some() || name.is_some()) {
             self.tally.count(Rule::ToolRepeat);
         }
@@ -352,7 +398,8 @@ impl Normaliser {
             call.engine_id = id.map(|id| id.into_owned());
         }
         if call.name.is_none() {
-            call.name = name.map(|name| name.into_owned());
+            let forced = self.shape.forced_function.clone().filter(|_| entry.whole);
+            call.name = name.map(|name| name.into_owned()).or(forced);
             call.kind = entry.kind;
         }
         let usage = riders.usage.clone();
@@ -382,10 +429,7 @@ impl Normaliser {
             (Some(args), None) => args.append_to(&mut call.waiting),
             (None, _) => {}
         }
-        // The entry made no frame: its riders still must not be lost.
-        if let Some(riders) = riders.filter(|riders| riders.logprobs.is_some()) {
-            to.delta(index, Delta::Bare, riders);
-        }
+        riders.unwrap_or_default()
     }
 
     /// Starts calls that never got a name but can only be the forced function (2.5 rule 4). Says whether all calls of
@@ -496,7 +540,8 @@ impl Normaliser {
 
     /// `[DONE]`.
     fn done(&mut self, to: &mut Output<'_>) {
-        let all_started = self.choices.len() == self.shape.choices as usize;
+        let all_started = self.choices.len() == self.shape.choices as usize
+            && self.choices.iter().all(|choice| choice.started);
         if !self.is_complete() && all_started && self.shape.options.missing_finish == MissingFinish::Stop {
             self.supply_finishes(to);
         }
@@ -515,7 +560,8 @@ impl Normaliser {
             }
             self.release(to);
             self.tally.count(Rule::FinishSupplied);
-            self.held = Some(Held { choice, reason: Reason::Stop, stop: None, riders: HeldRiders::default() });
+            let finish = Finish { reason: Reason::Stop, stop: None };
+            self.hold(choice, finish, Riders::default());
         }
     }
 
@@ -531,6 +577,7 @@ impl Normaliser {
         if self.ended {
             return;
         }
+        self.settle_head(to);
         self.ended = true;
         match self.usage {
             Some(usage) if self.shape.include_usage || !self.shape.stream => {
@@ -563,10 +610,12 @@ impl Choice {
                 None => self.calls.len().checked_sub(1),
             },
         };
-        known.unwrap_or_else(|| {
-            self.calls.push(Call { engine_index: index, ..Call::default() });
-            self.calls.len() - 1
-        })
+        known.unwrap_or_else(|| self.open(index))
+    }
+
+    fn open(&mut self, index: Option<u64>) -> usize {
+        self.calls.push(Call { engine_index: index, ..Call::default() });
+        self.calls.len() - 1
     }
 }
 

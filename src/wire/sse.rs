@@ -12,6 +12,8 @@ pub struct Frame<'a> {
     pub error: bool,
     /// The joined `data` lines.
     pub data: &'a [u8],
+    /// It is not an event of a stream but the whole body of an answer.
+    pub whole: bool,
 }
 
 /// What a [`Framer`] hands to its caller.
@@ -115,7 +117,7 @@ impl Framer {
             self.take_owned_line(&line, &mut None, &mut found);
         }
         if self.has_data && complete(&self.data) {
-            found(Found::Frame(Frame { error: self.error, data: &self.data }));
+            found(Found::Frame(Frame { error: self.error, data: &self.data, whole: false }));
         }
         self.reset();
     }
@@ -170,7 +172,7 @@ impl Framer {
         if line.is_empty() {
             if self.has_data {
                 let data = lone.take().unwrap_or(&self.data);
-                found(Found::Frame(Frame { error: self.error, data }));
+                found(Found::Frame(Frame { error: self.error, data, whole: false }));
             }
             self.reset();
         } else if line.first() == Some(&b':') {

@@ -142,10 +142,7 @@ pub fn collected(case: &Case, run: &Run) -> String {
     indices.sort_unstable();
     indices.dedup();
     let choices: Vec<Choice> = indices.into_iter().map(|index| collect(run, index)).collect();
-    let last = run.frames.last();
-    let tier = last.and_then(|frame| frame.service_tier.clone());
-    let fingerprint = last.and_then(|frame| frame.fingerprint.clone());
-    object(case, run, tier.as_ref(), fingerprint.as_ref(), &choices, None)
+    object(case, run, run.service_tier.as_ref(), run.fingerprint.as_ref(), &choices, None)
 }
 
 fn collect(run: &Run, index: usize) -> Choice {

@@ -146,6 +146,8 @@ pub fn read(case: &Case, json: &Json) -> Option<Chunk> {
         }
     }
     let usage = match json.get("usage") {
+        // An object without a single count says nothing.
+        Some(object) if object.members()?.is_empty() => None,
         Some(object) => Some(usage(&object)?),
         None => None,
     };

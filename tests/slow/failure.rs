@@ -288,6 +288,15 @@ fn speaks_of_context(message: &str) -> bool {
 }
 
 fn shorten(message: &str) -> String {
+    // Names of the server's files are nobody's business: `File "/usr/lib/x.py"` keeps its quotes only.
+    let mut parts = message.split("File \"");
+    let mut text = parts.next().unwrap_or("").to_owned();
+    for part in parts {
+        let rest = part.find('"').map_or("", |quote| &part[quote..]);
+        text.push_str("File \"…");
+        text.push_str(rest);
+    }
+    let message = text.as_str();
     if message.len() <= 2048 {
         return message.to_owned();
     }

@@ -64,6 +64,9 @@ pub struct Run {
     pub frames: Vec<Frame>,
     pub usage: Option<Usage>,
     pub failure: Option<Failure>,
+    /// As known at the end.
+    pub service_tier: Option<String>,
+    pub fingerprint: Option<String>,
 }
 
 /// The engine's bytes as what it said.
@@ -101,6 +104,8 @@ pub fn run(case: &Case, said: Vec<Said>) -> Run {
         machine.flush_before_error();
         machine.run.failure = Some(failure);
     }
+    machine.run.service_tier = machine.service_tier;
+    machine.run.fingerprint = machine.fingerprint;
     machine.run
 }
 
@@ -263,7 +268,7 @@ impl Machine<'_> {
     fn speaks(&self, entry: &Entry) -> bool {
         let logprobs = entry.logprobs.is_some() && super::wants_logprobs(self.case);
         let aborts = Word::of(&entry.finish) == Word::Abort;
-        let begins_or_ends = !aborts && (!entry.finish.is_empty() || !self.choices[entry.index].started);
+        let begins_or_ends = !aborts && (!entry.finish.is_empty() || !self.choices[entry.index].role_sent);
         entry.has_delta() || logprobs || begins_or_ends
     }
 

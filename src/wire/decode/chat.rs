@@ -64,7 +64,7 @@ pub(super) fn pieces<'a>(choice: &mut Choice<'a>, speaker: &mut Speaker<'a, '_>)
     }
     speaker.board_delta(&mut delta);
     let reasoning = delta.reasoning_text_of(speaker)?;
-    speaker.say_text(reasoning, event::Delta::Reasoning);
+    speaker.say_text(reasoning.filter(|_| !speaker.reading.hide_reasoning), event::Delta::Reasoning);
     match delta.content {
         Some(content) if content.is_empty() && whole => speaker.say_part(PartName::EmptyContent, None),
         content => speaker.say_text(content, event::Delta::Content),
@@ -76,7 +76,7 @@ pub(super) fn pieces<'a>(choice: &mut Choice<'a>, speaker: &mut Speaker<'a, '_>)
         }
     }
     for call in delta.tool_calls.unwrap_or_default() {
-        say_call(call, speaker);
+        say_call(call, whole, speaker);
     }
     if let Some(function) = delta.function_call {
         let (name, arguments) = (function.name, function.arguments.and_then(Text::of));
@@ -113,7 +113,7 @@ impl<'a> Delta<'a> {
     }
 }
 
-fn say_call<'a>(call: Call<'a>, speaker: &mut Speaker<'a, '_>) {
+fn say_call<'a>(call: Call<'a>, whole: bool, speaker: &mut Speaker<'a, '_>) {
     let kind = match (&call.function, &call.custom) {
         (None, Some(_)) => ToolKind::Custom,
         _ => ToolKind::Function,
@@ -130,8 +130,8 @@ fn say_call<'a>(call: Call<'a>, speaker: &mut Speaker<'a, '_>) {
     });
     let args = args.or_else(|| std::str::from_utf8(&serialised).ok().map(Text::plain));
     let args = args.filter(|args| !args.is_empty());
-    if call.id.is_some() || called.name.is_some() || args.is_some() {
-        let entry = ToolEntry { index: call.index, id: call.id, name: called.name, args, kind };
-        speaker.say(event::Delta::ToolEntry(entry));
+    let identified = [call.id, called.name].iter().flatten().any(|text| !text.is_empty());
+    if whole || identified || args.is_some() {
+        speaker.say_tool(ToolEntry { index: call.index, id: call.id, name: called.name, args, kind, whole });
     }
 }

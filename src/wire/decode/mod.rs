@@ -6,7 +6,7 @@
 mod chat;
 mod completions;
 
-use super::event::{Delta, Event, Finish, Head, Logprobs, PartName, Reason, Riders, TokenLogprob, Usage};
+use super::event::{Delta, Event, Finish, Head, Logprobs, PartName, Reason, Riders, TokenLogprob, ToolEntry, Usage};
 use super::fault::{Failure, Fault, is_error_object};
 use super::rule::Rule;
 use super::sse::Frame;
@@ -18,6 +18,8 @@ use serde::de::{Deserialize, Deserializer};
 pub trait Sink {
     /// Something happened.
     fn event(&mut self, event: Event<'_>);
+    /// An entry of `tool_calls` came in a choice. Gives back riders that found no frame: they board the next.
+    fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a>;
     /// A departure was mended while reading.
     fn mended(&mut self, rule: Rule);
 }
@@ -43,6 +45,8 @@ pub struct Reading {
     pub logprobs: bool,
     /// The client's usage stays on the frames.
     pub continuous_usage: bool,
+    /// Reasoning text is left out (`reasoning_field = "none"`).
+    pub hide_reasoning: bool,
 }
 
 /// The decoder of an upstream API.
@@ -72,14 +76,14 @@ impl Decode for Chunks {
             }
             Said::Chunk(text) => text,
         };
-        if self.chunk(text, to).is_err() {
+        if self.chunk(text, frame.whole, to).is_err() {
             to.event(Event::Fail(Fault::InvalidEvent.into()));
         }
     }
 }
 
 impl Chunks {
-    fn chunk(&self, text: &str, to: &mut dyn Sink) -> Result<(), Unreadable> {
+    fn chunk(&self, text: &str, whole: bool, to: &mut dyn Sink) -> Result<(), Unreadable> {
         let mut chunk: Chunk<'_> = serde_json::from_str(text).map_err(|_| Unreadable)?;
         if let Some(failure) = chunk.failure(text) {
             to.mended(Rule::ErrorShape);
@@ -94,18 +98,15 @@ impl Chunks {
         }
         let mut riders = Riders::default();
         chunk.board(&mut riders, to);
-        let head = Event::Head(chunk.head());
+        to.event(Event::Head(chunk.head()));
         if let Some(usage) = usage.filter(|_| choices.is_empty()) {
-            // A held finish belongs to the envelope before this chunk.
             to.event(Event::Usage { usage, alone: true, riders });
-            to.event(head);
             return Ok(());
         }
-        to.event(head);
-        let kept = usage.filter(|_| self.reading.continuous_usage).map(Box::new);
+        let kept = usage.filter(|_| self.reading.continuous_usage && !whole).map(Box::new);
         for mut choice in choices {
-            let mut speaker = Speaker::new(std::mem::take(&mut riders), kept.clone(), to);
-            speaker.board(&mut choice, self.reading)?;
+            let mut speaker = Speaker::new(self.reading, std::mem::take(&mut riders), kept.clone(), to);
+            speaker.board(&mut choice)?;
             (self.pieces)(&mut choice, &mut speaker)?;
             riders = speaker.finish(&choice)?;
         }
@@ -135,19 +136,20 @@ object! {
 struct Speaker<'a, 'to> {
     to: &'to mut dyn Sink,
     choice: u32,
+    reading: Reading,
     riders: Riders<'a>,
     usage: Option<Box<Usage>>,
     spoken: u32,
 }
 
 impl<'a, 'to> Speaker<'a, 'to> {
-    fn new(riders: Riders<'a>, usage: Option<Box<Usage>>, to: &'to mut dyn Sink) -> Self {
-        Self { to, choice: 0, riders, usage, spoken: 0 }
+    fn new(reading: Reading, riders: Riders<'a>, usage: Option<Box<Usage>>, to: &'to mut dyn Sink) -> Self {
+        Self { to, choice: 0, reading, riders, usage, spoken: 0 }
     }
 
-    fn board(&mut self, choice: &mut Choice<'a>, reading: Reading) -> Result<(), Unreadable> {
+    fn board(&mut self, choice: &mut Choice<'a>) -> Result<(), Unreadable> {
         self.choice = choice.index.unwrap_or(0);
-        self.riders.logprobs = logprobs(choice.logprobs, reading, self.to)?;
+        self.riders.logprobs = logprobs(choice.logprobs, self.reading, self.to)?;
         note_unknown(&choice.rest, self.to);
         self.riders.choice = std::mem::take(&mut choice.rest);
         self.riders.choice_upstream = choice.x_upstream;
@@ -174,6 +176,13 @@ impl<'a, 'to> Speaker<'a, 'to> {
         riders.usage = self.usage.clone();
         self.spoken += 1;
         self.to.event(Event::Delta { choice: self.choice, delta, riders });
+    }
+
+    fn say_tool(&mut self, entry: ToolEntry<'_>) {
+        let mut riders = std::mem::take(&mut self.riders);
+        riders.usage = self.usage.clone();
+        self.spoken += 1;
+        self.riders = self.to.tool(self.choice, entry, riders);
     }
 
     /// Says text, unless it is empty.
@@ -287,13 +296,18 @@ fn note_unknown(rest: &crate::json::Extras<'_>, to: &mut dyn Sink) {
 
 object! {
     struct UsageBody<'a> {
-        prompt: Raw<'a> = "prompt_tokens" | "input_tokens",
-        completion: Raw<'a> = "completion_tokens" | "output_tokens",
+        prompt: Raw<'a> = "prompt_tokens",
+        input: Raw<'a> = "input_tokens",
+        completion: Raw<'a> = "completion_tokens",
+        output: Raw<'a> = "output_tokens",
         total: Raw<'a> = "total_tokens",
-        cached: Raw<'a> = "cached_tokens" | "prompt_cache_hit_tokens",
+        cached: Raw<'a> = "cached_tokens",
+        cache_hit: Raw<'a> = "prompt_cache_hit_tokens",
         reasoning: Raw<'a> = "reasoning_tokens",
-        prompt_details: UsageDetails<'a> = "prompt_tokens_details" | "input_tokens_details",
-        completion_details: UsageDetails<'a> = "completion_tokens_details" | "output_tokens_details",
+        prompt_details: UsageDetails<'a> = "prompt_tokens_details",
+        input_details: UsageDetails<'a> = "input_tokens_details",
+        completion_details: UsageDetails<'a> = "completion_tokens_details",
+        output_details: UsageDetails<'a> = "output_tokens_details",
     }
 }
 
@@ -311,34 +325,55 @@ object! {
 }
 
 impl UsageBody<'_> {
-    /// The counts; `None` if there is not one of the three that make a usage (an empty object says nothing).
+    /// The counts, each from the first of its places that has one; `None` if there is not one of the three that make a
+    /// usage (an empty object says nothing).
     fn counts(&self, to: &mut dyn Sink) -> Option<Usage> {
-        if self.prompt.is_none() && self.completion.is_none() && self.total.is_none() {
+        let first = |places: &[Option<Raw<'_>>]| places.iter().flatten().find_map(|raw| integer(raw));
+        let prompt = first(&[self.prompt, self.input]);
+        let completion = first(&[self.completion, self.output]);
+        let total = first(&[self.total]);
+        if prompt.or(completion).or(total).is_none() {
             return None;
         }
-        let count = |raw: Option<Raw<'_>>| raw.and_then(integer);
         let none = UsageDetails::default();
-        let prompt_details = self.prompt_details.as_ref().unwrap_or(&none);
-        let details = self.completion_details.as_ref().unwrap_or(&none);
-        let (prompt, completion) = (count(self.prompt).unwrap_or(0), count(self.completion).unwrap_or(0));
-        let canonical = self.prompt_details.is_some() && self.completion_details.is_some() && self.rest.is_empty();
-        if !canonical || self.reasoning.is_some() || self.cached.is_some() {
+        let details = |details: &Option<UsageDetails<'_>>, read: fn(&UsageDetails<'_>) -> Option<u64>| {
+            read(details.as_ref().unwrap_or(&none))
+        };
+        let of_prompt = |read| details(&self.prompt_details, read);
+        let of_completion = |read| details(&self.completion_details, read);
+        if !self.is_canonical() {
             to.mended(Rule::Usage);
         }
+        let (prompt, completion) = (prompt.unwrap_or(0), completion.unwrap_or(0));
         Some(Usage {
             prompt,
             completion,
-            total: count(self.total).unwrap_or_else(|| prompt.saturating_add(completion)),
-            cached: count(prompt_details.cached).or_else(|| count(self.cached)).unwrap_or(0),
-            prompt_audio: count(prompt_details.audio).unwrap_or(0),
-            prompt_image: count(prompt_details.image),
-            prompt_text: count(prompt_details.text),
-            cache_write: count(prompt_details.cache_write),
-            reasoning: count(details.reasoning).or_else(|| count(self.reasoning)).unwrap_or(0),
-            completion_audio: count(details.audio).unwrap_or(0),
-            accepted: count(details.accepted).unwrap_or(0),
-            rejected: count(details.rejected).unwrap_or(0),
+            total: total.unwrap_or_else(|| prompt.saturating_add(completion)),
+            cached: of_prompt(|details| details.cached.and_then(integer))
+                .or_else(|| first(&[self.cached]))
+                .or_else(|| details(&self.input_details, |details| details.cached.and_then(integer)))
+                .or_else(|| first(&[self.cache_hit]))
+                .unwrap_or(0),
+            prompt_audio: of_prompt(|details| details.audio.and_then(integer)).unwrap_or(0),
+            prompt_image: of_prompt(|details| details.image.and_then(integer)),
+            prompt_text: of_prompt(|details| details.text.and_then(integer)),
+            cache_write: of_prompt(|details| details.cache_write.and_then(integer)),
+            reasoning: of_completion(|details| details.reasoning.and_then(integer))
+                .or_else(|| first(&[self.reasoning]))
+                .or_else(|| details(&self.output_details, |details| details.reasoning.and_then(integer)))
+                .unwrap_or(0),
+            completion_audio: of_completion(|details| details.audio.and_then(integer)).unwrap_or(0),
+            accepted: of_completion(|details| details.accepted.and_then(integer)).unwrap_or(0),
+            rejected: of_completion(|details| details.rejected.and_then(integer)).unwrap_or(0),
         })
+    }
+
+    fn is_canonical(&self) -> bool {
+        let other = [self.input, self.output, self.cached, self.cache_hit, self.reasoning];
+        self.prompt_details.is_some()
+            && self.completion_details.is_some()
+            && other.iter().all(Option::is_none)
+            && self.rest.is_empty()
     }
 }
 

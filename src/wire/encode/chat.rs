@@ -46,10 +46,7 @@ impl Encode for Stream {
 
 impl Stream {
     fn delta(&mut self, choice: u32, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut BytesMut) {
-        let hidden = matches!(delta, Delta::Reasoning(_) | Delta::Summary(_))
-            && self.envelope.options.reasoning_field == ReasoningField::None;
-        let silent = hidden && riders.logprobs.is_none();
-        if silent || matches!(delta, Delta::Break | Delta::ToolEntry(_) | Delta::Part { .. }) {
+        if matches!(delta, Delta::Break | Delta::Part { .. }) {
             return;
         }
         self.envelope.open_frame(out);
@@ -57,9 +54,7 @@ impl Stream {
         write_index(choice, out);
         out.extend_from_slice(b",\"delta\":{");
         let start = out.len();
-        if !hidden {
-            self.write_delta(delta, out);
-        }
+        self.write_delta(delta, out);
         let written = out.len() - start;
         out.extend_from_slice(b"},\"logprobs\":");
         write_logprobs(riders.logprobs.as_ref(), out);
@@ -110,7 +105,7 @@ impl Stream {
                 write_text(b",\"function\":{\"arguments\":\"", args, out);
                 out.extend_from_slice(b"}}]");
             }
-            Delta::Bare | Delta::Finish(_) | Delta::Break | Delta::ToolEntry(_) | Delta::Part { .. } => {}
+            Delta::Bare | Delta::Finish(_) | Delta::Break | Delta::Part { .. } => {}
         }
     }
 }
@@ -319,7 +314,7 @@ impl Message {
                 self.finish = Some(finish.reason.word());
                 self.stop = finish.stop.map(compacted);
             }
-            Delta::Role | Delta::Break | Delta::Bare | Delta::ToolEntry(_) => {}
+            Delta::Role | Delta::Break | Delta::Bare => {}
         }
     }
 
@@ -334,7 +329,7 @@ impl Message {
         };
         out.extend_from_slice(b"{\"role\":\"assistant\",\"content\":");
         string(self.content.as_ref().filter(|text| self.calls.is_empty() || !text.is_empty()), out);
-        if !self.reasoning.is_empty() && field != ReasoningField::None {
+        if !self.reasoning.is_empty() {
             out.put_u8(b',');
             write_reasoning(field, |out| out.extend_from_slice(&self.reasoning), out);
         }
