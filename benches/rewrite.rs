@@ -11,7 +11,7 @@ use samewire::plan::{Route, shape};
 use samewire::request::Ask;
 use samewire::wire::decode::{Reading, Sink, standard};
 use samewire::wire::encode::Encode;
-use samewire::wire::event::{Event, Riders, ToolEntry};
+use samewire::wire::event::{Delta, Event, Riders, ToolEntry};
 use samewire::wire::options::Options;
 use samewire::wire::rule::Rule;
 use samewire::wire::sse::{Found, Framer};
@@ -85,6 +85,10 @@ struct Nothing;
 impl Sink for Nothing {
     fn event(&mut self, event: Event<'_>) {
         black_box(&event);
+    }
+    fn delta<'a>(&mut self, _: u32, delta: Delta<'_>, riders: Riders<'a>) -> Riders<'a> {
+        black_box(&delta);
+        riders
     }
     fn tool<'a>(&mut self, _: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a> {
         black_box(&entry);

@@ -26,7 +26,7 @@ pub mod sse;
 use bytes::BytesMut;
 use decode::{Decode, Quirks, Reading, Sink};
 use encode::Encode;
-use event::{Event, Reason, Riders, ToolEntry, Usage};
+use event::{Delta, Event, Reason, Riders, ToolEntry, Usage};
 use fault::{Failure, Fault};
 use normalise::{Normaliser, Output};
 use options::{InvalidEvent, Options};
@@ -336,6 +336,10 @@ impl Sink for Stage<'_> {
             event => event,
         };
         self.normaliser.event(event, &mut self.to);
+    }
+
+    fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'a>) -> Riders<'a> {
+        self.normaliser.delta(choice, delta, riders, &mut self.to)
     }
 
     fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a> {

@@ -9,7 +9,7 @@ use super::event::{Delta, Event, Finish, Head, Reason, Riders, ToolEntry, ToolKi
 use super::fault::{Failure, Fault};
 use super::options::{MissingFinish, NamedToolChoiceFinish, SystemFingerprint, ToolCallIds};
 use super::rule::{Rule, Tally};
-use super::{Ending, Shape, Stamp, ident};
+use super::{Api, Ending, Shape, Stamp, ident};
 use crate::json::{Extras, Raw, Text};
 use bytes::BytesMut;
 use serde_json::value::RawValue;
@@ -139,7 +139,9 @@ impl Normaliser {
         }
         match event {
             Event::Head(head) => self.head(&head, to),
-            Event::Delta { choice, delta, riders } => self.delta(choice, delta, riders, to),
+            Event::Delta { choice, delta, riders } => {
+                self.delta(choice, delta, riders, to);
+            }
             Event::Usage { usage, alone, riders } => self.count(usage, alone, riders, to),
             Event::Foreign { .. } => to.event(event),
             Event::Fail(failure) => self.fail(failure, to),
@@ -197,6 +199,7 @@ impl Normaliser {
     // === envelope ===
 
     fn head(&mut self, head: &Head<'_>, to: &mut Output<'_>) {
+        self.settle_head(to);
         if let Some(envelope) = &self.envelope {
             let id_changed = head.id.is_some_and(|id| id != envelope.engine.0.as_str());
             if id_changed || head.created != envelope.engine.1 {
@@ -280,24 +283,43 @@ impl Normaliser {
 
     // === choices ===
 
-    fn delta(&mut self, index: u32, delta: Delta<'_>, riders: Riders<'_>, to: &mut Output<'_>) {
-        let known = self.choices.get(index as usize).is_some_and(|choice| choice.role_sent);
-        if known && matches!(delta, Delta::Role) {
-            return self.start(index);
-        }
+    /// Something in a choice; gives back the riders if no frame is made of it.
+    pub(super) fn delta<'a>(
+        &mut self,
+        index: u32,
+        delta: Delta<'_>,
+        riders: Riders<'a>,
+        to: &mut Output<'_>,
+    ) -> Riders<'a> {
         let hollow = matches!(delta, Delta::Finish(_) | Delta::Bare);
-        if !self.admit(index, hollow, &riders, to) {
-            return;
+        if self.ended || self.changes_nothing(index, &delta) || !self.admit(index, hollow, &riders, to) {
+            return riders;
         }
         match delta {
-            Delta::Role => {}
-            Delta::Finish(_) if self.held.is_some() => self.tally.count(Rule::FinishRepeated),
+            Delta::Role => return riders,
+            Delta::Finish(_) if self.held.is_some() => {
+                self.tally.count(Rule::FinishRepeated);
+                return riders;
+            }
             Delta::Finish(finish) => self.hold(index, finish, riders),
             delta => {
                 self.note_speech();
                 to.delta(index, delta, riders);
             }
         }
+        Riders::default()
+    }
+
+    /// An empty entry of which no role frame is made: it only says that the engine has spoken of the choice.
+    fn changes_nothing(&mut self, index: u32, delta: &Delta<'_>) -> bool {
+        let known = self.choices.get(index as usize).is_some_and(|choice| choice.role_sent);
+        let silent = known || (self.shape.client == Api::Completions && index < self.shape.choices);
+        if silent && matches!(delta, Delta::Role) {
+            self.choices.resize_with(self.choices.len().max(index as usize + 1), Choice::default);
+            self.start(index);
+            return true;
+        }
+        false
     }
 
     /// An entry of `tool_calls`; gives back the riders if no frame was made of it.
@@ -309,7 +331,7 @@ impl Normaliser {
         to: &mut Output<'_>,
     ) -> Riders<'a> {
         if self.ended || !self.admit(index, false, &riders, to) {
-            return Riders::default();
+            return riders;
         }
         self.note_speech();
         self.tool_entry(index, entry, riders, to)
@@ -545,6 +567,9 @@ impl Normaliser {
         if !self.is_complete() && all_started && self.shape.options.missing_finish == MissingFinish::Stop {
             self.supply_finishes(to);
         }
+        if self.ended {
+            return;
+        }
         match self.is_complete() {
             true => self.end(to),
             false => self.fail(Fault::Incomplete.into(), to),
@@ -559,6 +584,9 @@ impl Normaliser {
                 continue;
             }
             self.release(to);
+            if self.ended {
+                return;
+            }
             self.tally.count(Rule::FinishSupplied);
             let finish = Finish { reason: Reason::Stop, stop: None };
             self.hold(choice, finish, Riders::default());

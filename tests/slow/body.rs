@@ -29,9 +29,13 @@ fn read(case: &Case) -> Result<Chunk, Failure> {
 pub fn as_events(case: &Case) -> Result<Vec<Said>, Failure> {
     let mut body = read(case)?;
     for choice in &mut body.choices {
+        choice.calls.retain(CallPiece::says_anything);
         // Each entry of a message is a call of its own, whatever it calls itself.
         for (position, call) in choice.calls.iter_mut().enumerate() {
             call.index = Some(position as u64);
+            if call.name.is_empty() {
+                call.name = forced_function(case).unwrap_or_default();
+            }
             if let Some((name, input)) = &call.custom {
                 call.name.clone_from(name);
                 call.arguments.clone_from(input);
@@ -89,7 +93,7 @@ enum Call {
 
 fn whole_choice(case: &Case, run: &Run, entry: &Entry, completion: Option<u64>) -> Result<Choice, Failure> {
     let mut calls = Vec::new();
-    for (index, piece) in entry.calls.iter().enumerate() {
+    for (index, piece) in entry.calls.iter().filter(|piece| piece.says_anything()).enumerate() {
         calls.push(whole_call(case, run, entry.index, index, piece)?);
     }
     // No word at all is `stop` where it is allowed.
@@ -113,7 +117,8 @@ fn whole_choice(case: &Case, run: &Run, entry: &Entry, completion: Option<u64>) 
         calls,
         logprobs: entry.logprobs.clone().filter(|_| super::wants_logprobs(case)),
         finish: finish_reason(case, said, &arguments, completion),
-        stop_reason: entry.stop_reason.clone(),
+        // A finish that was supplied has no reason of the engine's.
+        stop_reason: entry.stop_reason.clone().filter(|_| !entry.finish.is_empty()),
         extra: entry.extra.clone(),
     })
 }

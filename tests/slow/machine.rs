@@ -85,7 +85,12 @@ pub fn decode(case: &Case) -> Vec<Said> {
             if let Some(failure) = Failure::from_object(&json) {
                 return Said::Failed(failure);
             }
-            chunk::read(case, &json).map_or(Said::Nonsense, |chunk| Said::Chunk(Box::new(chunk)))
+            let Some(mut chunk) = chunk::read(case, &json) else { return Said::Nonsense };
+            // Reasoning that nobody gets is as if it had not been said.
+            if option(case, "reasoning_field") == "none" {
+                chunk.choices.iter_mut().for_each(|entry| entry.reasoning.clear());
+            }
+            Said::Chunk(Box::new(chunk))
         })
         .collect()
 }
@@ -264,11 +269,12 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Whether an entry is an event of its choice: an empty one is not, unless it is the first (2.3 rules 4 and 7).
+    /// Whether an entry is an event of its choice: an empty one is not, unless a role frame is made of it (2.3
+    /// rules 4 and 7).
     fn speaks(&self, entry: &Entry) -> bool {
         let logprobs = entry.logprobs.is_some() && super::wants_logprobs(self.case);
         let aborts = Word::of(&entry.finish) == Word::Abort;
-        let begins_or_ends = !aborts && (!entry.finish.is_empty() || !self.choices[entry.index].role_sent);
+        let begins_or_ends = !aborts && (!entry.finish.is_empty() || (is_chat(self.case) && !self.choices[entry.index].role_sent));
         entry.has_delta() || logprobs || begins_or_ends
     }
 

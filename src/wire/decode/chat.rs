@@ -131,7 +131,7 @@ fn say_call<'a>(call: Call<'a>, whole: bool, speaker: &mut Speaker<'a, '_>) {
     let args = args.or_else(|| std::str::from_utf8(&serialised).ok().map(Text::plain));
     let args = args.filter(|args| !args.is_empty());
     let identified = [call.id, called.name].iter().flatten().any(|text| !text.is_empty());
-    if whole || identified || args.is_some() {
+    if identified || args.is_some() {
         speaker.say_tool(ToolEntry { index: call.index, id: call.id, name: called.name, args, kind, whole });
     }
 }

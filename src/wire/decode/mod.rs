@@ -16,9 +16,11 @@ use serde::de::{Deserialize, Deserializer};
 
 /// Where decoders put what they read.
 pub trait Sink {
-    /// Something happened.
+    /// Something happened to the whole answer.
     fn event(&mut self, event: Event<'_>);
-    /// An entry of `tool_calls` came in a choice. Gives back riders that found no frame: they board the next.
+    /// Something happened in a choice. Gives back riders that found no frame: they board the next.
+    fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'a>) -> Riders<'a>;
+    /// An entry of `tool_calls` came in a choice; riders as before.
     fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a>;
     /// A departure was mended while reading.
     fn mended(&mut self, rule: Rule);
@@ -164,18 +166,14 @@ impl<'a, 'to> Speaker<'a, 'to> {
 
     /// Says a part of a whole message. No frame of a stream is made from it, so no riders board it.
     fn say_part(&mut self, name: PartName, data: Option<Raw<'a>>) {
-        let delta = Delta::Part { name, data };
-        self.to.event(Event::Delta { choice: self.choice, delta, riders: Riders::default() });
+        self.to.delta(self.choice, Delta::Part { name, data }, Riders::default());
     }
 
-    fn say<'x>(&mut self, delta: Delta<'x>)
-    where
-        'a: 'x,
-    {
+    fn say(&mut self, delta: Delta<'_>) {
         let mut riders = std::mem::take(&mut self.riders);
         riders.usage = self.usage.clone();
         self.spoken += 1;
-        self.to.event(Event::Delta { choice: self.choice, delta, riders });
+        self.riders = self.to.delta(self.choice, delta, riders);
     }
 
     fn say_tool(&mut self, entry: ToolEntry<'_>) {
@@ -200,9 +198,7 @@ impl<'a, 'to> Speaker<'a, 'to> {
         }
         match ended(choice.finish_reason, self.to)? {
             Ended::No if self.spoken == 0 => {
-                let usage = self.usage.take();
-                let riders = Riders { usage, ..Riders::default() };
-                self.to.event(Event::Delta { choice: self.choice, delta: Delta::Role, riders });
+                self.say(Delta::Role);
             }
             Ended::No => {}
             Ended::Aborted => self.to.event(Event::Fail(Fault::Aborted.into())),
