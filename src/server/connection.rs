@@ -223,13 +223,19 @@ impl Write for Guarded {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.look_ahead(cx))
+        self.look_ahead(cx)?;
+        // The library may have asked for a next head before it let go of the last answer, and would not ask again.
+        if self.wait == Wait::Answer && self.stage.is(IDLE) {
+            let _ = self.poll_patience(cx)?;
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.lingering.is_none() {
             ready!(Pin::new(&mut self.io).poll_shutdown(cx))?;
-            if let Wait::Idle(_) = self.wait {
+            // Between two requests nothing was refused; at the end of the process nobody waits for half a head.
+            if matches!(self.wait, Wait::Idle(_)) || self.wait != Wait::Answer && self.app.refuses() {
                 return Poll::Ready(Ok(()));
             }
         }

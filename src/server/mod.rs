@@ -299,9 +299,13 @@ impl Open {
         let mut changes = pin!(async move { while phases.changed().await.is_ok() {} });
         let mut seen = None;
         std::future::poll_fn(move |cx| {
-            let phase = self.worker.app.phase();
-            // The task's waker never changes, so once for each phase is enough; for each token it would cost a lock.
-            if seen.replace(phase) != Some(phase) {
+            // The task's waker never changes, so once for each phase is enough; for each token it would cost a lock. The
+            // phase is read again after that: it may have gone on before the waker was known.
+            loop {
+                let phase = self.worker.app.phase();
+                if seen.replace(phase) == Some(phase) {
+                    break;
+                }
                 let _ = changes.as_mut().poll(cx);
                 if phase >= Phase::Draining {
                     connection.as_mut().graceful_shutdown();

@@ -13,7 +13,7 @@ use crate::telemetry::Gauge;
 use crate::upstream::{Answer, Broken, Client, Head, Outgoing, Read};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::{Ending, Rewriter};
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use http::Response;
 use http_body::Frame;
 use std::pin::Pin;
@@ -53,12 +53,12 @@ enum Manner {
 pub(super) struct Relay {
     engine: Engine,
     client: Arc<Client>,
-    rewriter: Rewriter,
-    /// Canonical bytes that have not been handed over.
-    out: BytesMut,
+    pen: Pen,
     /// Bytes received from the engine.
     received: usize,
     clock: Clock,
+    /// A comment is to be sent.
+    comment: bool,
     /// SSE for the client, or one object.
     stream: bool,
     own_key: bool,
@@ -66,6 +66,60 @@ pub(super) struct Relay {
     passed: http::HeaderMap,
     record: Record,
     lease: Lease,
+}
+
+/// The rewriter and what it has written.
+///
+/// Nothing of it may be sent before the engine has said something: an announcement of a role is no answer yet, and if
+/// an error follows, the client must see the error alone (faults 1).
+struct Pen {
+    rewriter: Rewriter,
+    /// Canonical bytes that have not been handed over.
+    out: BytesMut,
+}
+
+impl Pen {
+    fn write(&mut self, write: impl FnOnce(&mut Rewriter, &mut BytesMut)) {
+        let (before, ended) = (self.out.len(), self.ended());
+        write(&mut self.rewriter, &mut self.out);
+        if !ended && !self.spoken() && self.rewriter.any_failure().is_some() {
+            self.out.advance(before);
+        }
+    }
+
+    /// Pushes line by line until the engine speaks, so that an error is told apart from what came along with it.
+    fn push(&mut self, mut bytes: &[u8]) {
+        while !self.spoken() && !bytes.is_empty() {
+            let line = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')).map_or(bytes.len(), |end| end + 1);
+            let (first, rest) = bytes.split_at(line);
+            self.write(|rewriter, out| _ = rewriter.push(first, out));
+            bytes = rest;
+        }
+        if !bytes.is_empty() {
+            self.rewriter.push(bytes, &mut self.out);
+        }
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        self.write(|rewriter, out| _ = rewriter.fail(failure, out));
+    }
+
+    fn finish(&mut self, ending: Ending) {
+        self.write(|rewriter, out| _ = rewriter.finish(ending, out));
+    }
+
+    fn spoken(&self) -> bool {
+        self.rewriter.progress().spoken
+    }
+
+    fn ended(&self) -> bool {
+        self.rewriter.progress().ended
+    }
+
+    /// There is something that may be sent.
+    fn is_due(&self) -> bool {
+        self.ended() || self.spoken() && !self.out.is_empty()
+    }
 }
 
 /// A request is with the upstream; returned by drop.
@@ -106,10 +160,10 @@ impl Relay {
         Box::new(Self {
             engine: Engine::Asked(Box::pin(asked)),
             client,
-            rewriter,
-            out: BytesMut::new(),
+            pen: Pen { rewriter, out: BytesMut::new() },
             received: 0,
             clock,
+            comment: false,
             stream,
             own_key,
             passed: http::HeaderMap::new(),
@@ -127,10 +181,12 @@ impl Relay {
         &self.lease.0.config.limits
     }
 
-    /// Waits until the status is known: for a stream until its first event or `commit_after`, else for the whole answer.
+    /// Waits until the status is known: for a stream until the engine has said something or `commit_after`, else for the
+    /// whole answer.
     pub(super) async fn answer(mut self: Box<Self>) -> Response<Body> {
-        std::future::poll_fn(|cx| self.poll_decided(cx)).await;
-        if let Some(failure) = self.rewriter.failure().cloned() {
+        std::future::poll_fn(|cx| self.poll_fill(cx)).await;
+        let failure = self.pen.rewriter.any_failure().filter(|_| !self.stream || !self.pen.spoken());
+        if let Some(failure) = failure.cloned() {
             return self.refusal(&failure);
         }
         self.record.answered(200);
@@ -140,7 +196,7 @@ impl Relay {
             return response.map(|()| Body::relay(self));
         }
         let response = head.object(self.record.started.elapsed());
-        let bytes = self.out.split().freeze();
+        let bytes = self.pen.out.split().freeze();
         self.record.bytes = bytes.len();
         self.close();
         response.map(|()| Body::full(bytes))
@@ -155,21 +211,11 @@ impl Relay {
         response.map(Body::full)
     }
 
-    fn poll_decided(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        loop {
-            let progress = self.rewriter.progress();
-            if progress.ended || self.stream && progress.decided {
-                return Poll::Ready(());
-            }
-            ready!(self.poll_fill(cx));
-        }
-    }
-
     /// Ready when there is something for the client, or nothing more will be. All that is ready at once goes together.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.clock.reads(Instant::now());
         for _ in 0..READS {
-            if self.rewriter.progress().ended || self.out.len() >= self.limits().stream_buffer_bytes / 2 {
+            if self.pen.ended() || self.pen.out.len() >= self.limits().stream_buffer_bytes / 2 && self.stream {
                 break;
             }
             if self.record.app.is_cut() {
@@ -180,28 +226,21 @@ impl Relay {
                 break;
             }
         }
-        if self.rewriter.progress().ended || self.stream && !self.out.is_empty() {
+        if self.pen.ended() || self.stream && self.pen.is_due() {
             return Poll::Ready(());
         }
-        self.poll_clock(cx)
-    }
-
-    fn poll_clock(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match ready!(self.clock.poll(cx)) {
             Due::Timeout => {
                 self.engine = Engine::Done;
-                self.rewriter.finish(Ending::Timeout, &mut self.out);
+                self.pen.finish(Ending::Timeout);
             }
-            Due::Commit => self.commit(),
-            Due::Keepalive => self.out.extend_from_slice(b": keepalive\n\n"),
+            Due::Comment => {
+                self.clock.committed();
+                self.pen.rewriter.commit();
+                self.comment = true;
+            }
         }
         Poll::Ready(())
-    }
-
-    fn commit(&mut self) {
-        self.clock.committed();
-        self.rewriter.commit();
-        self.out.extend_from_slice(b": keepalive\n\n");
     }
 
     fn poll_engine(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -232,23 +271,21 @@ impl Relay {
     }
 
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Self { engine, rewriter, out, received, clock, stream, lease, record, .. } = self;
+        let Self { engine, pen, received, lease, .. } = self;
         let Engine::Answers(answer, manner) = engine else { return Poll::Ready(()) };
-        let mut reading = Reading { rewriter, out, received, manner, limits: &lease.0.config.limits, wrong: false, spent: Duration::ZERO };
+        let limits = &lease.0.config.limits;
+        let mut reading = Reading { pen, received, manner, limits, wrong: false, spent: Duration::ZERO };
         let read = ready!(answer.poll_read(cx, &mut |bytes| reading.bytes(bytes)));
-        let (wrong, spent) = (reading.wrong, reading.spent);
-        record.rewriting += spent;
-        clock.heard(rewriter.progress().spoken || !*stream);
-        if self.rewriter.progress().spoken && self.record.first_token.is_none() {
+        let Reading { wrong, spent, .. } = reading;
+        self.record.rewriting += spent;
+        self.clock.heard(self.pen.spoken() || !self.stream);
+        if self.pen.spoken() && self.record.first_token.is_none() {
             let elapsed = self.record.started.elapsed();
             self.record.first_token = Some(elapsed);
             self.record.app.metrics.first_token.observe(elapsed);
         }
-        if wrong {
-            self.fail(Fault::InvalidResponse.into());
-            return Poll::Ready(());
-        }
         match read {
+            _ if wrong => self.fail(Fault::InvalidResponse.into()),
             Ok(Read::More) => self.refused_early(),
             Ok(Read::End) => self.end(Ending::Clean),
             Err(Broken::Reset) => self.end(Ending::Reset),
@@ -268,27 +305,21 @@ impl Relay {
 
     /// The body is over.
     fn end(&mut self, ending: Ending) {
-        let Self { engine, rewriter, out, .. } = self;
+        let Self { engine, pen, .. } = self;
         let Engine::Answers(answer, manner) = engine else { return };
-        if rewriter.progress().ended {
+        if pen.ended() {
             return;
         }
         match manner {
             Manner::Refusal(body) => {
-                let status = answer.head.status;
                 let body = if answer.head.is_encoded() { &[] } else { body.as_ref() };
-                let failure = Failure::of_answer(status, body, self.own_key);
-                rewriter.fail(failure, out);
+                pen.fail(Failure::of_answer(answer.head.status, body, self.own_key));
             }
-            Manner::Whole(body) if ending == Ending::Clean => {
-                rewriter.whole(body, out);
-            }
+            Manner::Whole(body) if ending == Ending::Clean => pen.write(|rewriter, out| _ = rewriter.whole(body, out)),
             Manner::Unknown(_) if ending == Ending::Clean && !says_events(&answer.head) => {
-                rewriter.fail(Fault::InvalidResponse.into(), out);
+                pen.fail(Fault::InvalidResponse.into());
             }
-            _ => {
-                rewriter.finish(ending, out);
-            }
+            _ => pen.finish(ending),
         }
     }
 
@@ -303,13 +334,13 @@ impl Relay {
 
     fn fail(&mut self, failure: Failure) {
         self.engine = Engine::Done;
-        self.rewriter.fail(failure, &mut self.out);
+        self.pen.fail(failure);
     }
 
     /// The last bytes are on their way: the record is complete, and the engine's connection may serve again.
     fn close(&mut self) {
-        self.record.summarised(self.rewriter.summary());
-        let failure = self.rewriter.any_failure();
+        self.record.summarised(self.pen.rewriter.summary());
+        let failure = self.pen.rewriter.any_failure();
         match failure {
             Some(failure) => self.record.failed(failure),
             None => self.record.completed(),
@@ -324,31 +355,29 @@ impl Relay {
 
     /// The next bytes of the stream.
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Unsendable>>> {
-        if self.out.is_empty() && !self.is_over() {
+        if !self.comment && !self.pen.is_due() {
             ready!(self.poll_fill(cx));
         }
-        if self.out.is_empty() {
+        let bytes = if std::mem::take(&mut self.comment) {
+            Bytes::from_static(b": keepalive\n\n")
+        } else if self.is_end() {
             return Poll::Ready(None);
-        }
-        let bytes = self.out.split().freeze();
+        } else {
+            self.pen.out.split().freeze()
+        };
         self.record.bytes += bytes.len();
         if let Some(pause) = self.clock.wrote() {
             self.record.app.metrics.inter_token.observe(pause);
         }
-        if self.is_over() {
+        if self.is_end() {
             self.close();
         }
         Poll::Ready(Some(Ok(Frame::data(bytes))))
     }
 
-    /// Nothing more will come than what is in `out`.
-    pub(super) fn is_over(&self) -> bool {
-        self.rewriter.progress().ended
-    }
-
     /// Everything has been handed over.
     pub(super) fn is_end(&self) -> bool {
-        self.is_over() && self.out.is_empty()
+        self.pen.ended() && self.pen.out.is_empty() && !self.comment
     }
 }
 
@@ -368,8 +397,7 @@ fn says_events(head: &Head) -> bool {
 
 /// What is done with the bytes of one read.
 struct Reading<'r> {
-    rewriter: &'r mut Rewriter,
-    out: &'r mut BytesMut,
+    pen: &'r mut Pen,
     received: &'r mut usize,
     manner: &'r mut Manner,
     limits: &'r Limits,
@@ -402,7 +430,7 @@ impl Reading<'_> {
         match self.manner {
             Manner::Events => {
                 let start = std::time::Instant::now();
-                self.rewriter.push(bytes, self.out);
+                self.pen.push(bytes);
                 self.spent += start.elapsed();
             }
             Manner::Whole(body) => body.extend_from_slice(bytes),
@@ -413,7 +441,7 @@ impl Reading<'_> {
             }
             Manner::Unknown(_) => {}
         }
-        self.wrong |= *self.received > self.limits.max_answer_bytes && !self.rewriter.progress().ended;
+        self.wrong |= *self.received > self.limits.max_answer_bytes && !self.pen.ended();
     }
 }
 
@@ -422,10 +450,8 @@ impl Reading<'_> {
 enum Due {
     /// The engine takes too long.
     Timeout,
-    /// The status must go out.
-    Commit,
-    /// The client must hear something.
-    Keepalive,
+    /// The client must hear something: its status, or that it is not forgotten.
+    Comment,
 }
 
 /// The timers of one request. There is one timer of the runtime; it is set anew only when it has run out, so that a
@@ -500,8 +526,8 @@ impl Clock {
     fn next(&self) -> (Instant, Due) {
         let patience = if self.spoken { self.waiting + self.inter_token } else { self.started + self.first_token };
         let timeout = (patience.min(self.started + self.total), Due::Timeout);
-        let commit = self.commit_after.filter(|_| !self.committed).map(|after| (self.started + after, Due::Commit));
-        let keepalive = self.keepalive.filter(|_| self.committed).map(|pause| (self.written + pause, Due::Keepalive));
+        let commit = self.commit_after.filter(|_| !self.committed).map(|after| (self.started + after, Due::Comment));
+        let keepalive = self.keepalive.filter(|_| self.committed).map(|pause| (self.written + pause, Due::Comment));
         [commit, keepalive].into_iter().flatten().fold(timeout, |first, other| if other.0 < first.0 { other } else { first })
     }
 
@@ -523,6 +549,6 @@ impl Clock {
 
 impl std::fmt::Debug for Relay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Relay").field("rewriter", &self.rewriter).finish_non_exhaustive()
+        f.debug_struct("Relay").field("rewriter", &self.pen.rewriter).finish_non_exhaustive()
     }
 }

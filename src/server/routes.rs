@@ -70,7 +70,7 @@ impl<'a> Target<'a> {
 /// Answers one request.
 pub(super) async fn answer(worker: Arc<Worker>, request: Request<Incoming>, busy: Busy) -> Response<Body> {
     let (head, body) = request.into_parts();
-    if let Some(status) = refused_by_its_head(&head) {
+    if let Some(status) = refused_by_its_head(&head, worker.app.config.limits.max_head_bytes) {
         return bare(status);
     }
     let chance = Chance::draw();
@@ -86,17 +86,22 @@ pub(super) async fn answer(worker: Arc<Worker>, request: Request<Incoming>, busy
         Ok(target) => handling.dispatch(&head, target, incoming).await,
     };
     let mut response = result.unwrap_or_else(|refused| handling.refuse(&refused));
-    if handling.unread || head.headers.contains_key(TRANSFER_ENCODING) {
+    if handling.unread || handling.worker.app.is_draining() || head.headers.contains_key(TRANSFER_ENCODING) {
         headers::close(&mut response);
     }
     response.map(|body| body.with(handling.busy))
 }
 
 /// What the HTTP library lets through although it should not.
-fn refused_by_its_head(head: &request::Parts) -> Option<StatusCode> {
+fn refused_by_its_head(head: &request::Parts, most: usize) -> Option<StatusCode> {
     let length = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
     if length > TARGET {
         return Some(StatusCode::URI_TOO_LONG);
+    }
+    // The library bounds its buffer, which holds a little more.
+    let fields: usize = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    if length + fields > most {
+        return Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     }
     (!headers::has_host(head)).then_some(StatusCode::BAD_REQUEST)
 }
@@ -158,7 +163,9 @@ impl Handling {
 
     /// Chat Completions and Completions.
     async fn relay(&mut self, api: Api, head: &request::Parts, body: Option<Incoming>) -> Result<Response<Body>, Refused> {
-        let body = self.body(body, self.worker.app.config.limits.max_body_bytes).await?;
+        let limits = &self.worker.app.config.limits;
+        let limit = if api == Api::Chat { limits.max_body_bytes } else { limits.other_body_bytes };
+        let body = self.body(body, limit).await?;
         let start = Instant::now();
         let ask = Ask::read(api, &body)?;
         let upstream = &self.worker.app.upstream;
