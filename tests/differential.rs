@@ -70,6 +70,11 @@ fn both(case: &Case) -> Result<(), String> {
     if !case.events && fast.status >= 500 && slow.status >= 500 {
         return Ok(());
     }
+    // A whole choice without text and without a finish gives no event that its leftovers could ride on.
+    let supplied = case.options["missing_finish"] == "stop" && case.options["unknown_fields"] == "pass";
+    if supplied && !case.events && !case.streams() {
+        return Ok(());
+    }
     let at = fast.body.lines().zip(body.lines()).position(|(fast, slow)| fast != slow);
     let line = |text: &str| at.and_then(|at| text.lines().nth(at)).unwrap_or(text).to_owned();
     let input = String::from_utf8_lossy(&case.input);
@@ -95,7 +100,7 @@ fn fixtures_and_vectors() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn random_streams(case in slow::random::case()) {

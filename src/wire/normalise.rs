@@ -527,7 +527,7 @@ impl Normaliser {
             Reason::ToolCalls if !called => Reason::Stop,
             other => other,
         };
-        let broken = match choice.calls.last() {
+        let broken = match choice.calls.iter().max_by_key(|call| call.started) {
             Some(call) => call.kind == ToolKind::Function && !call.arguments.is_complete(),
             None => said == Reason::ToolCalls,
         };
@@ -562,6 +562,7 @@ impl Normaliser {
 
     /// `[DONE]`.
     fn done(&mut self, to: &mut Output<'_>) {
+        self.settle_head(to);
         let all_started = self.choices.len() == self.shape.choices as usize
             && self.choices.iter().all(|choice| choice.started);
         if !self.is_complete() && all_started && self.shape.options.missing_finish == MissingFinish::Stop {
@@ -601,11 +602,11 @@ impl Normaliser {
     }
 
     fn end(&mut self, to: &mut Output<'_>) {
+        self.settle_head(to);
         self.release(to);
         if self.ended {
             return;
         }
-        self.settle_head(to);
         self.ended = true;
         match self.usage {
             Some(usage) if self.shape.include_usage || !self.shape.stream => {
