@@ -63,7 +63,9 @@ const ENGINES: &[Engine] = &[
         name: "vllm",
         what: "tool arguments",
         head: "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"chatcmpl-tool-1\",\"type\":\"function\",\"index\":0,\"function\":{\"name\":\"f\"}}]}",
-        chunk: |_| vllm("{\"content\":null,\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{\\\"a\"}}]}"),
+        chunk: |_| {
+            vllm("{\"content\":null,\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{\\\"a\"}}]}")
+        },
     },
     Engine {
         name: "sglang",
@@ -106,7 +108,8 @@ impl Encode for NoEncoder {
 }
 
 fn rewriter(engine: &str, encoder: Option<Box<dyn Encode>>) -> Rewriter {
-    let body = Bytes::from_static(b"{\"model\":\"m\",\"stream\":true,\"stream_options\":{\"include_usage\":true}}");
+    let body =
+        Bytes::from_static(b"{\"model\":\"m\",\"stream\":true,\"stream_options\":{\"include_usage\":true}}");
     let ask = Ask::recall(Api::Chat, &body).unwrap();
     let route = Route {
         engine: named(engine).unwrap(),
@@ -139,7 +142,16 @@ fn main() {
     println!("ns for each chunk (quickest of many stretches of {CHUNKS}), in one read and one chunk a read");
     println!(
         "{:<8}{:<20}{:>7}{:>9}{:>9}{:>11}{:>9}{:>11}{:>10}{:>13}",
-        "engine", "chunks of", "bytes", "framer", "+decode", "+normalise", "+encode", "one a read", "MB/s", "allocations"
+        "engine",
+        "chunks of",
+        "bytes",
+        "framer",
+        "+decode",
+        "+normalise",
+        "+encode",
+        "one a read",
+        "MB/s",
+        "allocations"
     );
     for engine in ENGINES {
         row(engine, for_long);

@@ -80,7 +80,8 @@ impl Overrides {
             file.upstream.iter_mut().for_each(|upstream| upstream.engine.clone_from(engine));
         }
         file.listen = self.listen.clone().unwrap_or_else(|| std::mem::take(&mut file.listen));
-        file.admin_listen = self.admin_listen.clone().unwrap_or_else(|| std::mem::take(&mut file.admin_listen));
+        file.admin_listen =
+            self.admin_listen.clone().unwrap_or_else(|| std::mem::take(&mut file.admin_listen));
         file.insecure_no_auth = self.insecure_no_auth.unwrap_or(file.insecure_no_auth);
         file.threads = self.threads.unwrap_or(file.threads);
         for assignment in &self.set {
@@ -111,7 +112,10 @@ pub fn set(options: &Options, assignment: &str) -> Result<Options, (String, Stri
     let value = written.and_then(|mut table| table.remove("value"));
     let as_text = toml::Value::String(text.to_owned());
     let overlaid = |value| overlay(options, &file::nested(name, value));
-    let result = value.map_or_else(|| overlaid(as_text.clone()), |value| overlaid(value).or_else(|_| overlaid(as_text.clone())));
+    let result = value.map_or_else(
+        || overlaid(as_text.clone()),
+        |value| overlaid(value).or_else(|_| overlaid(as_text.clone())),
+    );
     result.map_err(|error| (format!("--set {name}"), mistakes::explain(error.message(), "option")))
 }
 
@@ -224,7 +228,8 @@ impl Config {
         }
         let upstream = match file.upstream.as_slice() {
             [one] => UpstreamConfig::meant(one, &file.wire, &mut mistakes),
-            [] => mistakes.none("upstream", "no engine is named; give its address with --upstream http://HOST:PORT"),
+            [] => mistakes
+                .none("upstream", "no engine is named; give its address with --upstream http://HOST:PORT"),
             _ => mistakes.none("upstream", "this version takes exactly one upstream"),
         };
         let (Some(listen), Some(admin_listen), Some(upstream)) = (listen, admin_listen, upstream) else {
@@ -255,7 +260,8 @@ impl Config {
 }
 
 fn read(path: &Path) -> Result<String, Mistakes> {
-    std::fs::read_to_string(path).map_err(|error| Mistakes::one(path.display().to_string(), error.to_string()))
+    std::fs::read_to_string(path)
+        .map_err(|error| Mistakes::one(path.display().to_string(), error.to_string()))
 }
 
 fn address(path: &str, text: &str, mistakes: &mut Mistakes) -> Option<SocketAddr> {
@@ -325,7 +331,9 @@ fn credentials(file: &UpstreamFile, mistakes: &mut Mistakes) -> Option<Credentia
             let path = "upstream[0].api_key_file";
             let key = match std::fs::read_to_string(&file.api_key_file) {
                 Ok(key) => key,
-                Err(error) => return mistakes.none(path, format!("{}: {error}", file.api_key_file.display())),
+                Err(error) => {
+                    return mistakes.none(path, format!("{}: {error}", file.api_key_file.display()));
+                }
             };
             let value = http::HeaderValue::from_str(&format!("Bearer {}", key.trim()));
             match value {
@@ -355,7 +363,16 @@ mod tests {
         ] {
             assert_eq!(target(url), Ok((host.to_owned(), port, prefix.to_owned())), "{url}");
         }
-        for url in ["", "127.0.0.1:8000", "ftp://a", "https://a", "http://u:p@a", "http://a?b", "http://", "http:// a"] {
+        for url in [
+            "",
+            "127.0.0.1:8000",
+            "ftp://a",
+            "https://a",
+            "http://u:p@a",
+            "http://a?b",
+            "http://",
+            "http:// a",
+        ] {
             assert!(target(url).is_err(), "{url}");
         }
     }

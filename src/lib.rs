@@ -12,17 +12,17 @@
 //!
 //! Modules in reading order; each imports only what stands before it, and the first five know no clock and no socket:
 
-pub mod json;
-pub mod wire;
-pub mod request;
 pub mod engine;
+pub mod json;
 pub mod plan;
+pub mod request;
+pub mod wire;
 
 // The shell: it waits, connects, draws ids and reads clocks.
 
-pub mod error;
+pub mod cli;
 pub mod config;
+pub mod error;
+pub mod server;
 pub mod telemetry;
 pub mod upstream;
-pub mod server;
-pub mod cli;

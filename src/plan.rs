@@ -39,7 +39,12 @@ pub struct Plan {
 
 /// Makes the plan.
 pub fn plan(ask: &Ask, body: &Bytes, route: &Route) -> Plan {
-    Plan { api: ask.api, path: path(ask.api), body: upstream_body(ask, body, route), shape: shape(ask, route) }
+    Plan {
+        api: ask.api,
+        path: path(ask.api),
+        body: upstream_body(ask, body, route),
+        shape: shape(ask, route),
+    }
 }
 
 fn path(api: Api) -> &'static str {
@@ -133,8 +138,18 @@ mod tests {
         for (engine, options, body, expected) in [
             ("auto", plain(), "{ \"n\" :1,  \"x\": 1.50 }", "{ \"n\" :1,  \"x\": 1.50 }"),
             ("auto", plain(), "\u{feff}{\"n\":1}", "{\"n\":1}"),
-            ("auto", plain(), r#"{"stream":true}"#, r#"{"stream":true,"stream_options":{"include_usage":true}}"#),
-            ("auto", plain(), r#"{"stream":true,"stream_options":{}}"#, r#"{"stream":true,"stream_options":{"include_usage":true}}"#),
+            (
+                "auto",
+                plain(),
+                r#"{"stream":true}"#,
+                r#"{"stream":true,"stream_options":{"include_usage":true}}"#,
+            ),
+            (
+                "auto",
+                plain(),
+                r#"{"stream":true,"stream_options":{}}"#,
+                r#"{"stream":true,"stream_options":{"include_usage":true}}"#,
+            ),
             (
                 "auto",
                 plain(),

@@ -128,7 +128,8 @@ pub struct Metrics {
 const SECONDS: &[f64] =
     &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 600.0];
 const SHORT: &[f64] = &[0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 30.0];
-const TINY: &[f64] = &[0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25];
+const TINY: &[f64] =
+    &[0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25];
 
 impl Metrics {
     /// All at zero, for one upstream of this name.
@@ -224,8 +225,16 @@ impl Metrics {
         }
         let panics = PANICS.load(Ordering::Relaxed);
         for (name, help, count) in [
-            ("samewire_accept_errors_total", "Connections that could not be accepted.", self.accept_errors.value()),
-            ("samewire_panics_total", "Bugs that ended a request.", i64::try_from(panics).unwrap_or(i64::MAX)),
+            (
+                "samewire_accept_errors_total",
+                "Connections that could not be accepted.",
+                self.accept_errors.value(),
+            ),
+            (
+                "samewire_panics_total",
+                "Bugs that ended a request.",
+                i64::try_from(panics).unwrap_or(i64::MAX),
+            ),
         ] {
             series::head(name, help, "counter", &mut out);
             let _ = writeln!(out, "{name} {count}");

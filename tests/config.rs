@@ -27,7 +27,10 @@ fn keys(table: &Table, path: &str, found: &mut BTreeSet<String>) {
         match value {
             Value::Table(inner) => keys(inner, &format!("{path}."), found),
             Value::Array(items) if items.iter().any(Value::is_table) => {
-                items.iter().filter_map(Value::as_table).for_each(|inner| keys(inner, &format!("{path}."), found));
+                items
+                    .iter()
+                    .filter_map(Value::as_table)
+                    .for_each(|inner| keys(inner, &format!("{path}."), found));
             }
             _ => {}
         }
@@ -60,7 +63,8 @@ fn the_example_has_every_key_and_a_reason_for_each() {
 
 #[test]
 fn what_is_shown_can_be_read_again() {
-    let text = with("listen = \"127.0.0.1:1\"\n[wire]\nfingerprint_salt = \"grain\"\n[timeouts]\nconnect = 0.25");
+    let text =
+        with("listen = \"127.0.0.1:1\"\n[wire]\nfingerprint_salt = \"grain\"\n[timeouts]\nconnect = 0.25");
     let config = read(&text, &Overrides::default()).unwrap();
     let shown = config.shown();
     assert!(!shown.contains("grain"), "{shown}");
@@ -76,24 +80,57 @@ fn every_mistake_is_told_with_its_path() {
         ("x", "line 1: key with no value, expected `=`"),
         (&with("lisen = 1"), "lisen: unknown key; is listen meant?"),
         (&with("[colours]\nred = 1"), "colours.red: unknown key"),
-        (&with("[limits]\nmax_body_bytes = \"1 MB\""), "limits.max_body_bytes: invalid type: string \"1 MB\", expected usize"),
+        (
+            &with("[limits]\nmax_body_bytes = \"1 MB\""),
+            "limits.max_body_bytes: invalid type: string \"1 MB\", expected usize",
+        ),
         (&with("[limits]\nmax_head_bytes = 1"), "limits.max_head_bytes: must be at least 8192"),
         (&with("[timeouts]\nconect = 1"), "timeouts.conect: unknown key; is connect meant?"),
         (&with("[timeouts]\nconnect = -1"), "timeouts.connect: must be seconds, from 0 to a year"),
         (&with("[timeouts]\nconnect = 0"), "timeouts.connect: must be more than 0"),
         (&with("[timeouts]\nconnect = nan"), "timeouts.connect: must be seconds, from 0 to a year"),
-        (&with("[wire]\nreasoning_field = \"thoughts\""), "wire.reasoning_field: unknown variant `thoughts`, expected one of `reasoning_content`, `reasoning`, `both`, `none`"),
+        (
+            &with("[wire]\nreasoning_field = \"thoughts\""),
+            "wire.reasoning_field: unknown variant `thoughts`, expected one of `reasoning_content`, `reasoning`, `both`, `none`",
+        ),
         (&with("listen = \"here\""), "listen: \"here\" is not an address such as 127.0.0.1:8080"),
-        (&with("listen = \"0.0.0.0:8080\""), "listen: 0.0.0.0:8080 can be reached from other machines and no keys are checked; listen on 127.0.0.1, or say --insecure-no-auth if everybody who can connect may use the engine"),
+        (
+            &with("listen = \"0.0.0.0:8080\""),
+            "listen: 0.0.0.0:8080 can be reached from other machines and no keys are checked; listen on 127.0.0.1, or say --insecure-no-auth if everybody who can connect may use the engine",
+        ),
         ("[[upstream]]\nname = \"a\"", "upstream[0].url: missing; an address such as http://127.0.0.1:8000"),
-        ("[[upstream]]\nurl = \"https://a\"", "upstream[0].url: https is not supported by this version; use http"),
-        ("[[upstream]]\nurl = \"http://u:p@a\"", "upstream[0].url: must not carry a user name or password; use api_key_file"),
-        ("[[upstream]]\nurl = \"http://a\"\nengine = \"tgi\"", "upstream[0].engine: unknown engine \"tgi\"; one of auto, vllm, sglang, generic"),
-        ("[[upstream]]\nurl = \"http://a\"\n[upstream.wire]\nreasoning = 1", "upstream[0].wire.reasoning: unknown key; is reasoning_field meant?"),
-        ("[[upstream]]\nurl = \"http://a\"\nauth = \"own\"", "upstream[0].api_key_file: missing, although auth = \"own\""),
-        ("[[upstream]]\nurl = \"http://a\"\napi_key_file = \"/nowhere/key\"", "upstream[0].api_key_file: /nowhere/key: No such file or directory (os error 2)"),
-        ("[[upstream]]\nurl = \"http://a\"\n[[upstream]]\nurl = \"http://b\"", "upstream: this version takes exactly one upstream"),
-        ("[[upstream]]\nurl = \"http://a\"\n[[upstream]]\nurll = \"http://b\"", "upstream[1].urll: unknown key; is url meant?"),
+        (
+            "[[upstream]]\nurl = \"https://a\"",
+            "upstream[0].url: https is not supported by this version; use http",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://u:p@a\"",
+            "upstream[0].url: must not carry a user name or password; use api_key_file",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://a\"\nengine = \"tgi\"",
+            "upstream[0].engine: unknown engine \"tgi\"; one of auto, vllm, sglang, generic",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://a\"\n[upstream.wire]\nreasoning = 1",
+            "upstream[0].wire.reasoning: unknown key; is reasoning_field meant?",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://a\"\nauth = \"own\"",
+            "upstream[0].api_key_file: missing, although auth = \"own\"",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://a\"\napi_key_file = \"/nowhere/key\"",
+            "upstream[0].api_key_file: /nowhere/key: No such file or directory (os error 2)",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://a\"\n[[upstream]]\nurl = \"http://b\"",
+            "upstream: this version takes exactly one upstream",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://a\"\n[[upstream]]\nurll = \"http://b\"",
+            "upstream[1].urll: unknown key; is url meant?",
+        ),
     ] {
         assert_eq!(mistakes(text), expected, "{text}");
     }
@@ -103,7 +140,14 @@ fn every_mistake_is_told_with_its_path() {
 fn all_mistakes_are_told_at_once() {
     let text = "listen = 8080\nthreads = -1\n[limits]\nrequests = 0\n[wire]\nrole_frame = 1\n[[upstream]]\nurl = \"x\"\nname = 5\n";
     let told = mistakes(text);
-    for path in ["listen:", "threads:", "limits.requests:", "wire.role_frame:", "upstream[0].url:", "upstream[0].name:"] {
+    for path in [
+        "listen:",
+        "threads:",
+        "limits.requests:",
+        "wire.role_frame:",
+        "upstream[0].url:",
+        "upstream[0].name:",
+    ] {
         assert_eq!(told.lines().filter(|line| line.starts_with(path)).count(), 1, "{path} in {told}");
     }
 }
@@ -111,10 +155,13 @@ fn all_mistakes_are_told_at_once() {
 #[test]
 fn options_on_the_command_line() {
     let set = |set: &[&str]| {
-        let flags = Overrides { set: set.iter().map(|&one| one.to_owned()).collect(), ..Overrides::default() };
+        let flags =
+            Overrides { set: set.iter().map(|&one| one.to_owned()).collect(), ..Overrides::default() };
         read(&with("[wire]\nkeepalive_seconds = 7"), &flags)
     };
-    let config = set(&["reasoning_field=both", "wire.force_usage=true", "model_name=7", "fingerprint_salt=\"a b\""]).unwrap();
+    let config =
+        set(&["reasoning_field=both", "wire.force_usage=true", "model_name=7", "fingerprint_salt=\"a b\""])
+            .unwrap();
     let options = &config.upstream.options;
     assert_eq!(Value::try_from(options.reasoning_field).unwrap().as_str(), Some("both"));
     assert_eq!((options.force_usage, options.keepalive_seconds), (true, 7));

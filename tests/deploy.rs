@@ -60,11 +60,16 @@ fn ports() -> (u64, u64) {
 
 /// The long flags of `samewire serve --help`, without their dashes.
 fn flags() -> Vec<String> {
-    let output = Command::new(env!("CARGO_BIN_EXE_samewire")).args(["serve", "--help"]).output().expect("it starts");
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_samewire")).args(["serve", "--help"]).output().expect("it starts");
     assert!(output.status.success(), "{output:?}");
     let help = String::from_utf8(output.stdout).expect("UTF-8");
     let words = help.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
-    words.filter_map(|word| word.strip_prefix("--")).filter(|flag| !flag.is_empty()).map(str::to_owned).collect()
+    words
+        .filter_map(|word| word.strip_prefix("--"))
+        .filter(|flag| !flag.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Fails unless `name` is the variable of a flag of `serve`.
@@ -93,5 +98,7 @@ fn assert_pinned(image: &str) {
 /// The strings of a list.
 fn strings(list: &Value) -> Vec<String> {
     let list = list.as_array().unwrap_or_else(|| panic!("not a list: {list}"));
-    list.iter().map(|item| item.as_str().unwrap_or_else(|| panic!("not a string: {item}")).to_owned()).collect()
+    list.iter()
+        .map(|item| item.as_str().unwrap_or_else(|| panic!("not a string: {item}")).to_owned())
+        .collect()
 }

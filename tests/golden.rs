@@ -38,7 +38,13 @@ fn check(folder: &Path, name: &str, got: &str, wrong: &mut Vec<String>) {
     if kept != got {
         let at = kept.lines().zip(got.lines()).position(|(kept, got)| kept != got).unwrap_or(0);
         let line = |text: &str| text.lines().nth(at).unwrap_or("").to_owned();
-        wrong.push(format!("{}: line {}\n  kept {}\n  got  {}", path.display(), at + 1, line(&kept), line(got)));
+        wrong.push(format!(
+            "{}: line {}\n  kept {}\n  got  {}",
+            path.display(),
+            at + 1,
+            line(&kept),
+            line(got)
+        ));
     }
 }
 

@@ -41,6 +41,8 @@ mod limits;
 mod load;
 #[path = "proxy/operators.rs"]
 mod operators;
+#[path = "proxy/recorded.rs"]
+mod recorded;
 #[path = "proxy/requests.rs"]
 mod requests;
 #[path = "proxy/routes.rs"]

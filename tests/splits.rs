@@ -30,7 +30,12 @@ fn check(case: &Case) {
         return;
     }
     for first in 1..=APART {
-        assert_eq!(case.run(&Cut::Comb { first, step: APART }), whole, "{} cut at {first} + {APART} n", case.name);
+        assert_eq!(
+            case.run(&Cut::Comb { first, step: APART }),
+            whole,
+            "{} cut at {first} + {APART} n",
+            case.name
+        );
     }
 }
 

@@ -32,7 +32,8 @@ fn expected_body(name: &str) -> String {
         #[serde(borrow)]
         expected_body: &'a serde_json::value::RawValue,
     }
-    let text = std::fs::read_to_string(cases::fixtures().join("vectors").join(format!("{name}.json"))).unwrap();
+    let text =
+        std::fs::read_to_string(cases::fixtures().join("vectors").join(format!("{name}.json"))).unwrap();
     let vector: Vector<'_> = serde_json::from_str(&text).unwrap();
     compact(vector.expected_body.get())
 }
@@ -69,12 +70,18 @@ fn every_vector_byte_for_byte() {
             (1..=12).map(|seed| (1..40).map(|at| (at * seed * 2_654_435_761) % 97 + 1).collect()).collect();
         cuts.extend(sizes.iter().map(|sizes| Cut::Sizes(sizes)));
         if let Some(got) = cuts.iter().map(|cut| case.run(cut)).find(|got| *got != expected) {
-            wrong.push(format!("{}\n  expected {} {}\n  got      {} {}", case.name, expected.status, expected.body, got.status, got.body));
+            wrong.push(format!(
+                "{}\n  expected {} {}\n  got      {} {}",
+                case.name, expected.status, expected.body, got.status, got.body
+            ));
         }
         if vector["idempotent"] == Value::Bool(true) {
             let again = case.again(&expected.body).run(&Cut::Whole);
             if again != expected {
-                wrong.push(format!("{} again\n  expected {}\n  got      {}", case.name, expected.body, again.body));
+                wrong.push(format!(
+                    "{} again\n  expected {}\n  got      {}",
+                    case.name, expected.body, again.body
+                ));
             }
         }
     }

@@ -29,7 +29,7 @@ struct Options {
     json: PathBuf,
     strict: bool,
     pin: Pin,
-    nginx_workers: usize,
+    workers: usize,
 }
 
 /// Which processors the proxies may use, and which the engine and the load client: any, or different ones.
@@ -63,7 +63,7 @@ impl Options {
             json: PathBuf::from("target/bench/proxy.json"),
             strict: false,
             pin: Pin(None),
-            nginx_workers: 1,
+            workers: 1,
         };
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
@@ -77,7 +77,7 @@ impl Options {
                     let last = std::thread::available_parallelism()?.get() - 1;
                     options.pin = Pin(Some(last).filter(|last| *last > 0));
                 }
-                "--nginx-workers" => options.nginx_workers = value()?.parse().map_err(io::Error::other)?,
+                "--workers" => options.workers = value()?.parse().map_err(io::Error::other)?,
                 "--strict" => options.strict = true,
                 "--samewire" => options.proxies.push(("samewire".to_owned(), PathBuf::from(value()?))),
                 "--also" => {
@@ -103,7 +103,7 @@ pub(crate) fn run(arguments: &[String]) -> io::Result<bool> {
     let options = Options::read(arguments)?;
     let folder = options.json.with_extension(format!("run-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
-    let engine = Engine::start(options.pin)?;
+    let engine = Engine::start(&options)?;
     let outcome = contest(&options, &folder, &engine);
     if outcome.is_ok() {
         fs::remove_dir_all(&folder)?;
@@ -116,7 +116,7 @@ pub(crate) fn run(arguments: &[String]) -> io::Result<bool> {
 }
 
 fn contest(options: &Options, folder: &Path, engine: &Engine) -> io::Result<Report> {
-    let mut recipes = vec![Recipe::Nginx(options.nginx_workers)];
+    let mut recipes = vec![Recipe::Nginx];
     recipes
         .extend(options.proxies.iter().map(|(name, program)| Recipe::Proxy(name.clone(), program.clone())));
     let mut report = Report::new(options.rounds);
@@ -155,32 +155,38 @@ fn contest(options: &Options, folder: &Path, engine: &Engine) -> io::Result<Repo
 // === the proxies ===
 
 enum Recipe {
-    /// With so many workers.
-    Nginx(usize),
+    Nginx,
     Proxy(String, PathBuf),
 }
 
 impl Recipe {
     fn name(&self) -> &str {
         match self {
-            Self::Nginx(_) => "nginx",
+            Self::Nginx => "nginx",
             Self::Proxy(name, _) => name,
         }
     }
 
     fn command(&self, listen: SocketAddr, folder: &Path, engine: &Engine) -> io::Result<Command> {
         match self {
-            Self::Nginx(workers) => {
+            Self::Nginx => {
                 let file = folder.join(format!("nginx-{}.conf", listen.port()));
-                fs::write(&file, nginx_conf(listen, &fs::canonicalize(folder)?, engine.address, *workers))?;
+                fs::write(
+                    &file,
+                    nginx_conf(listen, &fs::canonicalize(folder)?, engine.address, engine.workers),
+                )?;
                 let mut command = engine.pin.proxies(Path::new("nginx"));
                 command.arg("-e").arg("stderr").arg("-c").arg(fs::canonicalize(file)?);
                 Ok(command)
             }
             Self::Proxy(_, program) => {
+                let file = folder.join("samewire.toml");
+                fs::write(&file, SAMEWIRE_TOML)?;
                 let mut command = engine.pin.proxies(program);
                 command
-                    .args(["serve", "--engine", "vllm", "--insecure-no-auth"])
+                    .args(["serve", "--engine", "vllm", "--insecure-no-auth", "--config"])
+                    .arg(file)
+                    .args(["--threads", &engine.workers.to_string()])
                     .args(["--upstream", &format!("http://{}", engine.address)])
                     .args(["--listen", &listen.to_string(), "--admin-listen", "127.0.0.1:0"]);
                 Ok(command)
@@ -188,6 +194,9 @@ impl Recipe {
         }
     }
 }
+
+/// The defaults, except that there is room for every stream.
+const SAMEWIRE_TOML: &str = "[limits]\nrequests = 4096\n";
 
 /// A plain relay as one would write it for streams: nothing buffered, connections kept, no log.
 fn nginx_conf(listen: SocketAddr, folder: &Path, engine: SocketAddr, workers: usize) -> String {
@@ -300,11 +309,14 @@ struct Engine {
     address: SocketAddr,
     child: Child,
     pin: Pin,
+    /// Of each proxy.
+    workers: usize,
 }
 
 impl Engine {
-    fn start(pin: Pin) -> io::Result<Self> {
-        let mut child = pin
+    fn start(options: &Options) -> io::Result<Self> {
+        let mut child = options
+            .pin
             .others(&std::env::current_exe()?)
             .arg("engine")
             .stdin(Stdio::null())
@@ -314,7 +326,7 @@ impl Engine {
         BufReader::new(child.stdout.take().ok_or_else(|| io::Error::other("no output"))?)
             .read_line(&mut line)?;
         let address = line.trim().rsplit(' ').next().unwrap_or_default().parse().map_err(io::Error::other)?;
-        Ok(Self { address, child, pin })
+        Ok(Self { address, child, pin: options.pin, workers: options.workers })
     }
 }
 
@@ -404,7 +416,7 @@ fn ready_time(recipe: &Recipe, folder: &Path, engine: &Engine) -> io::Result<rep
         times.push(Contestant::start(recipe, folder, engine)?.ready.as_secs_f64() * 1e3);
     }
     let binary_bytes = match recipe {
-        Recipe::Nginx(_) => None,
+        Recipe::Nginx => None,
         Recipe::Proxy(_, program) => Some(fs::metadata(program)?.len()),
     };
     Ok(report::Start { contestant: recipe.name().to_owned(), ready_ms: report::median(&times), binary_bytes })

@@ -112,9 +112,11 @@ impl Connection {
     async fn paced(&mut self, ask: Ask) -> io::Result<()> {
         self.stream.write_all(self.frames.head()).await?;
         self.stream.write_all(self.frames.role()).await?;
+        // The engine has a first token when it begins.
+        self.stream.write_all(self.frames.deltas(0, 1)).await?;
         let stream = std::net::TcpStream::from(SockRef::from(&self.stream).try_clone()?);
         let (over, wait) = oneshot::channel();
-        let slot = Slot { stream, sent: 0, ask, over };
+        let slot = Slot { stream, sent: 1, ask, over };
         self.pacer.send(slot).map_err(|_gone| io::Error::from(ErrorKind::BrokenPipe))?;
         match wait.await {
             Ok(true) => Ok(()),

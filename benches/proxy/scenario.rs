@@ -134,6 +134,7 @@ pub(crate) const SCENARIOS: [Scenario; 8] = [
         story: "32 clients, small complete answers",
         pace: Pace::Whole,
         streams: 32,
+        chunks: 16,
         requests: 800,
         unit: Unit::Request,
         ..DEFAULT

@@ -199,7 +199,8 @@ impl std::ops::Deref for Seconds {
 impl<'de> Deserialize<'de> for Seconds {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let seconds = f64::deserialize(deserializer)?;
-        let in_a_year = (0.0..=31_536_000.0).contains(&seconds).then(|| Duration::try_from_secs_f64(seconds).ok());
+        let in_a_year =
+            (0.0..=31_536_000.0).contains(&seconds).then(|| Duration::try_from_secs_f64(seconds).ok());
         in_a_year.flatten().map(Self).ok_or_else(|| de::Error::custom("must be seconds, from 0 to a year"))
     }
 }
@@ -217,7 +218,8 @@ impl File {
     /// Reads what can be read, and says what cannot: each key is tried alone, so that one mistake hides no other.
     pub(super) fn read(text: &str) -> Result<(Self, Mistakes), Mistakes> {
         let table = toml::from_str::<Table>(text).map_err(|error| {
-            let line = error.span().map_or(0, |span| text.get(..span.start).unwrap_or("").matches('\n').count() + 1);
+            let line =
+                error.span().map_or(0, |span| text.get(..span.start).unwrap_or("").matches('\n').count() + 1);
             Mistakes::one(format!("line {line}"), error.message())
         })?;
         let mut mistakes = Mistakes::default();
@@ -313,7 +315,10 @@ fn leaves_of_item(key: &str, n: usize, item: &Value) -> Vec<Leaf> {
     };
     match item {
         Value::Table(inner) if !inner.is_empty() => {
-            let place = |leaf: Leaf| Leaf { path: format!("{key}[{n}].{}", leaf.path), alone: behind(Value::Table(leaf.alone)) };
+            let place = |leaf: Leaf| Leaf {
+                path: format!("{key}[{n}].{}", leaf.path),
+                alone: behind(Value::Table(leaf.alone)),
+            };
             leaves(inner).into_iter().map(place).collect()
         }
         other => vec![Leaf { path: format!("{key}[{n}]"), alone: behind(other.clone()) }],
@@ -337,7 +342,9 @@ pub(super) fn merge(base: &mut Table, over: &Table) {
     for (key, value) in over {
         match (base.get_mut(key), value) {
             (Some(Value::Table(base)), Value::Table(over)) => merge(base, over),
-            (Some(Value::Array(base)), Value::Array(over)) if over.iter().all(Value::is_table) => merge_items(base, over),
+            (Some(Value::Array(base)), Value::Array(over)) if over.iter().all(Value::is_table) => {
+                merge_items(base, over)
+            }
             _ => {
                 base.insert(key.clone(), value.clone());
             }

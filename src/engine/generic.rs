@@ -3,5 +3,9 @@
 use super::Engine;
 use crate::wire::decode::Quirks;
 
-pub(super) static ENGINE: Engine =
-    Engine { name: "generic", quirks: Quirks { resends_arguments: false }, reasoning_key: None, owned_by: None };
+pub(super) static ENGINE: Engine = Engine {
+    name: "generic",
+    quirks: Quirks { resends_arguments: false },
+    reasoning_key: None,
+    owned_by: None,
+};

@@ -9,11 +9,42 @@ use crate::wire::fault::Failure;
 
 /// The fields of the API, and those of its streaming and legacy forms.
 pub(super) const KNOWN: &[&str] = &[
-    "model", "messages", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "temperature", "top_p",
-    "frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "top_logprobs", "stop", "seed", "tools",
-    "tool_choice", "parallel_tool_calls", "response_format", "reasoning_effort", "reasoning", "user", "metadata", "store",
-    "service_tier", "modalities", "audio", "prediction", "verbosity", "web_search_options", "safety_identifier",
-    "prompt_cache_key", "prompt_cache_retention", "functions", "function_call",
+    "model",
+    "messages",
+    "stream",
+    "stream_options",
+    "n",
+    "max_tokens",
+    "max_completion_tokens",
+    "temperature",
+    "top_p",
+    "frequency_penalty",
+    "presence_penalty",
+    "logit_bias",
+    "logprobs",
+    "top_logprobs",
+    "stop",
+    "seed",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "response_format",
+    "reasoning_effort",
+    "reasoning",
+    "user",
+    "metadata",
+    "store",
+    "service_tier",
+    "modalities",
+    "audio",
+    "prediction",
+    "verbosity",
+    "web_search_options",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "functions",
+    "function_call",
 ];
 
 /// Reads a request; `complete`: nothing required may be missing.
@@ -84,7 +115,11 @@ fn messages<'a>(from: &Checked<'a>, field: &Field<'a>) -> Result<(), Failure> {
             return Err(invalid(path, "it must be an object"));
         }
         let members = fields::read(from.text, message.get())?;
-        no_duplicates(&members, &["role", "content", "tool_calls", "reasoning", "reasoning_content"], &format!("{path}."))?;
+        no_duplicates(
+            &members,
+            &["role", "content", "tool_calls", "reasoning", "reasoning_content"],
+            &format!("{path}."),
+        )?;
         let find = |key: &str| members.iter().find(|member| member.key == key).map(|member| member.value);
         if find("role").and_then(Text::of).is_none() {
             return Err(invalid(format!("{path}.role"), "it must be a string"));
@@ -113,7 +148,8 @@ fn forced_function(from: &Checked<'_>) -> Result<Option<String>, Failure> {
         members.iter().find(|member| member.key == key).map(|member| member.value.get().to_owned())
     };
     let Some(function) = member(&choice, "function") else { return Ok(None) };
-    let function = fields::read(&function, &function).map_err(|_| invalid("tool_choice.function", "it must be an object"))?;
+    let function = fields::read(&function, &function)
+        .map_err(|_| invalid("tool_choice.function", "it must be an object"))?;
     let name = member(&function, "name").and_then(|name| {
         serde_json::from_str::<Raw<'_>>(&name).ok().and_then(Text::of).map(|name| name.decoded().into_owned())
     });

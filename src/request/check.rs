@@ -24,7 +24,8 @@ const FORBIDDEN: &[&str] = &[
 ];
 
 /// The same inside `chat_template_kwargs`: they would reach the template's own arguments.
-const FORBIDDEN_TEMPLATE: &[&str] = &["tokenize", "tokenizer", "conversation", "tools", "documents", "chat_template"];
+const FORBIDDEN_TEMPLATE: &[&str] =
+    &["tokenize", "tokenizer", "conversation", "tools", "documents", "chat_template"];
 
 /// The fields of a request, known to be free of duplicates among those that are read and of forbidden ones.
 pub(super) struct Checked<'a> {
@@ -64,7 +65,11 @@ pub(super) fn no_duplicates(fields: &[Field<'_>], keys: &[&str], prefix: &str) -
 }
 
 impl<'a> Checked<'a> {
-    pub(super) fn new(text: &'a str, fields: Vec<Field<'a>>, known: &'static [&'static str]) -> Result<Self, Failure> {
+    pub(super) fn new(
+        text: &'a str,
+        fields: Vec<Field<'a>>,
+        known: &'static [&'static str],
+    ) -> Result<Self, Failure> {
         no_duplicates(&fields, known, "")?;
         if let Some(field) = fields.iter().find(|field| FORBIDDEN.contains(&field.key.as_ref())) {
             return Err(forbidden(field.key.to_string()));
@@ -127,7 +132,9 @@ impl<'a> Checked<'a> {
         let number = text.parse::<f64>().ok().filter(|_| !text.starts_with(['"', 't', 'f', '{', '[']));
         match number.filter(|number| range.contains(number)) {
             Some(_) => Ok(()),
-            None => Err(invalid(key, &format!("it must be a number from {} to {}", range.start(), range.end()))),
+            None => {
+                Err(invalid(key, &format!("it must be a number from {} to {}", range.start(), range.end())))
+            }
         }
     }
 
@@ -158,7 +165,11 @@ impl<'a> Checked<'a> {
         if !stream {
             return Err(invalid("stream_options", "it is only allowed together with stream"));
         }
-        no_duplicates(&options, &["include_usage", "include_obfuscation", "continuous_usage_stats"], "stream_options.")?;
+        no_duplicates(
+            &options,
+            &["include_usage", "include_obfuscation", "continuous_usage_stats"],
+            "stream_options.",
+        )?;
         for option in options.iter().filter(|option| option.value.get() != "null") {
             let slot = match option.key.as_ref() {
                 "include_usage" => &mut streaming.include_usage,

@@ -8,8 +8,24 @@ use crate::wire::fault::Failure;
 
 /// The fields of the API.
 pub(super) const KNOWN: &[&str] = &[
-    "model", "prompt", "stream", "stream_options", "n", "best_of", "max_tokens", "temperature", "top_p",
-    "frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "stop", "seed", "suffix", "echo", "user",
+    "model",
+    "prompt",
+    "stream",
+    "stream_options",
+    "n",
+    "best_of",
+    "max_tokens",
+    "temperature",
+    "top_p",
+    "frequency_penalty",
+    "presence_penalty",
+    "logit_bias",
+    "logprobs",
+    "stop",
+    "seed",
+    "suffix",
+    "echo",
+    "user",
 ];
 
 /// Reads a request; `complete`: nothing required may be missing.
@@ -35,7 +51,9 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         continuous_usage: streaming.continuous_usage,
         include_obfuscation: streaming.include_obfuscation,
         logprobs: from.whole("logprobs", 0..=100)?.is_some(),
-        limit: from.whole("max_completion_tokens", 0..=100_000_000)?.or(from.whole("max_tokens", 0..=100_000_000)?),
+        limit: from
+            .whole("max_completion_tokens", 0..=100_000_000)?
+            .or(from.whole("max_tokens", 0..=100_000_000)?),
         forced_function: None,
         places: Places {
             model: from.place("model"),
@@ -52,7 +70,8 @@ fn prompts(from: &Checked<'_>) -> Result<u64, Failure> {
         return Ok(1);
     }
     let must = "it must be a string, a list of strings, a list of tokens or a list of those";
-    let all: Vec<crate::json::Raw<'_>> = serde_json::from_str(field.value.get()).map_err(|_| invalid("prompt", must))?;
+    let all: Vec<crate::json::Raw<'_>> =
+        serde_json::from_str(field.value.get()).map_err(|_| invalid("prompt", must))?;
     match all.first().map(|first| first.get().as_bytes().first().copied()) {
         None => Err(invalid("prompt", "it must not be empty")),
         Some(Some(b'"' | b'[')) => Ok(all.len() as u64),

@@ -95,7 +95,8 @@ pub fn read<'a>(whole: &'a str, object: &'a str) -> Result<Vec<Field<'a>>, Failu
     }
     let Members(members) = serde_json::from_str(object).map_err(|error| {
         let place = format!("line {}, column {}", error.line(), error.column());
-        Failure::from(Fault::InvalidJson).with_message(format!("The request body is not valid JSON ({place})."))
+        Failure::from(Fault::InvalidJson)
+            .with_message(format!("The request body is not valid JSON ({place})."))
     })?;
     Ok(members
         .into_iter()
@@ -134,7 +135,8 @@ impl Edits {
                 at += 1;
                 continue;
             }
-            let last = members.get(at..).unwrap_or_default().iter().take_while(|field| out(field)).count() + at - 1;
+            let last =
+                members.get(at..).unwrap_or_default().iter().take_while(|field| out(field)).count() + at - 1;
             let end = members.get(last).map_or(field.at.end, |last| last.at.end);
             let range = match at.checked_sub(1).and_then(|before| members.get(before)) {
                 // With a member before it, the run goes with the comma before it, else with the one behind it.
@@ -144,7 +146,8 @@ impl Edits {
                     let comma = behind.trim_start().strip_prefix(',').map(str::trim_start);
                     let to = comma.map_or(end, |next| text.len() - next.len());
                     let quote = field.key_at.as_ref().map(|key| key.start.saturating_sub(1));
-                    let brace = || text.get(..field.at.start).and_then(|head| head.rfind('{')).map(|brace| brace + 1);
+                    let brace =
+                        || text.get(..field.at.start).and_then(|head| head.rfind('{')).map(|brace| brace + 1);
                     quote.or_else(brace).unwrap_or(end)..to
                 }
             };

@@ -98,22 +98,21 @@ impl Ask {
             return;
         }
         let Some(at) = self.places.stream_options.clone() else {
-            let comma = if text.get(..self.places.end).is_some_and(|head| head.trim_end().ends_with('{')) { "" } else { "," };
+            let comma = if text.get(..self.places.end).is_some_and(|head| head.trim_end().ends_with('{')) {
+                ""
+            } else {
+                ","
+            };
             let end = self.places.end;
             return edits.replace(end..end, format!("{comma}\"stream_options\":{{\"include_usage\":true}}"));
         };
         let object = text.get(at.clone()).unwrap_or("");
         let Ok(options) = fields::read(text, object) else { return };
         let mut asked = false;
-        for option in &options {
-            match option.key.as_ref() {
-                "include_usage" => {
-                    asked = true;
-                    if option.value.get() != "true" {
-                        edits.replace(option.at.clone(), "true");
-                    }
-                }
-                _ => {}
+        for option in options.iter().filter(|option| option.key == "include_usage") {
+            asked = true;
+            if option.value.get() != "true" {
+                edits.replace(option.at.clone(), "true");
             }
         }
         edits.remove(text, &options, |option| option.key == "include_obfuscation");

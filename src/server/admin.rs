@@ -25,7 +25,11 @@ pub(super) fn answer(app: &App, request: &Request<Incoming>) -> Response<Full<By
     }
     let mut response = Response::new(Full::new(text.into()));
     *response.status_mut() = status;
-    let kind = if request.uri().path() == "/metrics" { "text/plain; version=0.0.4" } else { "text/plain; charset=utf-8" };
+    let kind = if request.uri().path() == "/metrics" {
+        "text/plain; version=0.0.4"
+    } else {
+        "text/plain; charset=utf-8"
+    };
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }

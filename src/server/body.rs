@@ -40,7 +40,12 @@ struct Reader {
 impl Reader {
     fn new(timeouts: &Timeouts) -> Self {
         let now = Instant::now();
-        Self { idle: *timeouts.client_body_idle, end: now + *timeouts.client_body_total, window: now + WINDOW, in_window: 0 }
+        Self {
+            idle: *timeouts.client_body_idle,
+            end: now + *timeouts.client_body_total,
+            window: now + WINDOW,
+            in_window: 0,
+        }
     }
 
     async fn read(mut self, mut body: Incoming, limit: usize, declared: usize) -> Result<Bytes, Failure> {
@@ -80,7 +85,9 @@ impl Reader {
                 Ok(Some(frame)) => frame,
             };
             // The framing is broken, or the client has gone: it will not read what it is told.
-            let frame = frame.map_err(|_| Failure::from(Fault::InvalidJson).with_message("The request body breaks off."))?;
+            let frame = frame.map_err(|_| {
+                Failure::from(Fault::InvalidJson).with_message("The request body breaks off.")
+            })?;
             if let Ok(data) = frame.into_data() {
                 self.in_window += data.len();
                 return Ok(Some(data));

@@ -153,7 +153,11 @@ impl Guarded {
     }
 
     /// Times a write that the client does not take.
-    fn poll_stall(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn poll_stall(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
         if written.is_ready() {
             self.writing = None;
             return written;
@@ -168,14 +172,17 @@ impl Guarded {
 
     /// A client that is still sending would not see the last answer if the connection were reset under it.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let (sleep, left) =
-            self.lingering.get_or_insert_with(|| (Box::pin(sleep_until(Instant::now() + LINGER)), LINGER_BYTES));
+        let (sleep, left) = self
+            .lingering
+            .get_or_insert_with(|| (Box::pin(sleep_until(Instant::now() + LINGER)), LINGER_BYTES));
         while *left > 0 {
             let mut space = [0; 4096];
             let mut buffer = ReadBuf::new(&mut space);
             match Pin::new(self.io.inner_mut()).poll_read(cx, &mut buffer) {
                 Poll::Pending => return sleep.as_mut().poll(cx),
-                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => *left = left.saturating_sub(buffer.filled().len()),
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    *left = left.saturating_sub(buffer.filled().len())
+                }
                 Poll::Ready(_) => return Poll::Ready(()),
             }
         }
@@ -184,7 +191,11 @@ impl Guarded {
 }
 
 impl Read for Guarded {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, mut buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if !this.ahead.is_empty() {
             let count = this.ahead.len().min(buffer.remaining());

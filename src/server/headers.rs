@@ -5,8 +5,8 @@
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
 use http::header::{
-    ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
-    RETRY_AFTER,
+    ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HOST, HeaderMap,
+    HeaderName, HeaderValue, RETRY_AFTER,
 };
 use http::{Response, Version, request};
 use std::time::Duration;
@@ -22,7 +22,8 @@ const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
 /// The client's own request id, if it is harmless.
 pub(super) fn request_id(headers: &HeaderMap) -> Option<&str> {
     let harmless = |id: &&str| {
-        (1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+        (1..=128).contains(&id.len())
+            && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
     };
     headers.get(REQUEST_ID)?.to_str().ok().filter(harmless)
 }
@@ -35,7 +36,9 @@ pub(super) fn has_host(head: &request::Parts) -> bool {
 
 /// Whether a body of this request can be read and its answer understood.
 pub(super) fn check(headers: &HeaderMap) -> Result<(), Failure> {
-    let has = |name, good: fn(&str) -> bool| headers.get_all(name).iter().all(|value| value.to_str().is_ok_and(good));
+    let has = |name, good: fn(&str) -> bool| {
+        headers.get_all(name).iter().all(|value| value.to_str().is_ok_and(good))
+    };
     if !has(EXPECT, |text| text.eq_ignore_ascii_case("100-continue")) {
         return Err(Fault::ExpectationFailed.into());
     }
@@ -59,7 +62,9 @@ fn is_json(label: &str) -> bool {
     let utf8 = |parameter: &str| {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
         let value = value.trim().trim_matches('"');
-        !name.trim().eq_ignore_ascii_case("charset") || value.eq_ignore_ascii_case("utf-8") || value.eq_ignore_ascii_case("utf8")
+        !name.trim().eq_ignore_ascii_case("charset")
+            || value.eq_ignore_ascii_case("utf-8")
+            || value.eq_ignore_ascii_case("utf8")
     };
     json && parts.all(utf8)
 }
@@ -70,9 +75,13 @@ fn accepts(value: &HeaderValue) -> bool {
     ranges.map(|range| range.trim().to_ascii_lowercase()).any(|range| {
         let mut parts = range.split(';').map(str::trim);
         let kind = parts.next().unwrap_or("");
-        let known = ["*/*", "application/*", "application/json", "text/*", "text/event-stream"].contains(&kind);
+        let known =
+            ["*/*", "application/*", "application/json", "text/*", "text/event-stream"].contains(&kind);
         let refused = |parameter: &str| {
-            parameter.strip_prefix("q=").and_then(|quality| quality.trim().parse::<f32>().ok()).is_some_and(|quality| quality <= 0.0)
+            parameter
+                .strip_prefix("q=")
+                .and_then(|quality| quality.trim().parse::<f32>().ok())
+                .is_some_and(|quality| quality <= 0.0)
         };
         known && !parts.any(refused)
     })
@@ -94,7 +103,9 @@ pub(super) fn trace(headers: &HeaderMap) -> Vec<(&'static str, HeaderValue)> {
 
 /// `00-<32 hex>-<16 hex>-<2 hex>`, ids not all zero (W3C Trace Context).
 fn is_trace_parent(text: &[u8]) -> bool {
-    let hex = |part: &[u8], length| part.len() == length && part.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let hex = |part: &[u8], length| {
+        part.len() == length && part.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
     let id = |part: &[u8], length| hex(part, length) && part.iter().any(|byte| *byte != b'0');
     let parts: Vec<_> = text.split(|byte| *byte == b'-').collect();
     matches!(parts.as_slice(), [b"00", trace, span, flags] if id(trace, 32) && id(span, 16) && hex(flags, 2))
@@ -167,7 +178,8 @@ impl Refusal<'_> {
         let mut body = BytesMut::new();
         self.failure.write(false, &mut body);
         let mut response = Response::new(body.freeze());
-        *response.status_mut() = http::StatusCode::from_u16(self.failure.status).unwrap_or(http::StatusCode::BAD_GATEWAY);
+        *response.status_mut() =
+            http::StatusCode::from_u16(self.failure.status).unwrap_or(http::StatusCode::BAD_GATEWAY);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         common(headers, request_id, "no-store");
@@ -188,7 +200,9 @@ impl Refusal<'_> {
 }
 
 fn is_number(value: &HeaderValue) -> bool {
-    value.to_str().is_ok_and(|text| text.parse::<f64>().is_ok_and(|number| number >= 0.0 && number.is_finite()))
+    value
+        .to_str()
+        .is_ok_and(|text| text.parse::<f64>().is_ok_and(|number| number >= 0.0 && number.is_finite()))
 }
 
 /// Whole seconds from 1 to 60, whatever the engine says; seconds or a date.
@@ -219,10 +233,13 @@ mod tests {
 
     #[test]
     fn retry_after_is_clamped() {
-        for (given, expected) in [("5", 5), ("0", 1), ("-3", 1), ("1.2", 2), ("31536000", 60), ("soon", 1), ("", 1), ("nan", 1)] {
+        for (given, expected) in
+            [("5", 5), ("0", 1), ("-3", 1), ("1.2", 2), ("31536000", 60), ("soon", 1), ("", 1), ("nan", 1)]
+        {
             assert_eq!(retry_after(Some(&HeaderValue::from_static(given))), expected, "{given}");
         }
-        let date = |offset: u64| httpdate::fmt_http_date(std::time::SystemTime::now() + Duration::from_secs(offset));
+        let date =
+            |offset: u64| httpdate::fmt_http_date(std::time::SystemTime::now() + Duration::from_secs(offset));
         let of_date = |offset| retry_after(Some(&HeaderValue::from_str(&date(offset)).unwrap()));
         assert!((28..=30).contains(&of_date(30)));
         assert_eq!((of_date(5000), retry_after(None)), (60, 1));
@@ -258,7 +275,13 @@ mod tests {
     fn traces() {
         let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         assert!(is_trace_parent(good.as_bytes()));
-        for bad in ["", "00", "00-00000000000000000000000000000000-b7ad6b7169203331-01", &good.to_uppercase(), &good.replace("00-", "ff-")] {
+        for bad in [
+            "",
+            "00",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            &good.to_uppercase(),
+            &good.replace("00-", "ff-"),
+        ] {
             assert!(!is_trace_parent(bad.as_bytes()), "{bad}");
         }
     }

@@ -128,7 +128,8 @@ async fn serve(config: Config) -> io::Result<()> {
         app.phase.send_replace(Phase::Cut);
         tokio::time::sleep(LEAVE).await;
     };
-    app.phase.send_if_modified(|phase| std::mem::replace(phase, (*phase).max(Phase::Draining)) < Phase::Draining);
+    app.phase
+        .send_if_modified(|phase| std::mem::replace(phase, (*phase).max(Phase::Draining)) < Phase::Draining);
     tokio::select! {
         _ = gone.recv() => {}
         () = cut => {}
@@ -138,14 +139,16 @@ async fn serve(config: Config) -> io::Result<()> {
 
 fn listen(name: &'static str, address: SocketAddr) -> io::Result<TcpListener> {
     let bound = || {
-        let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
+        let socket =
+            socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
         socket.bind(&address.into())?;
         socket.listen(4096)?;
         socket.set_nonblocking(true)?;
         TcpListener::from_std(socket.into())
     };
-    let told = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
+    let told =
+        |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
     let listener = bound().map_err(told)?;
     let address = listener.local_addr()?.to_string();
     tracing::info!(listener = name, address, "listening");
@@ -221,7 +224,9 @@ async fn accept(listener: TcpListener, doors: Vec<Door>, app: &App) -> Infallibl
 
 /// The thread with the fewest connections takes it.
 fn hand_over(stream: std::net::TcpStream, doors: &[Door]) {
-    let Some(door) = doors.iter().min_by_key(|door| door.worker.connections.load(Ordering::Relaxed)) else { return };
+    let Some(door) = doors.iter().min_by_key(|door| door.worker.connections.load(Ordering::Relaxed)) else {
+        return;
+    };
     door.worker.connections.fetch_add(1, Ordering::Relaxed);
     if door.to.try_send(stream).is_err() {
         door.worker.connections.fetch_sub(1, Ordering::Relaxed);
@@ -235,11 +240,16 @@ fn start(n: usize, app: &Arc<App>, alive: mpsc::Sender<Infallible>) -> io::Resul
     let limits = &app.config.limits;
     let mut http = http1::Builder::new();
     // `Guarded` times heads: the library's timer would also end idle connections.
-    http.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(limits.max_head_bytes).max_headers(limits.max_headers);
+    http.timer(TokioTimer::new())
+        .header_read_timeout(None)
+        .max_buf_size(limits.max_head_bytes)
+        .max_headers(limits.max_headers);
     let worker = Arc::new(Worker { app: Arc::clone(app), client, http, connections: AtomicUsize::new(0) });
     let door = Door { worker: Arc::clone(&worker), to };
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new().name(format!("serve-{n}")).spawn(move || work(&runtime, worker, arrivals, alive))?;
+    std::thread::Builder::new()
+        .name(format!("serve-{n}"))
+        .spawn(move || work(&runtime, worker, arrivals, alive))?;
     Ok(door)
 }
 
@@ -253,7 +263,10 @@ fn work(
     let (connected, mut disconnected) = mpsc::channel::<Infallible>(1);
     runtime.block_on(async move {
         let sweeping = Arc::clone(&worker);
-        #[expect(clippy::disallowed_methods, reason = "the server's own tasks: one for each connection, one to sweep")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the server's own tasks: one for each connection, one to sweep"
+        )]
         {
             tokio::spawn(async move {
                 loop {
@@ -321,7 +334,8 @@ fn adopt(stream: std::net::TcpStream) -> io::Result<TcpStream> {
     let stream = TcpStream::from_std(stream)?;
     stream.set_nodelay(true)?;
     // A client that vanished without a word is given up within 45 s.
-    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(15));
+    let keepalive =
+        TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(15));
     let socket = SockRef::from(&stream);
     socket.set_tcp_keepalive(&keepalive.with_retries(2))?;
     socket.set_tcp_user_timeout(Some(Duration::from_secs(30)))?;

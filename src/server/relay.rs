@@ -90,7 +90,10 @@ impl Pen {
     /// Pushes line by line until the engine speaks, so that an error is told apart from what came along with it.
     fn push(&mut self, mut bytes: &[u8]) {
         while !self.spoken() && !bytes.is_empty() {
-            let line = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')).map_or(bytes.len(), |end| end + 1);
+            let line = bytes
+                .iter()
+                .position(|byte| matches!(byte, b'\n' | b'\r'))
+                .map_or(bytes.len(), |end| end + 1);
             let (first, rest) = bytes.split_at(line);
             self.write(|rewriter, out| _ = rewriter.push(first, out));
             bytes = rest;
@@ -205,7 +208,8 @@ impl Relay {
     fn refusal(mut self: Box<Self>, failure: &Failure) -> Response<Body> {
         self.close();
         let elapsed = self.record.started.elapsed();
-        let response = headers::Refusal { failure, passed: &self.passed, elapsed }.response(&self.record.request_id);
+        let response =
+            headers::Refusal { failure, passed: &self.passed, elapsed }.response(&self.record.request_id);
         self.record.answered(response.status().as_u16());
         self.record.bytes = response.body().len();
         response.map(Body::full)
@@ -215,7 +219,8 @@ impl Relay {
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.clock.reads(Instant::now());
         for _ in 0..READS {
-            if self.pen.ended() || self.pen.out.len() >= self.limits().stream_buffer_bytes / 2 && self.stream {
+            if self.pen.ended() || self.pen.out.len() >= self.limits().stream_buffer_bytes / 2 && self.stream
+            {
                 break;
             }
             if self.record.app.is_cut() {
@@ -315,7 +320,9 @@ impl Relay {
                 let body = if answer.head.is_encoded() { &[] } else { body.as_ref() };
                 pen.fail(Failure::of_answer(answer.head.status, body, self.own_key));
             }
-            Manner::Whole(body) if ending == Ending::Clean => pen.write(|rewriter, out| _ = rewriter.whole(body, out)),
+            Manner::Whole(body) if ending == Ending::Clean => {
+                pen.write(|rewriter, out| _ = rewriter.whole(body, out))
+            }
             Manner::Unknown(_) if ending == Ending::Clean && !says_events(&answer.head) => {
                 pen.fail(Fault::InvalidResponse.into());
             }
@@ -348,13 +355,18 @@ impl Relay {
         let refused = matches!(&self.engine, Engine::Answers(_, Manner::Refusal(_)));
         let outcome = failure.map_or("ok", |failure| failure.code.as_deref().unwrap_or("refused"));
         self.record.app.metrics.attempt(outcome);
-        if let (Engine::Answers(answer, _), true) = (std::mem::replace(&mut self.engine, Engine::Done), failure.is_none() || refused) {
+        if let (Engine::Answers(answer, _), true) =
+            (std::mem::replace(&mut self.engine, Engine::Done), failure.is_none() || refused)
+        {
             self.client.give_back_soon(*answer);
         }
     }
 
     /// The next bytes of the stream.
-    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Unsendable>>> {
+    pub(super) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Unsendable>>> {
         if !self.comment && !self.pen.is_due() {
             ready!(self.poll_fill(cx));
         }
@@ -524,11 +536,17 @@ impl Clock {
     }
 
     fn next(&self) -> (Instant, Due) {
-        let patience = if self.spoken { self.waiting + self.inter_token } else { self.started + self.first_token };
+        let patience =
+            if self.spoken { self.waiting + self.inter_token } else { self.started + self.first_token };
         let timeout = (patience.min(self.started + self.total), Due::Timeout);
-        let commit = self.commit_after.filter(|_| !self.committed).map(|after| (self.started + after, Due::Comment));
-        let keepalive = self.keepalive.filter(|_| self.committed).map(|pause| (self.written + pause, Due::Comment));
-        [commit, keepalive].into_iter().flatten().fold(timeout, |first, other| if other.0 < first.0 { other } else { first })
+        let commit =
+            self.commit_after.filter(|_| !self.committed).map(|after| (self.started + after, Due::Comment));
+        let keepalive =
+            self.keepalive.filter(|_| self.committed).map(|pause| (self.written + pause, Due::Comment));
+        [commit, keepalive]
+            .into_iter()
+            .flatten()
+            .fold(timeout, |first, other| if other.0 < first.0 { other } else { first })
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Due> {

@@ -10,8 +10,8 @@ use crate::error::Error;
 use crate::plan::plan;
 use crate::request::{Ask, embeddings};
 use crate::telemetry::Route;
-use crate::upstream::models::{self, Model};
 use crate::upstream::Outgoing;
+use crate::upstream::models::{self, Model};
 use crate::wire::event::Usage;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::{self, Api, Rewriter, Stamp, Summary};
@@ -50,7 +50,9 @@ impl<'a> Target<'a> {
             "/v1/models" => (Self::Models, "GET"),
             path => match path.strip_prefix("/v1/models/") {
                 Some(id) if !id.is_empty() => (Self::Model(id), "GET"),
-                _ if matches!(head.method, Method::CONNECT | Method::TRACE) => return Err((Fault::MethodNotSupported, "GET, POST")),
+                _ if matches!(head.method, Method::CONNECT | Method::TRACE) => {
+                    return Err((Fault::MethodNotSupported, "GET, POST"));
+                }
                 _ => return Err((Fault::UnknownUrl, "")),
             },
         };
@@ -74,11 +76,13 @@ pub(super) async fn answer(worker: Arc<Worker>, request: Request<Incoming>, busy
         return bare(status);
     }
     let chance = Chance::draw();
-    let request_id = headers::request_id(&head.headers).map_or_else(|| chance.request_id(), ToOwned::to_owned);
+    let request_id =
+        headers::request_id(&head.headers).map_or_else(|| chance.request_id(), ToOwned::to_owned);
     let target = Target::of(&head);
     let route = target.as_ref().map_or(Route::Unknown, Target::route);
     let record = Record::new(&worker.app, route, request_id);
-    let has_body = head.headers.contains_key(TRANSFER_ENCODING) || head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
+    let has_body = head.headers.contains_key(TRANSFER_ENCODING)
+        || head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
     let incoming = has_body.then_some(body);
     let mut handling = Handling { worker, chance, busy, record: Some(record), unread: has_body };
     let result = match target {
@@ -162,7 +166,12 @@ impl Handling {
     }
 
     /// Chat Completions and Completions.
-    async fn relay(&mut self, api: Api, head: &request::Parts, body: Option<Incoming>) -> Result<Response<Body>, Refused> {
+    async fn relay(
+        &mut self,
+        api: Api,
+        head: &request::Parts,
+        body: Option<Incoming>,
+    ) -> Result<Response<Body>, Refused> {
         let limits = &self.worker.app.config.limits;
         let limit = if api == Api::Chat { limits.max_body_bytes } else { limits.other_body_bytes };
         let body = self.body(body, limit).await?;
@@ -188,7 +197,11 @@ impl Handling {
         Ok(relay.answer().await)
     }
 
-    async fn embed(&mut self, head: &request::Parts, body: Option<Incoming>) -> Result<Response<Body>, Refused> {
+    async fn embed(
+        &mut self,
+        head: &request::Parts,
+        body: Option<Incoming>,
+    ) -> Result<Response<Body>, Refused> {
         let limits = &self.worker.app.config.limits;
         let (limit, answer_limit) = (limits.other_body_bytes, limits.max_answer_bytes);
         let body = self.body(body, limit).await?;
@@ -259,9 +272,11 @@ impl Handling {
             record.attempts = 1;
         }
         let app = Arc::clone(&self.worker.app);
-        let asked = tokio::time::timeout(*app.config.timeouts.total_whole, self.exchange(request, limit)).await;
+        let asked =
+            tokio::time::timeout(*app.config.timeouts.total_whole, self.exchange(request, limit)).await;
         let result = asked.unwrap_or_else(|_| Err(Fault::Timeout.into()));
-        let outcome = result.as_ref().err().map_or("ok", |error| error.public.code.as_deref().unwrap_or("refused"));
+        let outcome =
+            result.as_ref().err().map_or("ok", |error| error.public.code.as_deref().unwrap_or("refused"));
         app.metrics.attempt(outcome);
         result.map_err(|error| {
             if let Some(record) = &mut self.record {
@@ -326,7 +341,9 @@ fn found<'m>(listed: &'m [Model], id: &str) -> Result<&'m Model, Failure> {
     let decoded = decoded(id);
     let missing = || {
         let shown: String = decoded.chars().filter(|letter| !letter.is_control()).take(64).collect();
-        Failure::from(Fault::ModelNotFound).with_message(format!("The model `{shown}` does not exist.")).with_param("model")
+        Failure::from(Fault::ModelNotFound)
+            .with_message(format!("The model `{shown}` does not exist."))
+            .with_param("model")
     };
     listed.iter().find(|model| model.id == decoded).ok_or_else(missing)
 }

@@ -32,7 +32,11 @@ pub fn start(level: Level) -> Result<Guard, Box<dyn std::error::Error>> {
     let guard = Guard { sink: sink.clone(), done };
     // Only our own lines: what libraries say at low levels is made of headers and bodies.
     let filter = Targets::new().with_target("samewire", filter(level));
-    let json = tracing_subscriber::fmt::layer().json().flatten_event(true).with_current_span(false).with_span_list(false);
+    let json = tracing_subscriber::fmt::layer()
+        .json()
+        .flatten_event(true)
+        .with_current_span(false)
+        .with_span_list(false);
     tracing_subscriber::registry().with(filter).with(json.with_target(false).with_writer(sink)).try_init()?;
     Ok(guard)
 }

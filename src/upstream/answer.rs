@@ -51,7 +51,11 @@ impl Answer {
     ///
     /// # Errors
     /// The answer breaks off or is malformed. Everything before that has been given.
-    pub fn poll_read(&mut self, cx: &mut Context<'_>, sink: &mut dyn FnMut(&[u8])) -> Poll<Result<Read, Broken>> {
+    pub fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Poll<Result<Read, Broken>> {
         if self.head.framing == Framing::Over {
             return Poll::Ready(Ok(Read::End));
         }

@@ -139,7 +139,8 @@ impl Client {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(Idle { stream, since }) = idle.pop() {
             // Anything to read means its end, or an answer to nothing: it cannot serve.
-            let quiet = matches!(stream.try_read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock);
+            let quiet =
+                matches!(stream.try_read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock);
             if quiet && since.elapsed() < self.pool_idle {
                 return Some(stream);
             }
@@ -171,7 +172,10 @@ impl Client {
                 this.give_back(answer);
             }
         };
-        #[expect(clippy::disallowed_methods, reason = "the request is over; what is left lasts for 100 ms at most")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the request is over; what is left lasts for 100 ms at most"
+        )]
         tokio::spawn(ended);
     }
 
@@ -198,7 +202,8 @@ impl Client {
             Err(_) => return Err(Fault::Timeout.into()),
         };
         // Small writes leave at once, and an engine that vanished without a word is noticed.
-        let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(15));
+        let keepalive =
+            TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(15));
         let _ = stream.set_nodelay(true);
         let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive.with_retries(3));
         Ok(stream)

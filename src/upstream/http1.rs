@@ -7,7 +7,9 @@
 //! costs more for each token than everything else here taken together (`benches/proxy`). It also hides whether a
 //! connection had served before, and where an answer broke off.
 
-use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::header::{
+    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
+};
 
 /// Bytes of a head.
 pub(super) const HEAD_LIMIT: usize = 64 << 10;
@@ -57,7 +59,8 @@ impl Head {
         let status = parsed.code.ok_or(Malformed)?;
         let framing = Framing::of(status, &headers)?;
         let both = headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH);
-        let reusable = parsed.version == Some(1) && framing != Framing::Close && !both && !says_close(&headers);
+        let reusable =
+            parsed.version == Some(1) && framing != Framing::Close && !both && !says_close(&headers);
         Ok(Some((Self { status, headers, framing, reusable }, length)))
     }
 }
@@ -156,7 +159,11 @@ impl Framing {
             if let Chunk::Data { left } = chunk {
                 let here = u64::try_from(bytes.len() - framing).unwrap_or(u64::MAX);
                 let data = here.min(left);
-                let next = if data == left { Chunk::DataEnd { cr: false } } else { Chunk::Data { left: left - data } };
+                let next = if data == left {
+                    Chunk::DataEnd { cr: false }
+                } else {
+                    Chunk::Data { left: left - data }
+                };
                 *self = Self::Chunked(next);
                 return Ok(Step { framing, data: usize::try_from(data).unwrap_or(0) });
             }
@@ -178,15 +185,21 @@ impl Chunk {
                 Self::Size { value: value * 16 + u64::from(digit), digits: digits + 1 }
             }
             (Self::Extension { value, .. }, b'\r') => Self::SizeEnd { value },
-            (Self::Extension { skipped: SKIPPED.., .. }, _) | (Self::Extension { .. }, b'\n') => return Err(Malformed),
+            (Self::Extension { skipped: SKIPPED.., .. }, _) | (Self::Extension { .. }, b'\n') => {
+                return Err(Malformed);
+            }
             (Self::Extension { value, skipped }, _) => Self::Extension { value, skipped: skipped + 1 },
             (Self::SizeEnd { value: 0 }, b'\n') => Self::Trailer { empty: true, cr: false, skipped: 0 },
             (Self::SizeEnd { value }, b'\n') => Self::Data { left: value },
             (Self::DataEnd { cr: false }, b'\r') => Self::DataEnd { cr: true },
             (Self::DataEnd { cr: true }, b'\n') => Self::START,
             (Self::Trailer { empty: true, cr: true, .. }, b'\n') => return Ok(Framing::Over),
-            (Self::Trailer { cr: true, skipped, .. }, b'\n') => Self::Trailer { empty: true, cr: false, skipped },
-            (Self::Trailer { cr: false, empty, skipped }, b'\r') => Self::Trailer { empty, cr: true, skipped },
+            (Self::Trailer { cr: true, skipped, .. }, b'\n') => {
+                Self::Trailer { empty: true, cr: false, skipped }
+            }
+            (Self::Trailer { cr: false, empty, skipped }, b'\r') => {
+                Self::Trailer { empty, cr: true, skipped }
+            }
             (Self::Trailer { cr: false, skipped, .. }, byte) if byte != b'\n' && skipped < SKIPPED => {
                 Self::Trailer { empty: false, cr: false, skipped: skipped + 1 }
             }
@@ -228,8 +241,20 @@ mod tests {
     #[test]
     fn doubtful_chunks_are_refused() {
         for text in [
-            "\r\n", "g\r\n", "-1\r\n", "+5\r\n", "0x5\r\n", " 5\r\n", "5\nhello\r\n", "5\r\nhello0\r\n", "5\r\nhello\n",
-            "10000000000000000\r\n", "5;\nhello", "0\r\n\n", "0\r\nx: y\n\r\n", "5\rhello",
+            "\r\n",
+            "g\r\n",
+            "-1\r\n",
+            "+5\r\n",
+            "0x5\r\n",
+            " 5\r\n",
+            "5\nhello\r\n",
+            "5\r\nhello0\r\n",
+            "5\r\nhello\n",
+            "10000000000000000\r\n",
+            "5;\nhello",
+            "0\r\n\n",
+            "0\r\nx: y\n\r\n",
+            "5\rhello",
         ] {
             assert!(body(Framing::Chunked(Chunk::START), text.as_bytes(), 64).is_err(), "{text:?}");
         }
@@ -247,7 +272,11 @@ mod tests {
             ("200 OK\r\ncontent-length: 0", Framing::Over, true),
             ("200 OK\r\ncontent-length: 5, 5\r\ncontent-length: 5", Framing::Length(5), true),
             ("200\r\ntransfer-encoding: Chunked", Framing::Chunked(Chunk::START), true),
-            ("200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 5", Framing::Chunked(Chunk::START), false),
+            (
+                "200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 5",
+                Framing::Chunked(Chunk::START),
+                false,
+            ),
             ("200 OK\r\ncontent-length: 5\r\nconnection: x, Close", Framing::Length(5), false),
             ("200 OK", Framing::Close, false),
             ("204 No Content\r\ncontent-length: 5", Framing::Over, true),

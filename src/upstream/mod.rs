@@ -76,7 +76,8 @@ impl Upstream {
             }
         }
         drop(known);
-        if let Some(engine) = owner.filter(|_| self.config.engine.name == "auto").and_then(engine::recognised) {
+        if let Some(engine) = owner.filter(|_| self.config.engine.name == "auto").and_then(engine::recognised)
+        {
             *self.found.write().unwrap_or_else(PoisonError::into_inner) = engine;
         }
     }

@@ -124,7 +124,9 @@ impl Arguments {
             (Stage::String(key), b'\\') => Stage::Escape(key),
             (Stage::String(key), 0x20..) => Stage::String(key),
             (Stage::Escape(key), b'u') => Stage::Unicode(key, 4),
-            (Stage::Escape(key), b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Stage::String(key),
+            (Stage::Escape(key), b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
+                Stage::String(key)
+            }
             (Stage::Unicode(key, left), byte) if byte.is_ascii_hexdigit() => match left {
                 1 => Stage::String(key),
                 left => Stage::Unicode(key, left - 1),
@@ -142,9 +144,10 @@ impl Arguments {
                 }
                 None => Stage::Broken,
             },
-            (Stage::String(_) | Stage::Escape(_) | Stage::Unicode(..) | Stage::Word(_) | Stage::Broken, _) => {
-                Stage::Broken
-            }
+            (
+                Stage::String(_) | Stage::Escape(_) | Stage::Unicode(..) | Stage::Word(_) | Stage::Broken,
+                _,
+            ) => Stage::Broken,
             (stage, byte) if is_space(byte) => stage,
             (Stage::Value | Stage::FirstElement, byte) if byte != b']' => self.begin(byte),
             (Stage::FirstElement, _) => self.close(Nest::Array),
@@ -220,7 +223,27 @@ mod tests {
 
     #[test]
     fn agrees_with_a_parser() {
-        for text in ["1", "01", "1.", "1.0", "-", "1e5", "1e", "\"a\\u00e9\"", "\"\\u00g\"", "[1,]", "[,]", "{\"a\":}", "[[]]", "{\"a\":1,}", "true", "tru", "{\"a\":1}", "[1 2]", "\"a\" \"b\""] {
+        for text in [
+            "1",
+            "01",
+            "1.",
+            "1.0",
+            "-",
+            "1e5",
+            "1e",
+            "\"a\\u00e9\"",
+            "\"\\u00g\"",
+            "[1,]",
+            "[,]",
+            "{\"a\":}",
+            "[[]]",
+            "{\"a\":1,}",
+            "true",
+            "tru",
+            "{\"a\":1}",
+            "[1 2]",
+            "\"a\" \"b\"",
+        ] {
             let mut arguments = Arguments::default();
             arguments.read(&Text::plain(text));
             let parsed = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();

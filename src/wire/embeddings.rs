@@ -37,7 +37,8 @@ object! {
 /// # Errors
 /// The body is an error, or not an embeddings answer.
 pub fn rewrite(body: &[u8], model: &str, out: &mut BytesMut) -> Result<u64, Failure> {
-    let read: Option<Body<'_>> = std::str::from_utf8(body).ok().and_then(|text| serde_json::from_str(text).ok());
+    let read: Option<Body<'_>> =
+        std::str::from_utf8(body).ok().and_then(|text| serde_json::from_str(text).ok());
     let Some(read) = read else { return Err(Fault::InvalidResponse.into()) };
     if read.error.is_some() || read.object.is_some_and(|object| object == "error") {
         return Err(Failure::of_answer(500, body, false));

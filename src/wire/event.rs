@@ -299,7 +299,12 @@ impl fmt::Display for Event<'_> {
         match self {
             Self::Head(head) => {
                 write!(f, "head")?;
-                let texts = [("id", head.id), ("model", head.model), ("tier", head.tier), ("fingerprint", head.fingerprint)];
+                let texts = [
+                    ("id", head.id),
+                    ("model", head.model),
+                    ("tier", head.tier),
+                    ("fingerprint", head.fingerprint),
+                ];
                 for (name, text) in texts {
                     if let Some(text) = text {
                         write!(f, " {name}={:?}", text.decoded())?;
@@ -309,12 +314,22 @@ impl fmt::Display for Event<'_> {
             }
             Self::Delta { choice, delta, riders } => write!(f, "{choice} {delta}{riders}"),
             Self::Usage { usage, .. } => {
-                write!(f, "usage prompt={} completion={} total={}", usage.prompt, usage.completion, usage.total)?;
+                write!(
+                    f,
+                    "usage prompt={} completion={} total={}",
+                    usage.prompt, usage.completion, usage.total
+                )?;
                 write!(f, " cached={} reasoning={}", usage.cached, usage.reasoning)
             }
             Self::Foreign { name, data, .. } => write!(f, "foreign {name} {data}"),
             Self::Fail(failure) => {
-                write!(f, "fail {} {} {:?}", failure.status, failure.code.as_deref().unwrap_or("-"), failure.message)
+                write!(
+                    f,
+                    "fail {} {} {:?}",
+                    failure.status,
+                    failure.code.as_deref().unwrap_or("-"),
+                    failure.message
+                )
             }
             Self::End => write!(f, "end"),
         }
@@ -323,7 +338,9 @@ impl fmt::Display for Event<'_> {
 
 impl fmt::Display for Delta<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |text: &Option<Text<'_>>| text.map_or_else(|| "-".to_owned(), |text| format!("{:?}", text.decoded()));
+        let shown = |text: &Option<Text<'_>>| {
+            text.map_or_else(|| "-".to_owned(), |text| format!("{:?}", text.decoded()))
+        };
         match self {
             Self::Role => write!(f, "role"),
             Self::Reasoning(text) => write!(f, "reasoning {:?}", text.decoded()),
@@ -333,7 +350,9 @@ impl fmt::Display for Delta<'_> {
             Self::FunctionCall { name, arguments } => {
                 write!(f, "function-call {} {}", shown(name), shown(arguments))
             }
-            Self::ToolStart { slot, id, name, kind } => write!(f, "tool-start {slot} {id:?} {name:?} {kind:?}"),
+            Self::ToolStart { slot, id, name, kind } => {
+                write!(f, "tool-start {slot} {id:?} {name:?} {kind:?}")
+            }
             Self::ToolArgs { slot, args } => write!(f, "tool-args {slot} {:?}", args.decoded()),
             Self::Part { name, data } => {
                 write!(f, "part {name:?}")?;

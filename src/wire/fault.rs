@@ -288,7 +288,8 @@ impl Report {
 
     fn of_body(body: &Body<'_>) -> Self {
         let words = |raw: Option<Raw<'_>>| raw.and_then(Text::of).map(|text| text.decoded().into_owned());
-        let number = |raw: Option<Raw<'_>>| raw.and_then(integer).and_then(|number| u16::try_from(number).ok());
+        let number =
+            |raw: Option<Raw<'_>>| raw.and_then(integer).and_then(|number| u16::try_from(number).ok());
         let kind = words(body.kind);
         let status = number(body.code).or_else(|| kind.as_deref().and_then(|kind| kind.parse().ok()));
         let limits = [("plan_type", body.plan_type), ("resets_at", body.resets_at)];
@@ -298,9 +299,10 @@ impl Report {
             code: words(body.code).filter(|code| !code.is_empty()),
             status: status.filter(|status| (400..600).contains(status)),
             limits: match kind.as_deref() {
-                Some("usage_limit_reached") => {
-                    limits.iter().filter_map(|(name, raw)| Some((*name, raw.as_ref()?.get().to_owned()))).collect()
-                }
+                Some("usage_limit_reached") => limits
+                    .iter()
+                    .filter_map(|(name, raw)| Some((*name, raw.as_ref()?.get().to_owned())))
+                    .collect(),
                 _ => Vec::new(),
             },
             kind,
@@ -344,13 +346,18 @@ impl Report {
         if !self.message.is_empty() {
             failure.message = cut(&self.message).into();
         }
-        failure.param = self.param.map(|param| param.strip_prefix("body.").map(ToOwned::to_owned).unwrap_or(param));
+        failure.param =
+            self.param.map(|param| param.strip_prefix("body.").map(ToOwned::to_owned).unwrap_or(param));
         failure.limits = self.limits;
         failure
     }
 
     fn fault(&self, http: Option<u16>) -> Fault {
-        let status = http.filter(|status| *status >= 400).or(self.status).or_else(|| self.kind_status()).unwrap_or(500);
+        let status = http
+            .filter(|status| *status >= 400)
+            .or(self.status)
+            .or_else(|| self.kind_status())
+            .unwrap_or(500);
         match status {
             401 => Fault::InvalidApiKey,
             403 => Fault::Permission,
@@ -469,13 +476,41 @@ mod tests {
     #[test]
     fn shapes_of_engines() {
         for (status, body, expected) in [
-            (401, r#"{"error":"Unauthorized"}"#, r#"{"error":{"message":"Unauthorized","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}"#),
-            (404, r#"{"detail":"Not Found"}"#, r#"{"error":{"message":"Not Found","type":"invalid_request_error","param":null,"code":null}}"#),
-            (500, "Internal Server Error", r#"{"error":{"message":"The upstream engine returned an invalid response (HTTP 500).","type":"server_error","param":null,"code":"upstream_invalid_response"}}"#),
-            (400, r#"{"error":{"message":"x","type":"BadRequestError","param":"body.messages.0","code":400}}"#, r#"{"error":{"message":"x","type":"invalid_request_error","param":"messages.0","code":null}}"#),
-            (400, r#"{"object":"error","message":"bad File \"/opt/a.py\", line 3","type":"400","param":null,"code":400}"#, r#"{"error":{"message":"bad File \"…\", line 3","type":"invalid_request_error","param":null,"code":null}}"#),
-            (429, r#"{"error":{"message":"m","type":"usage_limit_reached","code":"usage_limit_reached","plan_type":"pro","resets_at":5}}"#, r#"{"error":{"message":"m","type":"usage_limit_reached","param":null,"code":"usage_limit_reached","plan_type":"pro","resets_at":5}}"#),
-            (500, r#"{"error":{"message":{"a": 1},"type":null,"code":null}}"#, r#"{"error":{"message":"{\"a\":1}","type":"server_error","param":null,"code":"internal_error"}}"#),
+            (
+                401,
+                r#"{"error":"Unauthorized"}"#,
+                r#"{"error":{"message":"Unauthorized","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}"#,
+            ),
+            (
+                404,
+                r#"{"detail":"Not Found"}"#,
+                r#"{"error":{"message":"Not Found","type":"invalid_request_error","param":null,"code":null}}"#,
+            ),
+            (
+                500,
+                "Internal Server Error",
+                r#"{"error":{"message":"The upstream engine returned an invalid response (HTTP 500).","type":"server_error","param":null,"code":"upstream_invalid_response"}}"#,
+            ),
+            (
+                400,
+                r#"{"error":{"message":"x","type":"BadRequestError","param":"body.messages.0","code":400}}"#,
+                r#"{"error":{"message":"x","type":"invalid_request_error","param":"messages.0","code":null}}"#,
+            ),
+            (
+                400,
+                r#"{"object":"error","message":"bad File \"/opt/a.py\", line 3","type":"400","param":null,"code":400}"#,
+                r#"{"error":{"message":"bad File \"…\", line 3","type":"invalid_request_error","param":null,"code":null}}"#,
+            ),
+            (
+                429,
+                r#"{"error":{"message":"m","type":"usage_limit_reached","code":"usage_limit_reached","plan_type":"pro","resets_at":5}}"#,
+                r#"{"error":{"message":"m","type":"usage_limit_reached","param":null,"code":"usage_limit_reached","plan_type":"pro","resets_at":5}}"#,
+            ),
+            (
+                500,
+                r#"{"error":{"message":{"a": 1},"type":null,"code":null}}"#,
+                r#"{"error":{"message":"{\"a\":1}","type":"server_error","param":null,"code":"internal_error"}}"#,
+            ),
         ] {
             let mut out = BytesMut::new();
             Failure::of_answer(status, body.as_bytes(), false).write(false, &mut out);

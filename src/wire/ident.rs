@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 
 /// A completion id in canonical form. `prefix` is `chatcmpl-` or `cmpl-`; empty ids are the caller's business.
 pub(super) fn completion(engine: &str, prefix: &str) -> String {
-    let plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+    let plain = |text: &str| {
+        !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+    };
     if engine.strip_prefix(prefix).is_some_and(plain) {
         engine.to_owned()
     } else if plain(engine) {
@@ -17,7 +19,8 @@ pub(super) fn completion(engine: &str, prefix: &str) -> String {
 
 /// The letters and digits of a completion id without its prefix.
 pub(crate) fn compact(id: &str) -> String {
-    let rest = ["chatcmpl-", "cmpl-", "resp_"].iter().find_map(|prefix| id.strip_prefix(prefix)).unwrap_or(id);
+    let rest =
+        ["chatcmpl-", "cmpl-", "resp_"].iter().find_map(|prefix| id.strip_prefix(prefix)).unwrap_or(id);
     rest.chars().filter(char::is_ascii_alphanumeric).collect()
 }
 
@@ -39,7 +42,8 @@ pub(super) fn canonical_call(engine: &str) -> String {
 /// Only `call_` and up to 59 letters, digits, `_` and `-`; anything else is replaced by a hash of where it stands.
 pub(super) fn strict_call(engine: &str, completion: &str, choice: u32, slot: u32) -> String {
     let fits = engine.strip_prefix("call_").is_some_and(|rest| {
-        (1..=59).contains(&rest.len()) && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b))
+        (1..=59).contains(&rest.len())
+            && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b))
     });
     if fits {
         return engine.to_owned();
@@ -74,7 +78,10 @@ mod tests {
         assert_eq!(completion("d3b4", "chatcmpl-"), "chatcmpl-d3b4");
         assert_eq!(completion("chatcmpl-x.y_z", "chatcmpl-"), "chatcmpl-x.y_z");
         assert_eq!(completion("a b", "cmpl-"), "cmpl-c8687a08aa5d6ed2044328fa6a697ab8");
-        assert_eq!(derived_call("chatcmpl-6ca2ec78-dac2-4759-8ffc-aa13d8b470bf", 0, 1), "call_6ca2ec78dac247598ffcaa13_0_1");
+        assert_eq!(
+            derived_call("chatcmpl-6ca2ec78-dac2-4759-8ffc-aa13d8b470bf", 0, 1),
+            "call_6ca2ec78dac247598ffcaa13_0_1"
+        );
         assert_eq!(canonical_call("functions.f:0"), "functions.f:0");
         assert_eq!(strict_call("call_a-b", "c", 0, 0), "call_a-b");
         assert_eq!(strict_call("functions.f:0", "c", 0, 0).len(), 29);

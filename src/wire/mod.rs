@@ -216,7 +216,8 @@ impl Rewriter {
     pub fn finish(&mut self, ending: Ending, out: &mut BytesMut) -> Progress {
         let Self { framer, core } = self;
         let complete = |data: &[u8]| {
-            data.trim_ascii() == b"[DONE]" || serde_json::from_slice::<&serde_json::value::RawValue>(data).is_ok()
+            data.trim_ascii() == b"[DONE]"
+                || serde_json::from_slice::<&serde_json::value::RawValue>(data).is_ok()
         };
         framer.finish(complete, |found| core.found(found, out));
         core.end_of_input(ending, out);

@@ -633,7 +633,9 @@ impl Choice {
                 let other = id.zip(recorded).is_some_and(|(id, recorded)| id != recorded);
                 !(other && named)
             }),
-            None => match id.and_then(|id| self.calls.iter().position(|call| call.engine_id.as_deref() == Some(id))) {
+            None => match id
+                .and_then(|id| self.calls.iter().position(|call| call.engine_id.as_deref() == Some(id)))
+            {
                 Some(at) => Some(at),
                 None if id.is_some() || named => None,
                 None => self.calls.len().checked_sub(1),
@@ -690,7 +692,8 @@ impl Call {
 
 impl HeldRiders {
     fn of(riders: Riders<'_>) -> Self {
-        let own = |extras: &Extras<'_>| extras.iter().map(|(key, raw)| (key.to_owned(), raw.to_owned())).collect();
+        let own =
+            |extras: &Extras<'_>| extras.iter().map(|(key, raw)| (key.to_owned(), raw.to_owned())).collect();
         Self {
             chunk: own(&riders.chunk),
             choice: own(&riders.choice),

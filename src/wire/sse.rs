@@ -144,7 +144,12 @@ impl Framer {
     }
 
     /// A line that can be borrowed for the length of this read.
-    fn take_line<'a>(&mut self, line: &'a [u8], lone: &mut Option<&'a [u8]>, found: &mut impl FnMut(Found<'_>)) {
+    fn take_line<'a>(
+        &mut self,
+        line: &'a [u8],
+        lone: &mut Option<&'a [u8]>,
+        found: &mut impl FnMut(Found<'_>),
+    ) {
         if let Some(value) = field(line, b"data") {
             if !self.has_data && value.len() <= self.limit {
                 self.has_data = true;
@@ -270,7 +275,10 @@ mod tests {
     #[test]
     fn a_line_that_never_ends_is_given_up() {
         let long = [b'x'; 100];
-        assert_eq!(frames(&[b"data: {a}\n\ndata: ", &long, &long, b"\n\ndata: {b}\n\n"]), ["{a}", "too large"]);
+        assert_eq!(
+            frames(&[b"data: {a}\n\ndata: ", &long, &long, b"\n\ndata: {b}\n\n"]),
+            ["{a}", "too large"]
+        );
         assert_eq!(frames(&[&[b"data: ".as_slice(), &long, b"\n\n"].concat()]), ["too large"]);
     }
 }

@@ -43,7 +43,10 @@ pub enum Cut<'a> {
     Bytes,
     Sizes(&'a [usize]),
     /// At `first`, `first + step`, …
-    Comb { first: usize, step: usize },
+    Comb {
+        first: usize,
+        step: usize,
+    },
 }
 
 impl Case {
@@ -81,7 +84,10 @@ impl Case {
                 assert!(out.is_empty(), "{}: bytes before an HTTP error", self.name);
                 error(failure)
             }
-            None => Answer { status: 200, body: String::from_utf8(out.to_vec()).expect("canonical output is UTF-8") },
+            None => Answer {
+                status: 200,
+                body: String::from_utf8(out.to_vec()).expect("canonical output is UTF-8"),
+            },
         }
     }
 
@@ -96,14 +102,24 @@ impl Case {
             rewriter.whole(&self.input, &mut out);
         }
         if let Some(failure) = rewriter.failure() {
-            return format!("fail {} {} {:?}\n", failure.status, failure.code.as_deref().unwrap_or("-"), failure.message);
+            return format!(
+                "fail {} {} {:?}\n",
+                failure.status,
+                failure.code.as_deref().unwrap_or("-"),
+                failure.message
+            );
         }
         String::from_utf8(out.to_vec()).unwrap()
     }
 
     /// The case whose engine sends this canonical answer.
     pub fn again(&self, canonical: &str) -> Self {
-        Self { input: canonical.as_bytes().to_vec(), events: self.streams(), ending: Ending::Clean, ..self.clone() }
+        Self {
+            input: canonical.as_bytes().to_vec(),
+            events: self.streams(),
+            ending: Ending::Clean,
+            ..self.clone()
+        }
     }
 
     pub fn streams(&self) -> bool {
@@ -150,7 +166,8 @@ pub fn fixtures() -> PathBuf {
 /// The worked examples of the wire format that concern Chat Completions and Completions, with what they expect.
 pub fn vectors() -> Vec<(Case, Value)> {
     let mut all = Vec::new();
-    let mut paths: Vec<_> = std::fs::read_dir(fixtures().join("vectors")).unwrap().map(|e| e.unwrap().path()).collect();
+    let mut paths: Vec<_> =
+        std::fs::read_dir(fixtures().join("vectors")).unwrap().map(|e| e.unwrap().path()).collect();
     paths.sort();
     for path in paths {
         let vector: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -165,8 +182,12 @@ pub fn vectors() -> Vec<(Case, Value)> {
             continue;
         }
         let mut options = vector["options"].clone();
-        let now = options.as_object_mut().and_then(|options| options.remove("test_now")).and_then(|now| now.as_u64());
-        let events = vector["upstream_headers"]["content-type"].as_str().is_some_and(|ct| ct.contains("event-stream"));
+        let now = options
+            .as_object_mut()
+            .and_then(|options| options.remove("test_now"))
+            .and_then(|now| now.as_u64());
+        let events =
+            vector["upstream_headers"]["content-type"].as_str().is_some_and(|ct| ct.contains("event-stream"));
         let case = Case {
             name: text("name"),
             api,
@@ -216,7 +237,8 @@ fn capture(engine: &str, folder: PathBuf) -> Option<Fixture> {
     let head = String::from_utf8(read("upstream.http").unwrap_or_default()).unwrap();
     let status = head.split_whitespace().nth(1).and_then(|status| status.parse().ok()).unwrap_or(200);
     let reset = read("eof").is_some_and(|eof| eof.starts_with(b"reset"));
-    let mut body = request.get("body").cloned().filter(Value::is_object).unwrap_or_else(|| serde_json::json!({}));
+    let mut body =
+        request.get("body").cloned().filter(Value::is_object).unwrap_or_else(|| serde_json::json!({}));
     // Some captures show what an engine says to a request that the proxy itself refuses: what is left of it then is
     // what matters to the answer.
     if Ask::recall(api, &Bytes::from(body.to_string())).is_err()

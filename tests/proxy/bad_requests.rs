@@ -327,7 +327,7 @@ async fn fault_c13_wrong_types() {
         (r#"{"model":"m","messages":"hi"}"#, "messages"),
         (r#"{"model":"m","messages":{}}"#, "messages"),
         (r#"{"model":"m","messages":[1]}"#, "messages[0]"),
-        (r#"{"model":5,"messages":[]}"#, "model"),
+        (r#"{"model":5,"messages":[{"role":"user","content":"a"}]}"#, "model"),
         (
             r#"{"model":"m","messages":[{"role":"user","content":"a"},{"role":"user","content":"a"},{"role":"user","content":7}]}"#,
             "messages[2].content",

@@ -341,15 +341,26 @@ const IN_BAND: [(&str, u16, &str, &str, &str); 8] = [
 #[tokio::test]
 async fn fault_u17_error_as_the_first_event() {
     for (data, status, kind, code, message) in IN_BAND {
-        for script in [Script::new().head_sse(), Script::new().head_sse().role()] {
-            let world =
-                World::start(Engine::script(script.ev(data).done().end()).await, Setup::new().faulty()).await;
-            let answer = world.ask(&Request::stream("")).await;
-            let fault = answer.fault();
-            assert_eq!((answer.head.status, fault.kind.as_str()), (status, kind), "{data}");
-            assert_eq!((fault.code.as_deref(), fault.message.as_str()), (code_of(code), message), "{data}");
-            world.end().await;
-        }
+        let script = Script::new().head_sse().ev(data).done().end();
+        let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+        let answer = world.ask(&Request::stream("")).await;
+        let fault = answer.fault();
+        assert_eq!((answer.head.status, fault.kind.as_str()), (status, kind), "{data}");
+        assert_eq!((fault.code.as_deref(), fault.message.as_str()), (code_of(code), message), "{data}");
+        world.end().await;
+    }
+}
+
+/// The role chunk was an event, so the answer had begun (vectors chat-081 and chat-084).
+#[tokio::test]
+async fn fault_u17_error_after_the_role() {
+    for (data, _, kind, code, message) in IN_BAND {
+        let script = Script::new().head_sse().role().ev(data).done().end();
+        let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+        let answer = world.ask(&Request::stream("")).await;
+        assert_eq!((answer.head.status, answer.ended), (200, Ended::LastChunk), "{data}");
+        assert_eq!(answer.text(), Canonical::new().role().error_as(message, kind, code).text(), "{data}");
+        world.end().await;
     }
 }
 

@@ -45,13 +45,18 @@ enum End {
 async fn statuses(world: &World, bytes: &[u8]) -> (Vec<u16>, End) {
     let mut client = Client::connect(world.proxy()).await;
     client.try_send(bytes).await;
-    let (mut statuses, mut end) = (Vec::new(), End::Closed);
+    let (mut statuses, mut end, mut patience) = (Vec::new(), End::Closed, SILENCE);
     loop {
-        match timeout(SILENCE, client.try_head()).await {
+        match timeout(patience, client.try_head()).await {
             Ok(None) => return (statuses, end),
             Ok(Some(head)) => {
+                (end, patience) = (End::Closed, SILENCE);
                 statuses.push(head.status);
                 client.rest().await;
+                // It may go on reading for a second, so that the answer is not lost in a reset.
+                if head.header("connection") == Some("close") {
+                    patience = 5 * SILENCE;
+                }
             }
             Err(_) => {
                 assert_eq!(end, End::Closed, "a client that has left is not waited for");

@@ -121,7 +121,7 @@ async fn fault_o20_labels_come_from_closed_sets() {
 
 #[tokio::test]
 async fn every_request_leaves_one_structured_line() {
-    let scripts = vec![Script::answer("a", 5), Script::new().json("400 Bad Request", "{}")];
+    let scripts = vec![Script::answer("a", 5), Script::new().json("400 Bad Request", r#"{"detail":"no"}"#)];
     let world = World::start(Engine::in_turn(scripts).await, Setup::new()).await;
     world.ask(&Request::stream("").header("x-request-id", "mine-1")).await;
     world.ask(&Request::stream("").header("x-request-id", "mine-2")).await;

@@ -230,7 +230,7 @@ async fn fault_c20_text_of_the_body_never_becomes_a_header() {
 #[tokio::test]
 async fn fault_u43_large_body_arrives_whole() {
     let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
-    let text: String = (0..1_500_000).map(|i| char::from(b'a' + (i * i % 23) as u8)).collect();
+    let text: String = (0..1_500_000_u64).map(|i| char::from(b'a' + (i * 7919 % 25) as u8)).collect();
     let body = format!(
         r#"{{"model":"m","messages":[{{"role":"user","content":"{PROMPT}{text}"}}],"stream":true,"stream_options":{{"include_usage":true}}}}"#
     );

@@ -274,7 +274,8 @@ impl Machine<'_> {
     fn speaks(&self, entry: &Entry) -> bool {
         let logprobs = entry.logprobs.is_some() && super::wants_logprobs(self.case);
         let aborts = Word::of(&entry.finish) == Word::Abort;
-        let begins_or_ends = !aborts && (!entry.finish.is_empty() || (is_chat(self.case) && !self.choices[entry.index].role_sent));
+        let begins_or_ends = !aborts
+            && (!entry.finish.is_empty() || (is_chat(self.case) && !self.choices[entry.index].role_sent));
         entry.has_delta() || logprobs || begins_or_ends
     }
 

@@ -6,11 +6,13 @@
 mod chat;
 mod completions;
 
-use super::event::{Delta, Event, Finish, Head, Logprobs, PartName, Reason, Riders, TokenLogprob, ToolEntry, Usage};
+use super::Api;
+use super::event::{
+    Delta, Event, Finish, Head, Logprobs, PartName, Reason, Riders, TokenLogprob, ToolEntry, Usage,
+};
 use super::fault::{Failure, Fault, is_error_object};
 use super::rule::Rule;
 use super::sse::Frame;
-use super::Api;
 use crate::json::{Few, Raw, Text, integer, object};
 use serde::de::{Deserialize, Deserializer};
 
@@ -328,9 +330,7 @@ impl UsageBody<'_> {
         let prompt = first(&[self.prompt, self.input]);
         let completion = first(&[self.completion, self.output]);
         let total = first(&[self.total]);
-        if prompt.or(completion).or(total).is_none() {
-            return None;
-        }
+        prompt.or(completion).or(total)?;
         let none = UsageDetails::default();
         let details = |details: &Option<UsageDetails<'_>>, read: fn(&UsageDetails<'_>) -> Option<u64>| {
             read(details.as_ref().unwrap_or(&none))
@@ -407,12 +407,14 @@ fn ended(raw: Option<Raw<'_>>, to: &mut dyn Sink) -> Result<Ended, Unreadable> {
         other => {
             to.mended(Rule::FinishWord);
             match other {
-                "abort" | "aborted" | "error" | "cancelled" | "canceled" | "unknown" => return Ok(Ended::Aborted),
+                "abort" | "aborted" | "error" | "cancelled" | "canceled" | "unknown" => {
+                    return Ok(Ended::Aborted);
+                }
                 "max_tokens" | "max_new_tokens" | "model_length" | "MAX_TOKENS" => Reason::Length,
                 "tool_call" | "tool_use" => Reason::ToolCalls,
                 "content-filter" | "safety" | "SAFETY" | "refusal" => Reason::ContentFilter,
-                "eos" | "eos_token" | "end_turn" | "stop_sequence" | "stop_token" | "stop_str" | "complete"
-                | "COMPLETE" | "repetition" => Reason::Stop,
+                "eos" | "eos_token" | "end_turn" | "stop_sequence" | "stop_token" | "stop_str"
+                | "complete" | "COMPLETE" | "repetition" => Reason::Stop,
                 _ => {
                     to.mended(Rule::FinishUnknown);
                     Reason::Stop
@@ -457,7 +459,11 @@ object! {
 }
 
 /// Reads `logprobs`, if the client asked for them. `Err` if they are not of their shape.
-fn logprobs<'a>(raw: Option<Raw<'a>>, reading: Reading, to: &mut dyn Sink) -> Result<Option<Logprobs<'a>>, Unreadable> {
+fn logprobs<'a>(
+    raw: Option<Raw<'a>>,
+    reading: Reading,
+    to: &mut dyn Sink,
+) -> Result<Option<Logprobs<'a>>, Unreadable> {
     let Some(raw) = raw else { return Ok(None) };
     let body: LogprobBody<'_> = serde_json::from_str(raw.get()).map_err(|_| Unreadable)?;
     let filled = |list: Option<Vec<TokenLogprob<'a>>>| list.filter(|list| !list.is_empty());
@@ -474,4 +480,3 @@ fn logprobs<'a>(raw: Option<Raw<'a>>, reading: Reading, to: &mut dyn Sink) -> Re
     }
     Ok(found)
 }
-

@@ -5,8 +5,8 @@
 //! `delta`: `role, content, reasoning_content? / reasoning?, refusal, annotations, audio?, function_call?, tool_calls?`
 //! (wire-format 2.1).
 
-use super::frame::{DONE, Envelope, LogprobLists, write_index, write_logprobs, write_stop};
 use super::Encode;
+use super::frame::{DONE, Envelope, LogprobLists, write_index, write_logprobs, write_stop};
 use crate::json::{Raw, Text, write_compact, write_number, write_string};
 use crate::wire::event::{Delta, Event, Finish, PartName, Riders, ToolKind};
 use crate::wire::options::{Obfuscation, ReasoningField, RoleFrame};
@@ -26,7 +26,7 @@ impl Stream {
         let pads = options.obfuscation == Obfuscation::OnRequest && shape.include_obfuscation;
         Self {
             envelope: Envelope::new("chat.completion.chunk", options, shape.include_usage),
-            padding: pads.then(|| Padding(stamp.seed | 1)),
+            padding: pads.then_some(Padding(stamp.seed | 1)),
         }
     }
 }

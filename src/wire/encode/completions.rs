@@ -3,8 +3,8 @@
 //! A chunk or object: `id, object, created, model, system_fingerprint?, choices, usage?`; its choice: `text, index,
 //! logprobs, finish_reason`. No role frame; the finish frame has empty text (wire-format 2.11).
 
-use super::frame::{DONE, Envelope, LogprobLists, write_index, write_logprobs, write_stop};
 use super::Encode;
+use super::frame::{DONE, Envelope, LogprobLists, write_index, write_logprobs, write_stop};
 use crate::json::{write_compact, write_string};
 use crate::wire::Shape;
 use crate::wire::event::{Delta, Event, Finish, Head, Riders, Usage};

@@ -37,7 +37,9 @@ impl Envelope {
         out.extend_from_slice(self.object.as_bytes());
         out.extend_from_slice(b"\",\"created\":");
         write_number(head.created.unwrap_or(0), out);
-        for (key, text) in [("model", head.model), ("service_tier", head.tier), ("system_fingerprint", head.fingerprint)] {
+        for (key, text) in
+            [("model", head.model), ("service_tier", head.tier), ("system_fingerprint", head.fingerprint)]
+        {
             if let Some(text) = text {
                 out.extend_from_slice(b",\"");
                 out.extend_from_slice(key.as_bytes());
