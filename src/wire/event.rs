@@ -1,6 +1,6 @@
 //! The vocabulary between decoders and encoders.
 //!
-//! Decoders may say these events in any order the engine dictates. What the [`Normaliser`](super::normalise::Normaliser)
+//! Decoders may say these events in any order the engine dictates. What the `Normaliser`
 //! passes on follows this grammar, whatever came in:
 //!
 //! ```text

@@ -438,7 +438,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for TokenLogprob<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let entry = LogprobEntry::deserialize(from)?;
         Ok(TokenLogprob {
-            token: entry.token.unwrap_or(Text::plain("")),
+            token: entry.token.unwrap_or_else(|| Text::plain("")),
             logprob: entry.logprob,
             bytes: entry.bytes,
             top: entry.top.unwrap_or_default(),
