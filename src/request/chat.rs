@@ -80,7 +80,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         places: Places {
             model: from.place("model"),
             messages: from.place("messages"),
-            stream_options: from.get("stream_options").map(|field| field.at.clone()),
+            stream_options: from.place("stream_options"),
             ..Places::default()
         },
     })

@@ -57,7 +57,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         forced_function: None,
         places: Places {
             model: from.place("model"),
-            stream_options: from.get("stream_options").map(|field| field.at.clone()),
+            stream_options: from.place("stream_options"),
             ..Places::default()
         },
     })

@@ -107,7 +107,9 @@ impl Ask {
             return edits.replace(end..end, format!("{comma}\"stream_options\":{{\"include_usage\":true}}"));
         };
         let object = text.get(at.clone()).unwrap_or("");
-        let Ok(options) = fields::read(text, object) else { return };
+        let Ok(options) = fields::read(text, object) else {
+            return edits.replace(at, r#"{"include_usage":true}"#);
+        };
         let mut asked = false;
         for option in options.iter().filter(|option| option.key == "include_usage") {
             asked = true;

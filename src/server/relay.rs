@@ -70,37 +70,33 @@ pub(super) struct Relay {
 
 /// The rewriter and what it has written.
 ///
-/// Nothing of it may be sent before the engine has said something: an announcement of a role is no answer yet, and if
-/// an error follows, the client must see the error alone (faults 1).
+/// A role is no answer yet: it is held until something follows it (faults 1). If an event of the engine then says what
+/// went wrong, that goes behind the role, in the stream (wire-format 3.2); if the engine falls silent or breaks off, the
+/// client sees the error alone.
 struct Pen {
     rewriter: Rewriter,
     /// Canonical bytes that have not been handed over.
     out: BytesMut,
+    /// It ended before the engine said anything.
+    unspoken: bool,
 }
 
 impl Pen {
-    fn write(&mut self, write: impl FnOnce(&mut Rewriter, &mut BytesMut)) {
-        let (before, ended) = (self.out.len(), self.ended());
-        write(&mut self.rewriter, &mut self.out);
-        if !ended && !self.spoken() && self.rewriter.any_failure().is_some() {
-            self.out.advance(before);
-        }
-    }
-
-    /// Pushes line by line until the engine speaks, so that an error is told apart from what came along with it.
+    /// Pushes line by line until the engine speaks, so that the role can be told apart from what follows.
     fn push(&mut self, mut bytes: &[u8]) {
         while !self.spoken() && !bytes.is_empty() {
-            let line = bytes
-                .iter()
-                .position(|byte| matches!(byte, b'\n' | b'\r'))
-                .map_or(bytes.len(), |end| end + 1);
-            let (first, rest) = bytes.split_at(line);
-            self.write(|rewriter, out| _ = rewriter.push(first, out));
+            let end = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
+            let (line, rest) = bytes.split_at(end.map_or(bytes.len(), |end| end + 1));
+            self.write(|rewriter, out| _ = rewriter.push(line, out));
             bytes = rest;
         }
         if !bytes.is_empty() {
             self.rewriter.push(bytes, &mut self.out);
         }
+    }
+
+    fn whole(&mut self, body: &[u8]) {
+        self.rewriter.whole(body, &mut self.out);
     }
 
     fn fail(&mut self, failure: Failure) {
@@ -109,6 +105,21 @@ impl Pen {
 
     fn finish(&mut self, ending: Ending) {
         self.write(|rewriter, out| _ = rewriter.finish(ending, out));
+    }
+
+    fn write(&mut self, write: impl FnOnce(&mut Rewriter, &mut BytesMut)) {
+        let (held, ended) = (self.out.len(), self.ended());
+        write(&mut self.rewriter, &mut self.out);
+        let failed = self.rewriter.any_failure().is_some_and(|failure| failure.fault.breaks_off());
+        if failed && !ended && !self.spoken() {
+            self.out.advance(held);
+            self.unspoken = true;
+        }
+    }
+
+    /// The failure that is the whole answer.
+    fn refusal(&self) -> Option<&Failure> {
+        self.rewriter.failure().or_else(|| self.rewriter.any_failure().filter(|_| self.unspoken))
     }
 
     fn spoken(&self) -> bool {
@@ -163,7 +174,7 @@ impl Relay {
         Box::new(Self {
             engine: Engine::Asked(Box::pin(asked)),
             client,
-            pen: Pen { rewriter, out: BytesMut::new() },
+            pen: Pen { rewriter, out: BytesMut::new(), unspoken: false },
             received: 0,
             clock,
             comment: false,
@@ -185,11 +196,10 @@ impl Relay {
     }
 
     /// Waits until the status is known: for a stream until the engine has said something or `commit_after`, else for the
-    /// whole answer.
+    /// whole answer (wire-format 3.1).
     pub(super) async fn answer(mut self: Box<Self>) -> Response<Body> {
         std::future::poll_fn(|cx| self.poll_fill(cx)).await;
-        let failure = self.pen.rewriter.any_failure().filter(|_| !self.stream || !self.pen.spoken());
-        if let Some(failure) = failure.cloned() {
+        if let Some(failure) = self.pen.refusal().cloned() {
             return self.refusal(&failure);
         }
         self.record.answered(200);
@@ -320,9 +330,7 @@ impl Relay {
                 let body = if answer.head.is_encoded() { &[] } else { body.as_ref() };
                 pen.fail(Failure::of_answer(answer.head.status, body, self.own_key));
             }
-            Manner::Whole(body) if ending == Ending::Clean => {
-                pen.write(|rewriter, out| _ = rewriter.whole(body, out))
-            }
+            Manner::Whole(body) if ending == Ending::Clean => pen.whole(body),
             Manner::Unknown(_) if ending == Ending::Clean && !says_events(&answer.head) => {
                 pen.fail(Fault::InvalidResponse.into());
             }

@@ -114,6 +114,17 @@ faults! {
     Draining = 503 "server_error" Some("draining"), "The proxy is shutting down.";
 }
 
+impl Fault {
+    /// The answer broke off, and no event of the engine says why.
+    pub fn breaks_off(self) -> bool {
+        use Fault::{Aborted, Draining, Incomplete, InvalidResponse, Proxy, Reset, Timeout, Unreachable};
+        matches!(
+            self,
+            Aborted | Incomplete | InvalidResponse | Reset | Timeout | Unreachable | Draining | Proxy
+        )
+    }
+}
+
 /// Bytes of an engine's message that are passed on.
 const MESSAGE_LIMIT: usize = 2048;
 
