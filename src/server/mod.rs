@@ -312,16 +312,21 @@ impl Open {
         let mut changes = pin!(async move { while phases.changed().await.is_ok() {} });
         let mut seen = None;
         std::future::poll_fn(move |cx| {
-            // The task's waker never changes, so once for each phase is enough; for each token it would cost a lock. The
-            // phase is read again after that: it may have gone on before the waker was known.
+            // The task's waker never changes, so while it serves, once is enough; for each token it would cost a lock.
+            // Later a wake may still belong to the change before, and must be answered by asking again. The phase is
+            // read again after that: it may have gone on before the waker was known.
             loop {
                 let phase = self.worker.app.phase();
-                if seen.replace(phase) == Some(phase) {
+                let known = seen.replace(phase) == Some(phase);
+                if known && phase == Phase::Serving {
                     break;
                 }
                 let _ = changes.as_mut().poll(cx);
-                if phase >= Phase::Draining {
+                if !known && phase >= Phase::Draining {
                     connection.as_mut().graceful_shutdown();
+                }
+                if self.worker.app.phase() == phase {
+                    break;
                 }
             }
             connection.as_mut().poll(cx).map(drop)
