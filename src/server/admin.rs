@@ -1,37 +1,31 @@
 //! The admin listener: whether the process lives, whether it should get traffic, and its figures. It serves no `/v1`.
 
 use super::App;
-use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::Full;
-use hyper::body::Incoming;
+use axum::Router;
+use axum::extract::State;
+use axum::routing::get;
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use std::sync::Arc;
 
-pub(super) fn answer(app: &App, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-    let (status, text) = match request.uri().path() {
-        "/livez" => (StatusCode::OK, "ok\n".to_owned()),
-        "/readyz" => match trouble(app) {
-            None => (StatusCode::OK, "ok\n".to_owned()),
-            Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
-        },
-        "/metrics" => (StatusCode::OK, app.metrics.rendered()),
-        _ => (StatusCode::NOT_FOUND, "not found\n".to_owned()),
-    };
-    if status != StatusCode::NOT_FOUND && !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut response = Response::new(Full::default());
-        *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return response;
+pub(super) fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/livez", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .fallback(async || (StatusCode::NOT_FOUND, "not found\n"))
+        .with_state(app)
+}
+
+async fn ready(State(app): State<Arc<App>>) -> (StatusCode, String) {
+    match trouble(&app) {
+        None => (StatusCode::OK, "ok\n".to_owned()),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
     }
-    let mut response = Response::new(Full::new(text.into()));
-    *response.status_mut() = status;
-    let kind = if request.uri().path() == "/metrics" {
-        "text/plain; version=0.0.4"
-    } else {
-        "text/plain; charset=utf-8"
-    };
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    response
+}
+
+async fn metrics(State(app): State<Arc<App>>) -> ([(http::HeaderName, &'static str); 1], String) {
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], app.metrics.rendered())
 }
 
 fn trouble(app: &App) -> Option<String> {

@@ -5,8 +5,8 @@
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
 use http::header::{
-    ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HOST, HeaderMap,
-    HeaderName, HeaderValue, RETRY_AFTER,
+    ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName,
+    HeaderValue, RETRY_AFTER,
 };
 use http::{Response, Version, request};
 use std::time::Duration;
@@ -215,11 +215,6 @@ fn retry_after(given: Option<&HeaderValue>) -> u64 {
         })
     });
     (1..=60_u32).find(|whole| f64::from(*whole) >= seconds.unwrap_or(1.0)).map_or(60, u64::from)
-}
-
-/// Says which methods a route takes.
-pub(super) fn allow(response: &mut Response<Bytes>, methods: &'static str) {
-    response.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
 }
 
 /// Nothing more is read from this client: what it sends next may be the rest of what was refused.

@@ -15,10 +15,14 @@ mod routes;
 use crate::config::Config;
 use crate::telemetry::{Gauge, Metrics};
 use crate::upstream::{Client, Upstream, health};
-use connection::{Busy, Guarded, Stage};
+use axum::Router;
+use connection::{Guarded, Stage};
+use http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use socket2::{SockRef, TcpKeepalive};
 use std::convert::Infallible;
 use std::io;
@@ -31,6 +35,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
+use tower::Service;
 
 /// Connections that wait for a thread to take them.
 const HANDOVER: usize = 1024;
@@ -261,6 +266,7 @@ fn work(
     alive: mpsc::Sender<Infallible>,
 ) {
     let (connected, mut disconnected) = mpsc::channel::<Infallible>(1);
+    let router = routes::router(Arc::clone(&worker));
     runtime.block_on(async move {
         let sweeping = Arc::clone(&worker);
         #[expect(
@@ -275,7 +281,11 @@ fn work(
                 }
             });
             while let Some(stream) = arrivals.recv().await {
-                let open = Open { worker: Arc::clone(&worker), _connected: connected.clone() };
+                let open = Open {
+                    worker: Arc::clone(&worker),
+                    router: router.clone(),
+                    _connected: connected.clone(),
+                };
                 tokio::spawn(async move { open.serve(stream).await });
             }
         }
@@ -288,6 +298,7 @@ fn work(
 /// One open connection; counted until dropped.
 struct Open {
     worker: Arc<Worker>,
+    router: Router,
     _connected: mpsc::Sender<Infallible>,
 }
 
@@ -302,10 +313,10 @@ impl Open {
         let Ok(stream) = adopt(stream) else { return };
         let stage = Stage::default();
         let io = Guarded::new(stream, stage.clone(), Arc::clone(&self.worker.app));
-        let worker = Arc::clone(&self.worker);
-        let service = service_fn(move |request| {
-            let (worker, busy) = (Arc::clone(&worker), Busy::begin(&stage));
-            async move { Ok::<_, Infallible>(Box::pin(routes::answer(worker, request, busy)).await) }
+        let router = self.router.clone();
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(stage.clone());
+            router.clone().call(request)
         });
         let mut connection = pin!(self.worker.http.serve_connection(io, service));
         let mut phases = self.worker.app.phase.subscribe();
@@ -351,17 +362,14 @@ async fn serve_operators(listener: TcpListener, app: Arc<App>) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(30)).max_buf_size(8 << 10);
     let places = Arc::new(tokio::sync::Semaphore::new(64));
+    let router = admin::router(app);
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let app = Arc::clone(&app);
-        let service = service_fn(move |request| {
-            let response = admin::answer(&app, &request);
-            async move { Ok::<_, Infallible>(response) }
-        });
+        let service = TowerToHyperService::new(router.clone());
         let connection = http.serve_connection(TokioIo::new(stream), service);
         #[expect(clippy::disallowed_methods, reason = "one task for each connection, bounded by the places")]
         tokio::spawn(async move {

@@ -1,7 +1,7 @@
 //! Routes: read, plan, send, relay.
 
 use super::body::{self, Body};
-use super::connection::Busy;
+use super::connection::{Busy, Stage};
 use super::record::Record;
 use super::relay::{Order, Relay};
 use super::{Worker, headers};
@@ -15,10 +15,13 @@ use crate::upstream::models::{self, Model};
 use crate::wire::event::Usage;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::{self, Api, Rewriter, Stamp, Summary};
+use axum::Router;
+use axum::body::Body as Incoming;
+use axum::extract::{Request, State};
+use axum::routing::{get, post};
 use bytes::{Bytes, BytesMut};
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, request};
-use hyper::body::Incoming;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, request};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -27,69 +30,64 @@ const TARGET: usize = 8 << 10;
 /// Bytes of an engine's list of models.
 const LIST: usize = 1 << 20;
 
+/// The routes, each to its [`Target`]. Paths are compared as they stand: what is decoded or normalised in one place and
+/// not in the other opens doors.
+pub(super) fn router(worker: Arc<Worker>) -> Router {
+    let to = |target| move |State(worker), request| answer(worker, request, target);
+    Router::new()
+        .route("/v1/chat/completions", post(to(Target::Answer(Api::Chat))))
+        .route("/v1/completions", post(to(Target::Answer(Api::Completions))))
+        .route("/v1/embeddings", post(to(Target::Embeddings)))
+        .route("/v1/models", get(to(Target::Models)))
+        .route("/v1/models/{*id}", get(to(Target::Model)))
+        .method_not_allowed_fallback(to(Target::OtherMethod))
+        .fallback(to(Target::Nothing))
+        .with_state(worker)
+}
+
 /// What a path and a method ask for.
-enum Target<'a> {
+#[derive(Clone, Copy, Debug)]
+enum Target {
     Answer(Api),
     Embeddings,
     Models,
-    Model(&'a str),
+    Model,
+    /// A path that takes other methods; the router says which.
+    OtherMethod,
+    Nothing,
 }
 
-impl<'a> Target<'a> {
-    /// The target, or the failure and the methods that would do. The path is compared as it stands: what is decoded or
-    /// normalised in one place and not in the other opens doors.
-    fn of(head: &'a request::Parts) -> Result<Self, (Fault, &'static str)> {
-        let uri = &head.uri;
-        if uri.authority().is_some() && head.method != Method::CONNECT {
-            return Err((Fault::UnknownUrl, ""));
-        }
-        let (target, methods) = match uri.path() {
-            "/v1/chat/completions" => (Self::Answer(Api::Chat), "POST"),
-            "/v1/completions" => (Self::Answer(Api::Completions), "POST"),
-            "/v1/embeddings" => (Self::Embeddings, "POST"),
-            "/v1/models" => (Self::Models, "GET"),
-            path => match path.strip_prefix("/v1/models/") {
-                Some(id) if !id.is_empty() => (Self::Model(id), "GET"),
-                _ if matches!(head.method, Method::CONNECT | Method::TRACE) => {
-                    return Err((Fault::MethodNotSupported, "GET, POST"));
-                }
-                _ => return Err((Fault::UnknownUrl, "")),
-            },
-        };
-        if head.method.as_str() == methods { Ok(target) } else { Err((Fault::MethodNotSupported, methods)) }
-    }
-
-    fn route(&self) -> Route {
+impl Target {
+    fn route(self) -> Route {
         match self {
             Self::Answer(Api::Chat) => Route::Chat,
             Self::Answer(Api::Completions) => Route::Completions,
             Self::Embeddings => Route::Embeddings,
-            Self::Models | Self::Model(_) => Route::Models,
+            Self::Models | Self::Model => Route::Models,
+            Self::OtherMethod | Self::Nothing => Route::Unknown,
         }
     }
 }
 
 /// Answers one request.
-pub(super) async fn answer(worker: Arc<Worker>, request: Request<Incoming>, busy: Busy) -> Response<Body> {
-    let (head, body) = request.into_parts();
+async fn answer(worker: Arc<Worker>, request: Request, target: Target) -> Response<Body> {
+    let (mut head, body) = request.into_parts();
+    let busy = Busy::begin(&head.extensions.remove::<Stage>().unwrap_or_default());
     if let Some(status) = refused_by_its_head(&head, worker.app.config.limits.max_head_bytes) {
         return bare(status);
     }
-    let chance = Chance::draw();
+    let Ok(chance) = Chance::draw() else { return bare(StatusCode::INTERNAL_SERVER_ERROR) };
     let request_id =
         headers::request_id(&head.headers).map_or_else(|| chance.request_id(), ToOwned::to_owned);
-    let target = Target::of(&head);
-    let route = target.as_ref().map_or(Route::Unknown, Target::route);
-    let record = Record::new(&worker.app, route, request_id);
+    // A target with a host in it is meant for a proxy of another kind.
+    let target = if head.uri.authority().is_some() { Target::Nothing } else { target };
+    let record = Record::new(&worker.app, target.route(), request_id);
     let has_body = head.headers.contains_key(TRANSFER_ENCODING)
         || head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
-    let incoming = has_body.then_some(body);
+    let body = has_body.then_some(body);
     let mut handling = Handling { worker, chance, busy, record: Some(record), unread: has_body };
-    let result = match target {
-        Err((fault, methods)) => Err(Refused { failure: fault.into(), methods }),
-        Ok(target) => handling.dispatch(&head, target, incoming).await,
-    };
-    let mut response = result.unwrap_or_else(|refused| handling.refuse(&refused));
+    let result = handling.dispatch(&head, target, body).await;
+    let mut response = result.unwrap_or_else(|failure| handling.refuse(&failure));
     if handling.unread || handling.worker.app.is_draining() || head.headers.contains_key(TRANSFER_ENCODING) {
         headers::close(&mut response);
     }
@@ -117,18 +115,6 @@ fn bare(status: StatusCode) -> Response<Body> {
     response
 }
 
-/// A request that is answered with an error before an engine is asked.
-struct Refused {
-    failure: Failure,
-    methods: &'static str,
-}
-
-impl<F: Into<Failure>> From<F> for Refused {
-    fn from(failure: F) -> Self {
-        Self { failure: failure.into(), methods: "" }
-    }
-}
-
 /// One request being handled.
 struct Handling {
     worker: Arc<Worker>,
@@ -143,16 +129,23 @@ impl Handling {
     async fn dispatch(
         &mut self,
         head: &request::Parts,
-        target: Target<'_>,
+        target: Target,
         body: Option<Incoming>,
-    ) -> Result<Response<Body>, Refused> {
+    ) -> Result<Response<Body>, Failure> {
+        match target {
+            Target::Nothing if matches!(head.method, Method::CONNECT | Method::TRACE) => {
+                return Err(Fault::MethodNotSupported.into());
+            }
+            Target::Nothing => return Err(Fault::UnknownUrl.into()),
+            Target::OtherMethod => return Err(Fault::MethodNotSupported.into()),
+            _ => {}
+        }
         self.admit()?;
         headers::check(&head.headers)?;
         match target {
             Target::Answer(api) => self.relay(api, head, body).await,
             Target::Embeddings => self.embed(head, body).await,
-            Target::Models => self.list(&head.headers, None).await,
-            Target::Model(id) => self.list(&head.headers, Some(id)).await,
+            _ => self.list(head).await,
         }
     }
 
@@ -171,7 +164,7 @@ impl Handling {
         api: Api,
         head: &request::Parts,
         body: Option<Incoming>,
-    ) -> Result<Response<Body>, Refused> {
+    ) -> Result<Response<Body>, Failure> {
         let limits = &self.worker.app.config.limits;
         let limit = if api == Api::Chat { limits.max_body_bytes } else { limits.other_body_bytes };
         let body = self.body(body, limit).await?;
@@ -201,7 +194,7 @@ impl Handling {
         &mut self,
         head: &request::Parts,
         body: Option<Incoming>,
-    ) -> Result<Response<Body>, Refused> {
+    ) -> Result<Response<Body>, Failure> {
         let limits = &self.worker.app.config.limits;
         let (limit, answer_limit) = (limits.other_body_bytes, limits.max_answer_bytes);
         let body = self.body(body, limit).await?;
@@ -220,14 +213,14 @@ impl Handling {
         Ok(self.object(out.freeze()))
     }
 
-    async fn list(&mut self, headers: &HeaderMap, id: Option<&str>) -> Result<Response<Body>, Refused> {
+    async fn list(&mut self, head: &request::Parts) -> Result<Response<Body>, Failure> {
         self.busy.has_read();
-        let request = self.outgoing("GET", "/v1/models", "application/json", headers, Bytes::new());
+        let request = self.outgoing("GET", "/v1/models", "application/json", &head.headers, Bytes::new());
         let answer = self.ask(&request, LIST).await?;
         let listed = models::read(&answer).ok_or(Fault::InvalidResponse)?;
         self.worker.app.upstream.listed(listed.iter().map(|model| model.id.as_str()), None);
         let mut out = BytesMut::new();
-        match id {
+        match head.uri.path().strip_prefix("/v1/models/") {
             None => models::write(&listed, &mut out),
             Some(id) => found(&listed, id)?.write(&mut out),
         }
@@ -321,14 +314,11 @@ impl Handling {
         response.map(|()| Body::full(bytes))
     }
 
-    fn refuse(&mut self, refused: &Refused) -> Response<Body> {
+    fn refuse(&mut self, failure: &Failure) -> Response<Body> {
         let Some(record) = &mut self.record else { return bare(StatusCode::INTERNAL_SERVER_ERROR) };
-        let (failure, none) = (&refused.failure, HeaderMap::new());
+        let none = HeaderMap::new();
         let refusal = headers::Refusal { failure, passed: &none, elapsed: record.started.elapsed() };
-        let mut response = refusal.response(&record.request_id);
-        if !refused.methods.is_empty() {
-            headers::allow(&mut response, refused.methods);
-        }
+        let response = refusal.response(&record.request_id);
         record.answered(failure.status);
         record.failed(failure);
         record.bytes = response.body().len();
@@ -376,11 +366,10 @@ fn authorization(auth: &Credentials, headers: &HeaderMap) -> Option<HeaderValue>
 struct Chance([u8; 40]);
 
 impl Chance {
-    fn draw() -> Self {
+    fn draw() -> Result<Self, getrandom::Error> {
         let mut bytes = [0; 40];
-        // Fails only on systems without a source of randomness; ids are then not unique, and nothing else is lost.
-        let _ = getrandom::fill(&mut bytes);
-        Self(bytes)
+        getrandom::fill(&mut bytes)?;
+        Ok(Self(bytes))
     }
 
     fn request_id(&self) -> String {
