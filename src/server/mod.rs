@@ -196,8 +196,7 @@ async fn settle(app: &Arc<App>, mut signals: Signals) {
 }
 
 async fn watch_upstream(app: Arc<App>) {
-    let client = Client::new(&app.config.upstream, &app.config.timeouts);
-    health::watch(&client, &app.upstream, &app.metrics).await;
+    health::watch(&app.upstream, &app.metrics).await;
 }
 
 /// Where a thread gets its connections from.
