@@ -5,6 +5,7 @@ use crate::error::{Error, Side};
 use crate::telemetry::{End, Finished, Route};
 use crate::wire::Summary;
 use crate::wire::fault::Failure;
+use crate::wire::rule::Rule;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -109,6 +110,12 @@ impl Record {
                     "request"
                 )
             };
+        }
+        if self.summary.tally.times(Rule::FinishUnknown) > 0 {
+            tracing::warn!(
+                request_id = self.request_id,
+                "the engine ended with a word that is not known; it was taken for stop"
+            );
         }
         match self.side.filter(|_| self.end == End::Error) {
             // A bug. At its limits the proxy does as it should.

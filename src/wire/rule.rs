@@ -112,6 +112,11 @@ impl Tally {
         }
     }
 
+    /// How often this rule changed something.
+    pub fn times(&self, rule: Rule) -> u32 {
+        self.0.get(rule as usize).copied().unwrap_or(0)
+    }
+
     /// The rules that changed something, with how often.
     pub fn iter(&self) -> impl Iterator<Item = (Rule, u32)> {
         Rule::ALL.iter().copied().zip(self.0).filter(|(_, times)| *times > 0)

@@ -1,5 +1,6 @@
 //! What operators see: health, metrics, logs, and how the process ends.
 
+use crate::canonical::Canonical;
 use crate::sim::{
     Client, Engine, Gate, LINES_OF_ONE_REQUEST, PATIENCE, Request, Samewire, Script, Setup, World, until,
 };
@@ -189,6 +190,18 @@ async fn fault_o21_nothing_confidential_at_level_trace() {
     world.ask(&Request::get("/v1/CANARY-PATH?key=CANARY-QUERY")).await;
     until("a line for each", PATIENCE, || world.samewire.request_lines().len() >= n + 3).await;
     // That none of it is in a log line or a metric is checked at the end of every world.
+    world.end().await;
+}
+
+/// An unknown finish word is taken for `stop`, and somebody is told (wire-format 2.6).
+#[tokio::test]
+async fn unknown_finish_word_leaves_a_warning() {
+    let script = Script::new().head_sse().role().text("a").finish("whim").done().end();
+    let world = World::start(Engine::script(script).await, Setup::new()).await;
+    let answer = world.ask(&Request::stream("").header("x-request-id", "odd-1")).await;
+    assert_eq!(answer.text(), Canonical::new().role().content("a").finish("stop").done().text());
+    let warned = |text: &String| text.contains("not known") && text.contains("odd-1");
+    until("a warning", PATIENCE, || world.samewire.logs().iter().any(warned)).await;
     world.end().await;
 }
 
