@@ -12,8 +12,16 @@
 
 mod cases;
 
+use bytes::{Bytes, BytesMut};
 use cases::{Answer, Cut, vectors};
+use samewire::engine::named;
+use samewire::plan::{Route, shape};
+use samewire::request::Ask;
+use samewire::request::responses::echo;
+use samewire::wire::encode::Response;
+use samewire::wire::{Api, Rewriter, Stamp};
 use serde_json::Value;
+use std::sync::Arc;
 
 /// What the vector says, as one answer. A body is compared as JSON text with its key order.
 fn expected(vector: &Value) -> Answer {
@@ -86,4 +94,57 @@ fn every_vector_byte_for_byte() {
         }
     }
     assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), vectors.len(), wrong.join("\n"));
+}
+
+/// The same answer as a Responses object: another encoder at the end of the same pipeline.
+fn as_response(request: &str, message: &str, finish: &str) -> String {
+    let route = Route {
+        engine: named("vllm").unwrap(),
+        options: Arc::default(),
+        max_event_bytes: 1 << 20,
+        model_alias: None,
+    };
+    let body = Bytes::from(request.to_owned());
+    let shape = shape(&Ask::recall(Api::Chat, &body).unwrap(), &route);
+    let stamp = Stamp { id: format!("{:032x}", 1), now: 1_779_866_860, seed: 1 };
+    let encoder = Response::new(echo(&body).unwrap(), &stamp);
+    let mut rewriter = Rewriter::with_encoder(shape, stamp, Box::new(encoder));
+    let input = format!(
+        r#"{{"id":"chatcmpl-1","object":"chat.completion","created":5,"model":"m","choices":[{{"index":0,"message":{message},"finish_reason":"{finish}"}}]}}"#
+    );
+    let mut out = BytesMut::new();
+    rewriter
+        .whole(if message.starts_with("{\"id\"") { message.as_bytes() } else { input.as_bytes() }, &mut out);
+    assert_eq!(rewriter.failure(), None);
+    String::from_utf8(out.to_vec()).unwrap()
+}
+
+#[test]
+fn response_from_a_chat_object() {
+    let name = "json-010-responses-from-chat";
+    let file = std::fs::read(cases::fixtures().join(format!("vectors/{name}.json"))).unwrap();
+    let vector: Value = serde_json::from_slice(&file).unwrap();
+    let got = as_response(&vector["request"].to_string(), vector["input"].as_str().unwrap(), "");
+    assert_eq!(got, expected_body(name));
+}
+
+#[test]
+fn response_items_and_echo() {
+    let request = r#"{"model":"m","input":"hi","temperature":0.50,"tools":[{"type":"function","name":"f"}],"text":{"verbosity":"low"},"reasoning":{"effort":"high"},"service_tier":"auto","metadata":{ "a" : "b"}}"#;
+    let message = r#"{"role":"assistant","content":"a","reasoning_content":"r","refusal":"no","tool_calls":[{"id":"call_1","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}}]}"#;
+    let got = as_response(request, message, "length");
+    for part in [
+        r#""status":"incomplete","background":false,"completed_at":null"#,
+        r#""incomplete_details":{"reason":"max_output_tokens"}"#,
+        r#""output":[{"id":"rs_1_0","type":"reasoning","status":"completed","summary":[],"content":[{"type":"reasoning_text","text":"r"}]},"#,
+        r#"{"id":"msg_1_1","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"a","annotations":[],"logprobs":[]},{"type":"refusal","refusal":"no"}]},"#,
+        r#"{"id":"fc_1_2","type":"function_call","status":"incomplete","call_id":"call_1","name":"f","arguments":"{\"x\":1}"}]"#,
+        r#""reasoning":{"effort":"high","summary":null}"#,
+        r#""service_tier":"default","store":true,"temperature":0.50,"text":{"format":{"type":"text"},"verbosity":"low"}"#,
+        r#""tools":[{"type":"function","name":"f","description":null,"parameters":null,"strict":null}]"#,
+        r#""usage":null,"user":null,"metadata":{"a":"b"}}"#,
+    ] {
+        assert!(got.contains(part), "{part}\nin {got}");
+    }
+    serde_json::from_str::<Value>(&got).unwrap();
 }

@@ -6,8 +6,10 @@
 mod chat;
 mod completions;
 mod frame;
+mod responses;
 mod transcript;
 
+pub use responses::{Echo, Response};
 pub use transcript::Transcript;
 
 use super::event::Event;
