@@ -1,0 +1,271 @@
+//! What an answer says, read naively from anybody's bytes: the texts of each choice, joined.
+//!
+//! It knows the spellings engines use (wire-format 2.4, 2.5) and nothing of frames, order or grammar, so that what goes
+//! into the rewriter and what comes out of it can be laid side by side.
+
+use samewire::wire::Api;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// What one choice says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Said {
+    pub content: String,
+    pub reasoning: String,
+    pub refusal: String,
+    pub function: (String, String),
+    pub calls: Vec<Call>,
+    /// `token` and `logprob` of each entry, and how many alternatives it has.
+    pub logprobs: Vec<String>,
+    pub refusal_logprobs: Vec<String>,
+    pub finished: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Call {
+    pub name: String,
+    pub arguments: String,
+    /// The arguments came as a JSON value, whose spelling is not its own.
+    loose: bool,
+    /// Where the first JSON value ends, if what begins a second one is a repetition.
+    pub once: Option<usize>,
+    index: Option<u64>,
+    id: Option<String>,
+}
+
+impl PartialEq for Call {
+    fn eq(&self, other: &Self) -> bool {
+        let value = |call: &Self| {
+            serde_json::Deserializer::from_str(&call.arguments).into_iter::<Value>().next()?.ok()
+        };
+        let same = self.arguments == other.arguments
+            || (self.loose || other.loose) && value(self) == value(other) && value(self).is_some()
+            // Not a value with what stands around it: then only the zeros at the end of a number can differ.
+            || (self.loose || other.loose) && self.arguments.replace('0', "") == other.arguments.replace('0', "")
+            || self.repeats(other)
+            || other.repeats(self);
+        self.name == other.name && same
+    }
+}
+
+impl Call {
+    /// Whether this is the other one and a repetition after its first value.
+    fn repeats(&self, other: &Self) -> bool {
+        let value = |c: char| "{[\"-tfn".contains(c) || c.is_ascii_digit();
+        let rest = self.arguments.strip_prefix(&other.arguments).unwrap_or_default();
+        self.once.is_some_and(|end| other.arguments.len() >= end) && rest.trim_start().starts_with(value)
+    }
+}
+
+/// Everything that was said, and whether the answer broke off in an error of its own.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    pub choices: BTreeMap<u64, Said>,
+    pub failed: bool,
+    pub done: bool,
+}
+
+/// Reads an event stream, or a whole object; `skip`: events that are no JSON objects do not count.
+pub fn read(api: Api, input: &[u8], events: bool, skip: bool) -> Told {
+    let mut told = Told::default();
+    let events =
+        if events { data(input) } else { vec![(false, String::from_utf8_lossy(input).into_owned())] };
+    for (error, data) in events {
+        if told.done || told.failed {
+            break;
+        }
+        if data.trim() == "[DONE]" {
+            told.done = true;
+            continue;
+        }
+        match serde_json::from_str::<Value>(&halves_repaired(&data)) {
+            Ok(Value::Object(_)) if error => told.failed = true,
+            Ok(event @ Value::Object(_)) => told.event(api, &event),
+            // 3.3: the end, unless such events are skipped.
+            _ if skip => {}
+            _ => told.failed = true,
+        }
+    }
+    told
+}
+
+/// The data of each event, and whether it is an error by name. Input that ends inside an event ends before it, unless
+/// what is there is complete.
+pub fn data(input: &[u8]) -> Vec<(bool, String)> {
+    let text = String::from_utf8_lossy(input).replace("\r\n", "\n").replace('\r', "\n");
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let mut events: Vec<&str> = text.split("\n\n").collect();
+    let rest = events.pop().unwrap_or_default();
+    let lines = |event: &str| {
+        let field = |name: &str| {
+            let values = event.split('\n').filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            values.map(|value| value.strip_prefix(' ').unwrap_or(value).to_owned()).collect::<Vec<_>>()
+        };
+        (field("event").last().is_some_and(|name| name == "error"), field("data"))
+    };
+    let mut found: Vec<_> = events.into_iter().map(lines).collect();
+    let (error, rest) = lines(rest.trim_end_matches('\n'));
+    let whole = rest.join("\n");
+    if whole.trim() == "[DONE]" || serde_json::from_str::<Value>(&halves_repaired(&whole)).is_ok() {
+        found.push((error, rest));
+    }
+    let dispatched = found.into_iter().filter(|(_, data)| !data.is_empty());
+    dispatched.map(|(error, data)| (error, data.join("\n"))).collect()
+}
+
+impl Told {
+    fn event(&mut self, api: Api, event: &Value) {
+        if event.get("error").is_some_and(|error| !error.is_null()) || event["object"] == "error" {
+            self.failed = true;
+            return;
+        }
+        for choice in event["choices"].as_array().map(Vec::as_slice).unwrap_or_default() {
+            let said = self.choices.entry(choice["index"].as_u64().unwrap_or(0)).or_default();
+            let finish = choice["finish_reason"].as_str().unwrap_or_default();
+            said.logprobs(&choice["logprobs"]);
+            if api == Api::Completions {
+                said.content.push_str(choice["text"].as_str().unwrap_or_default());
+            } else if choice["delta"].is_object() {
+                said.delta(&choice["delta"], false);
+            } else {
+                said.delta(&choice["message"], true);
+            }
+            const ABORTED: [&str; 6] = ["abort", "aborted", "error", "cancelled", "canceled", "unknown"];
+            if ABORTED.contains(&finish) {
+                self.failed = true;
+                return;
+            }
+            said.finished |= !finish.is_empty();
+        }
+    }
+}
+
+impl Said {
+    fn delta(&mut self, delta: &Value, whole: bool) {
+        self.content.push_str(delta["content"].as_str().unwrap_or_default());
+        self.reasoning.push_str(reasoning(delta));
+        self.refusal.push_str(delta["refusal"].as_str().unwrap_or_default());
+        let function = &delta["function_call"];
+        self.function.0.push_str(function["name"].as_str().unwrap_or_default());
+        self.function.1.push_str(function["arguments"].as_str().unwrap_or_default());
+        for entry in delta["tool_calls"].as_array().map(Vec::as_slice).unwrap_or_default() {
+            self.tool(entry, whole);
+        }
+    }
+
+    /// One entry of `tool_calls`: which call it belongs to (2.5 rule 2), and what it adds.
+    fn tool(&mut self, entry: &Value, whole: bool) {
+        let called = if entry["function"].is_object() { &entry["function"] } else { &entry["custom"] };
+        let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+        let (id, name, index) = (text(&entry["id"]), text(&called["name"]), entry["index"].as_u64());
+        let given = if called["arguments"].is_null() { &called["input"] } else { &called["arguments"] };
+        if id.is_none() && name.is_none() && (given.is_null() || given == "") {
+            return;
+        }
+        let at = match index {
+            _ if whole => None,
+            Some(_) => self.calls.iter().rposition(|call| {
+                let another = id.is_some() && call.id.is_some() && call.id != id && name.is_some();
+                call.index == index && !another
+            }),
+            None if id.is_some() && self.calls.iter().any(|call| call.id == id) => {
+                self.calls.iter().position(|call| call.id == id)
+            }
+            None if id.is_some() || name.is_some() => None,
+            None => self.calls.len().checked_sub(1),
+        };
+        let at = at.unwrap_or_else(|| {
+            self.calls.push(Call { index, ..Call::default() });
+            self.calls.len() - 1
+        });
+        let call = &mut self.calls[at];
+        call.id = call.id.take().or(id);
+        if call.name.is_empty() {
+            call.name = name.unwrap_or_default();
+        }
+        match given {
+            Value::Null => {}
+            Value::String(text) => call.arguments.push_str(text),
+            value => {
+                call.loose = true;
+                call.arguments.push_str(&value.to_string());
+            }
+        }
+    }
+
+    fn logprobs(&mut self, logprobs: &Value) {
+        let entry = |entry: &Value| {
+            let number = entry["logprob"].as_f64().unwrap_or(-9999.0);
+            let others = entry["top_logprobs"].as_array().map_or(0, Vec::len);
+            format!("{} {number} {others}", entry["token"])
+        };
+        let list = |key: &str| logprobs[key].as_array().map(Vec::as_slice).unwrap_or_default();
+        self.logprobs.extend(list("content").iter().map(entry));
+        self.refusal_logprobs.extend(list("refusal").iter().map(entry));
+        for key in ["tokens", "token_logprobs", "top_logprobs", "text_offset"] {
+            self.logprobs.extend(list(key).iter().map(|value| format!("{key} {value}")));
+        }
+        // The four lists of one chunk belong together, not their order among each other.
+        self.logprobs.sort_by_key(|entry| {
+            ["tokens ", "token_logprobs ", "top_logprobs ", "text_offset "]
+                .iter()
+                .position(|key| entry.starts_with(key))
+        });
+    }
+
+    /// Whether this is what is left of `whole` when it is cut somewhere.
+    pub fn begins(&self, whole: &Self) -> bool {
+        let texts = [
+            (&self.content, &whole.content),
+            (&self.reasoning, &whole.reasoning),
+            (&self.refusal, &whole.refusal),
+            (&self.function.1, &whole.function.1),
+        ];
+        let calls = self.calls.len() <= whole.calls.len()
+            && self.calls.iter().all(|call| {
+                // The name may not have come yet: then it is the forced one.
+                whole.calls.iter().any(|other| call == other || other.arguments.starts_with(&call.arguments))
+            });
+        texts.iter().all(|(part, whole)| whole.starts_with(*part)) && calls
+    }
+}
+
+/// The first name that has text, in the order of wire-format 2.4.
+fn reasoning(delta: &Value) -> &str {
+    let object = &delta["reasoning"];
+    let names = [
+        &delta["reasoning_content"],
+        object,
+        &object["text"],
+        &object["content"],
+        &delta["thinking"],
+        &delta["reasoning_text"],
+    ];
+    names.iter().find_map(|value| value.as_str().filter(|text| !text.is_empty())).unwrap_or_default()
+}
+
+/// Half a surrogate pair is no character: U+FFFD stands for it, on both sides.
+fn halves_repaired(json: &str) -> String {
+    let mut out = String::new();
+    let mut rest = json;
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let unit = |from: usize| {
+            let digits = rest.get(from..from + 6)?.strip_prefix("\\u")?;
+            u32::from_str_radix(digits, 16).ok().filter(|unit| (0xd800..0xe000).contains(unit))
+        };
+        let length = match (unit(0), unit(6)) {
+            (Some(high), Some(low)) if high < 0xdc00 && low >= 0xdc00 => 12,
+            (Some(_), _) => {
+                out.push_str("\\ufffd");
+                rest = &rest[6..];
+                continue;
+            }
+            (None, _) => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+        };
+        out.push_str(&rest[..length]);
+        rest = &rest[length..];
+    }
+    out + rest
+}
