@@ -12,10 +12,12 @@
 )]
 
 mod cases;
+mod random;
 mod slow;
 
 use cases::{Case, Cut, captures, vectors};
 use proptest::prelude::*;
+use random::library_case;
 use samewire::wire::{Api, Ending};
 
 /// A case of the library as one of the reference.
@@ -34,27 +36,6 @@ fn slow_case(case: &Case) -> slow::Case {
         upstream_headers: [("content-type".to_owned(), content_type.to_owned())].into(),
         input: case.input.clone(),
         eof_reset: case.ending == Ending::Reset,
-        now: case.now,
-    }
-}
-
-fn library_case(case: &slow::Case) -> Case {
-    // The library refuses `stream_options` without `stream`; the reference does not judge requests.
-    let mut request = case.request.clone();
-    if request["stream"] != true {
-        request.as_object_mut().unwrap().remove("stream_options");
-    }
-    let events = case.upstream_headers.get("content-type").is_some_and(|ct| ct.contains("event-stream"));
-    Case {
-        name: "random".to_owned(),
-        api: if case.client_api == "chat.completions" { Api::Chat } else { Api::Completions },
-        engine: "auto".to_owned(),
-        request,
-        options: case.options.clone(),
-        status: case.upstream_status,
-        input: case.input.clone(),
-        events,
-        ending: if case.eof_reset { Ending::Reset } else { Ending::Clean },
         now: case.now,
     }
 }

@@ -13,12 +13,13 @@
 
 mod canonical;
 mod cases;
+mod random;
 mod slow;
 
 use canonical::said::{Call, Said, Told, read};
 use cases::{Case, Cut, captures, vectors};
 use proptest::prelude::*;
-use samewire::wire::{Api, Ending};
+use samewire::wire::Api;
 use serde_json::Value;
 
 /// What the client must be told of what the engine said.
@@ -128,31 +129,11 @@ fn the_other_form() {
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// A stream of the random generator as a case of the library.
-fn random(case: &slow::Case) -> Case {
-    let mut request = case.request.clone();
-    if request["stream"] != true {
-        request.as_object_mut().unwrap().remove("stream_options");
-    }
-    Case {
-        name: "random".to_owned(),
-        api: if case.client_api == "chat.completions" { Api::Chat } else { Api::Completions },
-        engine: "auto".to_owned(),
-        request,
-        options: case.options.clone(),
-        status: case.upstream_status,
-        input: case.input.clone(),
-        events: case.upstream_headers.get("content-type").is_some_and(|kind| kind.contains("event-stream")),
-        ending: if case.eof_reset { Ending::Reset } else { Ending::Clean },
-        now: case.now,
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_answers(case in slow::random::case()) {
-        check(&random(&case)).map_err(TestCaseError::fail)?;
+    fn random_answers(case in random::case()) {
+        check(&case).map_err(TestCaseError::fail)?;
     }
 }
