@@ -10,19 +10,29 @@
 //! client ←── server::Relay  ←── wire::Rewriter { Framer → Decode → Normaliser → Encode }
 //! ```
 //!
-//! Modules in reading order; each imports only what stands before it, and the first five know no clock and no socket:
+//! Modules in reading order; each imports only what stands before it (`tests/layering.rs` reads this list), and the
+//! first five know no clock and no socket:
+
+pub mod json;
+
+pub mod wire;
+
+pub mod request;
 
 pub mod engine;
-pub mod json;
+
 pub mod plan;
-pub mod request;
-pub mod wire;
 
 // The shell: it waits, connects, draws ids and reads clocks.
 
-pub mod cli;
-pub mod config;
 pub mod error;
-pub mod server;
+
+pub mod config;
+
 pub mod telemetry;
+
 pub mod upstream;
+
+pub mod server;
+
+pub mod cli;
