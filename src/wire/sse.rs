@@ -51,6 +51,9 @@ enum Start {
     Passed,
 }
 
+/// What stands before the value in a line of data: it does not count as part of the event.
+const FIELD: usize = b"data: ".len();
+
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
 impl Framer {
@@ -81,11 +84,17 @@ impl Framer {
                 rest = rest.get(1..).unwrap_or_default();
                 continue;
             }
-            let Some(end) = memchr2(b'\n', b'\r', rest) else {
-                self.line.extend_from_slice(rest);
+            let end = memchr2(b'\n', b'\r', rest);
+            let (head, tail) = rest.split_at(end.unwrap_or(rest.len()));
+            // The same bound for a line that came at once and for one that is still coming.
+            if self.line.len() + head.len() > self.limit.saturating_add(FIELD) {
+                self.overflow(&mut found);
                 break;
-            };
-            let (head, tail) = rest.split_at(end);
+            }
+            if end.is_none() {
+                self.line.extend_from_slice(head);
+                break;
+            }
             self.after_cr = tail.first() == Some(&b'\r');
             rest = tail.get(1..).unwrap_or_default();
             if self.line.is_empty() {
@@ -100,9 +109,6 @@ impl Framer {
         }
         if let Some(data) = lone {
             self.data.extend_from_slice(data);
-        }
-        if !self.overflown && self.line.len().max(self.data.len()) > self.limit {
-            self.overflow(&mut found);
         }
     }
 
