@@ -199,6 +199,7 @@ impl Failure {
     pub(crate) fn of_event(data: &str, named: bool) -> Option<Self> {
         match Report::read(data, named) {
             Some(report) => Some(report.failure(None)),
+            None if named && data.trim().is_empty() => Some(Fault::Internal.into()),
             None if named => Some(Self::from(Fault::Internal).with_message(cut(data.trim()))),
             None => None,
         }
