@@ -14,7 +14,7 @@ use super::fault::{Failure, Fault, is_error_object};
 use super::rule::Rule;
 use super::sse::Frame;
 use crate::json::{Few, Raw, Text, integer, object};
-use serde::de::{Deserialize, Deserializer};
+use serde::de::{Deserialize, Deserializer, Error as _};
 
 /// Where decoders put what they read.
 pub trait Sink {
@@ -56,8 +56,10 @@ pub struct Reading {
 /// The decoder of an upstream API.
 pub fn standard(api: Api, reading: Reading) -> Box<dyn Decode> {
     match api {
-        Api::Chat => Box::new(Chunks { reading, pieces: chat::pieces }),
-        Api::Completions => Box::new(Chunks { reading, pieces: completions::pieces }),
+        Api::Chat => Box::new(Chunks { reading, pieces: chat::pieces, logprobs: |body| body.tokens() }),
+        Api::Completions => {
+            Box::new(Chunks { reading, pieces: completions::pieces, logprobs: |body| body.legacy() })
+        }
     }
 }
 
@@ -65,7 +67,11 @@ pub fn standard(api: Api, reading: Reading) -> Box<dyn Decode> {
 struct Chunks {
     reading: Reading,
     pieces: for<'a> fn(&mut Choice<'a>, &mut Speaker<'a, '_>) -> Result<(), Unreadable>,
+    logprobs: LogprobsOf,
 }
+
+/// What of the logprobs has the shape of the API that was asked: the other shape is nothing its clients can read.
+type LogprobsOf = for<'a> fn(LogprobBody<'a>) -> Result<Option<Logprobs<'a>>, Unreadable>;
 
 /// A value of a field that we emit has the wrong type.
 struct Unreadable;
@@ -110,7 +116,7 @@ impl Chunks {
         let kept = usage.filter(|_| self.reading.continuous_usage && !whole).map(Box::new);
         for mut choice in choices {
             let mut speaker = Speaker::new(self.reading, std::mem::take(&mut riders), kept.clone(), to);
-            speaker.board(&mut choice)?;
+            speaker.board(&mut choice, self.logprobs)?;
             (self.pieces)(&mut choice, &mut speaker)?;
             riders = speaker.finish(&choice)?;
         }
@@ -151,9 +157,9 @@ impl<'a, 'to> Speaker<'a, 'to> {
         Self { to, choice: 0, reading, riders, usage, spoken: 0 }
     }
 
-    fn board(&mut self, choice: &mut Choice<'a>) -> Result<(), Unreadable> {
+    fn board(&mut self, choice: &mut Choice<'a>, shape: LogprobsOf) -> Result<(), Unreadable> {
         self.choice = choice.index.unwrap_or(0);
-        self.riders.logprobs = logprobs(choice.logprobs, self.reading, self.to)?;
+        self.riders.logprobs = logprobs(choice.logprobs, shape, self.reading, self.to)?;
         note_unknown(&choice.rest, self.to);
         self.riders.choice = std::mem::take(&mut choice.rest);
         self.riders.choice_upstream = choice.x_upstream;
@@ -437,6 +443,10 @@ object! {
 impl<'de: 'a, 'a> Deserialize<'de> for TokenLogprob<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let entry = LogprobEntry::deserialize(from)?;
+        let is_number = |raw: Raw<'_>| raw.get().starts_with(|c: char| c == '-' || c.is_ascii_digit());
+        if !entry.logprob.is_none_or(is_number) || !entry.bytes.is_none_or(|raw| raw.get().starts_with('[')) {
+            return Err(D::Error::custom("expected a number and a list"));
+        }
         Ok(TokenLogprob {
             token: entry.token.unwrap_or_else(|| Text::plain("")),
             logprob: entry.logprob,
@@ -458,22 +468,35 @@ object! {
     }
 }
 
+impl<'a> LogprobBody<'a> {
+    fn tokens(self) -> Result<Option<Logprobs<'a>>, Unreadable> {
+        let filled = |list: Option<Vec<TokenLogprob<'a>>>| list.filter(|list| !list.is_empty());
+        let (content, refusal) = (filled(self.content), filled(self.refusal));
+        Ok((content.is_some() || refusal.is_some()).then_some(Logprobs::Tokens { content, refusal }))
+    }
+
+    fn legacy(self) -> Result<Option<Logprobs<'a>>, Unreadable> {
+        let lists = [self.tokens, self.token_logprobs, self.top_logprobs, self.text_offset];
+        if !lists.iter().flatten().all(|list| list.get().starts_with('[')) {
+            return Err(Unreadable);
+        }
+        let said = self
+            .tokens
+            .is_some_and(|list| !list.get().trim_matches(['[', ']', ' ', '\n', '\r', '\t']).is_empty());
+        Ok(said.then_some(Logprobs::Legacy(lists)))
+    }
+}
+
 /// Reads `logprobs`, if the client asked for them. `Err` if they are not of their shape.
 fn logprobs<'a>(
     raw: Option<Raw<'a>>,
+    shape: LogprobsOf,
     reading: Reading,
     to: &mut dyn Sink,
 ) -> Result<Option<Logprobs<'a>>, Unreadable> {
     let Some(raw) = raw else { return Ok(None) };
     let body: LogprobBody<'_> = serde_json::from_str(raw.get()).map_err(|_| Unreadable)?;
-    let filled = |list: Option<Vec<TokenLogprob<'a>>>| list.filter(|list| !list.is_empty());
-    let (content, refusal) = (filled(body.content), filled(body.refusal));
-    let legacy = [body.tokens, body.token_logprobs, body.top_logprobs, body.text_offset];
-    let found = if content.is_some() || refusal.is_some() {
-        Some(Logprobs::Tokens { content, refusal })
-    } else {
-        legacy.iter().any(Option::is_some).then_some(Logprobs::Legacy(legacy))
-    };
+    let found = shape(body)?;
     if found.is_some() && !reading.logprobs {
         to.mended(Rule::LogprobsUnasked);
         return Ok(None);
