@@ -273,8 +273,14 @@ impl<'a> Chunk<'a> {
     }
 
     fn head(&self) -> Head<'a> {
-        // Milliseconds since 1970 have passed 10^11 in 1973; seconds will in the year 5138.
-        let seconds = |created: u64| if created > 100_000_000_000 { created / 1000 } else { created };
+        // Milliseconds since 1970 have passed 10^11 in 1973; seconds will in the year 5138. What is still above it is
+        // finer than milliseconds.
+        let seconds = |mut created: u64| {
+            while created > 100_000_000_000 {
+                created /= 1000;
+            }
+            created
+        };
         Head {
             id: self.id,
             created: self.created.and_then(integer).map(seconds),
