@@ -51,11 +51,16 @@ pub enum Cut<'a> {
 
 impl Case {
     pub fn rewriter(&self, transcript: bool) -> Rewriter {
+        self.rewriter_within(4 << 20, transcript)
+    }
+
+    /// The same with another `max_event_bytes`.
+    pub fn rewriter_within(&self, max_event_bytes: usize, transcript: bool) -> Rewriter {
         let body = Bytes::from(self.request.to_string());
         let ask = Ask::recall(self.api, &body).unwrap_or_else(|failure| panic!("{}: {failure:?}", self.name));
         let options: Options = serde_json::from_value(self.options.clone()).unwrap();
         let engine = named(&self.engine).or_else(|| named("auto")).unwrap();
-        let route = Route { engine, options: Arc::new(options), max_event_bytes: 4 << 20, model_alias: None };
+        let route = Route { engine, options: Arc::new(options), max_event_bytes, model_alias: None };
         let stamp = Stamp { id: format!("{:032x}", 1), now: self.now, seed: 1 };
         let shape = shape(&ask, &route);
         match transcript {
@@ -66,10 +71,15 @@ impl Case {
 
     /// Runs the case, its input cut as said.
     pub fn run(&self, cut: &Cut<'_>) -> Answer {
+        self.run_within(4 << 20, cut)
+    }
+
+    /// The same with another `max_event_bytes`.
+    pub fn run_within(&self, max_event_bytes: usize, cut: &Cut<'_>) -> Answer {
         if !(200..300).contains(&self.status) {
             return error(&Failure::of_answer(self.status, &self.input, false));
         }
-        let mut rewriter = self.rewriter(false);
+        let mut rewriter = self.rewriter_within(max_event_bytes, false);
         let mut out = BytesMut::new();
         if self.events {
             for read in reads(&self.input, cut) {

@@ -186,7 +186,7 @@ fn request(chat: bool) -> impl Strategy<Value = Value> {
 }
 
 /// Each option at its default most of the time.
-fn options() -> impl Strategy<Value = Value> {
+pub fn options() -> impl Strategy<Value = Value> {
     let words: [(&str, &[&str]); 10] = [
         ("reasoning_field", &["reasoning_content", "reasoning", "both", "none"]),
         ("role_frame", &["bare", "openai"]),

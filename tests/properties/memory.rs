@@ -1,0 +1,133 @@
+//! What a hostile or broken engine can make the rewriter hold (P15).
+
+use crate::cases::Case;
+use bytes::BytesMut;
+use samewire::wire::{Api, Ending, Rewriter};
+use serde_json::json;
+
+const LIMIT: usize = 1 << 20;
+
+fn rewriter(n: u32) -> Rewriter {
+    let case = Case {
+        name: "memory".to_owned(),
+        api: Api::Chat,
+        engine: "auto".to_owned(),
+        request: json!({"model": "m", "stream": true, "n": n}),
+        options: json!({}),
+        status: 200,
+        input: Vec::new(),
+        events: true,
+        ending: Ending::Clean,
+        now: 1,
+    };
+    case.rewriter_within(LIMIT, false)
+}
+
+/// The most that is held at a time while `reads` come in; what is written leaves at once. Gives the failure's code too.
+fn held(n: u32, reads: impl IntoIterator<Item = Vec<u8>>) -> (u64, Option<String>) {
+    let mut code = None;
+    let mut reads = reads.into_iter();
+    let mut largest = 0;
+    let info = allocation_counter::measure(|| {
+        let mut rewriter = rewriter(n);
+        let mut out = BytesMut::new();
+        loop {
+            let mut read = Vec::new();
+            allocation_counter::opt_out(|| read = reads.next().unwrap_or_default());
+            if read.is_empty() {
+                break;
+            }
+            rewriter.push(&read, &mut out);
+            largest = largest.max(out.len());
+            out.clear();
+            allocation_counter::opt_out(|| drop(read));
+        }
+        rewriter.finish(Ending::Clean, &mut out);
+        allocation_counter::opt_out(|| {
+            code =
+                rewriter.any_failure().and_then(|failure| failure.code.clone()).map(|code| code.into_owned());
+        });
+    });
+    (info.bytes_max, code)
+}
+
+fn within(limit: usize, n: u32, reads: impl IntoIterator<Item = Vec<u8>>) -> Option<String> {
+    let (most, code) = held(n, reads);
+    assert!(most <= limit as u64, "{most} bytes were held, {limit} are allowed ({code:?})");
+    code
+}
+
+fn times(first: &str, read: &[u8], count: usize) -> impl Iterator<Item = Vec<u8>> + use<> {
+    std::iter::once(first.as_bytes().to_vec()).chain(std::iter::repeat_n(read.to_vec(), count))
+}
+
+#[test]
+fn a_line_that_never_ends() {
+    for start in ["data: ", "data: {\"choices\":[{\"delta\":{\"content\":\"", ": ", "event: ", "x"] {
+        let code = within(2 * LIMIT, 1, times(start, &[b'x'; 16_384], 1_024));
+        assert_eq!(code.as_deref(), Some("upstream_invalid_event"), "{start}");
+    }
+}
+
+#[test]
+fn an_event_that_never_ends() {
+    let code = within(2 * LIMIT, 1, times("", b"data: [1,\ndata:\n: x\nid: 1\n", 400_000).skip(1));
+    assert_eq!(code.as_deref(), Some("upstream_invalid_event"));
+}
+
+#[test]
+fn a_frame_larger_than_allowed() {
+    let frame =
+        format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n", "x".repeat(LIMIT));
+    let code = within(2 * LIMIT, 1, [frame.into_bytes()]);
+    assert_eq!(code.as_deref(), Some("upstream_invalid_event"));
+}
+
+#[test]
+fn text_without_end() {
+    let text = b"data: {\"id\":\"a\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"word \"},\"token_ids\":[1]}]}\n\n";
+    let code = within(16_384, 1, times("", text, 100_000).skip(1));
+    assert_eq!(code.as_deref(), Some("upstream_incomplete"));
+}
+
+#[test]
+fn one_call_without_end() {
+    let args = b"data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":\"x\"}}]}}]}\n\n";
+    within(16_384, 1, times("", args, 100_000).skip(1));
+}
+
+#[test]
+fn choices_nobody_asked_for() {
+    for index in ["1", "4294967295", "4294967296", "18446744073709551615", "-1"] {
+        let chunk =
+            format!("data: {{\"choices\":[{{\"index\":{index},\"delta\":{{\"content\":\"x\"}}}}]}}\n\n");
+        let code = within(16_384, 1, times("", chunk.as_bytes(), 10).skip(1));
+        assert_eq!(code.as_deref(), Some("upstream_invalid_event"), "{index}");
+    }
+    let last = b"data: {\"choices\":[{\"index\":127,\"delta\":{\"content\":\"x\"}}]}\n\n";
+    within(1 << 17, 128, times("", last, 10).skip(1));
+}
+
+/// Indices are names of calls, not places in a list.
+#[test]
+fn huge_indices_of_calls() {
+    let chunk = |index: u64| {
+        let call = format!(
+            "{{\"index\":{index},\"id\":\"c{index}\",\"function\":{{\"name\":\"f\",\"arguments\":\"{{}}\"}}}}"
+        );
+        format!("data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{call}]}}}}]}}\n\n").into_bytes()
+    };
+    let code = within(1 << 17, 1, (0..200).map(|at| chunk(u64::MAX - at)));
+    assert_eq!(code.as_deref(), Some("upstream_incomplete"));
+    // What is remembered of a call grows with the calls and with nothing else.
+    within(2_000 * 1_024, 1, (0..2_000).map(chunk));
+}
+
+#[test]
+fn depth() {
+    for open in ["[", "{\"a\":"] {
+        let frame = format!("data: {{\"choices\":[],\"usage\":null,\"deep\":{}\n\n", open.repeat(100_000));
+        let code = within(2 * LIMIT, 1, [frame.into_bytes()]);
+        assert_eq!(code.as_deref(), Some("upstream_invalid_event"));
+    }
+}
