@@ -89,7 +89,7 @@ fn config(cases: u32) -> ProptestConfig {
 }
 
 proptest! {
-    #![proptest_config(config(20_000))]
+    #![proptest_config(config(6_000))]
 
     #[test]
     fn mangled_fixtures(case in mangle::fixture(), sizes in sizes()) {

@@ -1,0 +1,167 @@
+//! Two engines, one canonical form: the same scenario recorded from both has the same shape, and one answer written as
+//! each of them would write it gives the same bytes (property P5).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_types,
+    missing_docs,
+    unreachable_pub,
+    reason = "tests"
+)]
+
+mod canonical;
+mod cases;
+#[path = "agree/engines.rs"]
+mod engines;
+
+use canonical::{Frame, frames};
+use cases::{Answer, Case, Cut, captures};
+use engines::Dialect;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// An answer without what differs from run to run (fixtures/README.md, "Names"): ids, times, models, fingerprints,
+/// texts, arguments, logprobs and counts. Frames of one kind in a row are one, because that is what texts are cut into.
+/// One list for each choice: their interleaving is a matter of speed.
+fn shape(case: &Case, answer: &Answer) -> BTreeMap<u64, Vec<String>> {
+    let mut shape: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    if answer.status != 200 {
+        return BTreeMap::from([(0, vec![format!("HTTP {}", answer.status)])]);
+    }
+    if !case.streams() {
+        let mut whole = serde_json::from_str(&answer.body).unwrap();
+        mask(&mut whole);
+        return BTreeMap::from([(0, vec![whole.to_string()])]);
+    }
+    for frame in frames(&answer.body).unwrap() {
+        let (index, shown) = match frame {
+            Frame::Done => (u64::MAX, "[DONE]".to_owned()),
+            Frame::Error(error) => (u64::MAX, format!("error {}", error["error"]["code"])),
+            // Whether an engine gives usage is one of the things that differ.
+            Frame::Chunk(chunk) if chunk["choices"] == json!([]) => continue,
+            Frame::Chunk(mut chunk) => {
+                mask(&mut chunk);
+                let choice = &chunk["choices"][0];
+                // Nothing but logprobs.
+                if choice["delta"] == json!({}) && choice["finish_reason"].is_null() {
+                    continue;
+                }
+                (choice["index"].as_u64().unwrap(), chunk.to_string())
+            }
+        };
+        let list = shape.entry(index).or_default();
+        if list.last() != Some(&shown) {
+            list.push(shown);
+        }
+    }
+    shape
+}
+
+fn mask(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            for (key, value) in members {
+                match (key.as_str(), &mut *value) {
+                    ("logprobs", value) => *value = Value::Null,
+                    ("index", _) => {}
+                    (_, value @ Value::Number(_)) => *value = json!(0),
+                    (
+                        "id" | "model" | "content" | "reasoning_content" | "text" | "arguments"
+                        | "system_fingerprint",
+                        Value::String(text),
+                    ) => {
+                        // That there is nothing in it is not masked.
+                        if !text.is_empty() {
+                            "…".clone_into(text);
+                        }
+                    }
+                    (_, value) => mask(value),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(mask),
+        _ => {}
+    }
+}
+
+#[test]
+fn scenarios_of_one_name() {
+    let mut both: BTreeMap<String, Vec<Case>> = BTreeMap::new();
+    for fixture in captures() {
+        let name = fixture.folder.file_name().unwrap().to_str().unwrap().to_owned();
+        let mut case = fixture.case;
+        if case.streams() {
+            case.request["stream_options"] = json!({"include_usage": true});
+        }
+        both.entry(name).or_default().push(case);
+    }
+    both.retain(|_, cases| cases.len() == 2);
+    assert!(both.len() > 40, "{} names on both engines", both.len());
+    let mut wrong = Vec::new();
+    for (name, cases) in &both {
+        let [one, other] = [&cases[0], &cases[1]].map(|case| shape(case, &case.run(&Cut::Whole)));
+        if one != other {
+            wrong.push(format!("{name}\n  {one:#?}\n  {other:#?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// The frames of each choice, and those of none, in their order.
+fn by_choice(body: &str) -> BTreeMap<Option<u64>, Vec<String>> {
+    let mut all: BTreeMap<_, Vec<String>> = BTreeMap::new();
+    for event in body.split_inclusive("\n\n") {
+        let chunk: Value =
+            event.strip_prefix("data: ").and_then(|data| serde_json::from_str(data).ok()).unwrap_or_default();
+        all.entry(chunk["choices"][0]["index"].as_u64()).or_default().push(event.to_owned());
+    }
+    all
+}
+
+fn run(case: &Case) -> Answer {
+    let answer = case.run(&Cut::Whole);
+    assert_eq!(
+        canonical::check(case, &answer),
+        Ok(canonical::End::Complete),
+        "{}\n{}",
+        case.name,
+        answer.body
+    );
+    answer
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The same tokens in the same chunks: the same bytes.
+    #[test]
+    fn the_same_chunks(reply in engines::reply()) {
+        let first = run(&reply.stream(Dialect::Sglang));
+        for dialect in Dialect::all_for(&reply) {
+            let other = run(&reply.stream(dialect));
+            if reply.choices.len() == 1 {
+                prop_assert_eq!(&first, &other, "{:?}", dialect);
+            } else {
+                // When a finish goes out depends on what comes next, which is the engine's affair.
+                prop_assert_eq!(by_choice(&first.body), by_choice(&other.body), "{:?}", dialect);
+            }
+        }
+    }
+
+    /// The same tokens in other chunks, or all at once: the same answer, once it is collected.
+    #[test]
+    fn other_chunks(reply in engines::reply()) {
+        let first = run(&reply.collected(Dialect::Sglang));
+        for reply in [&reply, &reply.coarser()] {
+            for dialect in Dialect::all_for(reply) {
+                prop_assert_eq!(&first, &run(&reply.collected(dialect)), "{:?}", dialect);
+            }
+        }
+        for dialect in [Dialect::Python, Dialect::Sglang] {
+            prop_assert_eq!(&first, &run(&reply.whole(dialect)), "whole {:?}", dialect);
+        }
+    }
+}
