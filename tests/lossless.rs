@@ -49,7 +49,9 @@ fn due(case: &Case) -> Told {
             if call.name.is_empty() {
                 call.name = forced.unwrap_or_default().to_owned();
             }
-            once(call);
+            if case.engine != "generic" {
+                once(call);
+            }
         }
     }
     told

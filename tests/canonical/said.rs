@@ -38,23 +38,37 @@ impl PartialEq for Call {
         let value = |call: &Self| {
             serde_json::Deserializer::from_str(&call.arguments).into_iter::<Value>().next()?.ok()
         };
-        let same = self.arguments == other.arguments
-            || (self.loose || other.loose) && value(self) == value(other) && value(self).is_some()
-            // Not a value with what stands around it: then only the zeros at the end of a number can differ.
-            || (self.loose || other.loose) && self.arguments.replace('0', "") == other.arguments.replace('0', "")
-            || self.repeats(other)
-            || other.repeats(self);
-        self.name == other.name && same
+        let loose = self.loose || other.loose;
+        let same = match (self.repetition(), other.repetition()) {
+            // The first value and nothing of the second; white space between the two may have come with the first.
+            (Some(once), None) => once == other.arguments.trim_end(),
+            (None, Some(once)) => once == self.arguments.trim_end(),
+            _ => self.arguments == other.arguments || self.goes_on(other) || other.goes_on(self),
+        };
+        // Not a value with what stands around it: then only the zeros at the end of a number can differ.
+        let respelled = || self.arguments.replace('0', "") == other.arguments.replace('0', "");
+        let same_value = || value(self).is_some_and(|own| value(other) == Some(own)) || respelled();
+        self.name == other.name && (same || loose && same_value())
     }
 }
 
 impl Call {
-    /// Whether this is the other one and a repetition after its first value.
-    fn repeats(&self, other: &Self) -> bool {
-        let value = |c: char| "{[\"-tfn".contains(c) || c.is_ascii_digit();
-        let rest = self.arguments.strip_prefix(&other.arguments).unwrap_or_default();
-        self.once.is_some_and(|end| other.arguments.len() >= end) && rest.trim_start().starts_with(value)
+    /// The first value, if another one follows it at once.
+    fn repetition(&self) -> Option<&str> {
+        let (once, rest) = self.arguments.split_at(self.once?);
+        rest.trim_start().starts_with(begins_value).then_some(once)
     }
+
+    /// Whether this is the other one and, after something that is no value, what begins like one.
+    fn goes_on(&self, other: &Self) -> bool {
+        let rest = self.arguments.strip_prefix(&other.arguments).unwrap_or_default();
+        self.once.is_some_and(|end| other.arguments.trim_end().len() > end)
+            && rest.trim_start().starts_with(begins_value)
+    }
+}
+
+fn begins_value(c: char) -> bool {
+    "{[\"-tfn".contains(c) || c.is_ascii_digit()
 }
 
 /// Everything that was said, and whether the answer broke off in an error of its own.
