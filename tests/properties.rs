@@ -109,7 +109,7 @@ fn narrow(case: &Case, limit: usize, sizes: &[usize]) -> Result<(), String> {
 }
 
 proptest! {
-    #![proptest_config(config(6_000))]
+    #![proptest_config(config(5_000))]
 
     #[test]
     fn mangled_fixtures(case in mangle::fixture(), sizes in sizes()) {
