@@ -29,6 +29,8 @@ pub mod error;
 
 pub mod config;
 
+pub mod filter;
+
 pub mod telemetry;
 
 pub mod upstream;

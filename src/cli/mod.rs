@@ -4,6 +4,7 @@
 //! (port, file).
 
 mod check;
+mod rewrite;
 mod serve;
 
 use clap::{Parser, Subcommand};
@@ -26,6 +27,8 @@ const EXAMPLES: &str = "\
 Examples:
   samewire serve --upstream http://127.0.0.1:8000
       Serves on http://127.0.0.1:8080/v1; point an OpenAI client's base URL there.
+  curl -N http://127.0.0.1:8000/v1/chat/completions -d @request.json | samewire rewrite
+      Shows what a client would receive, without a proxy.
   samewire check --config samewire.toml
       Says what is wrong with a configuration, or what it means.
 
@@ -36,6 +39,8 @@ Every flag of serve is also a key of the configuration file and an environment v
 enum Command {
     /// Stand between clients and an engine: the proxy.
     Serve(serve::Serve),
+    /// Rewrite an engine's answer: its bytes on standard input, the canonical bytes on standard output.
+    Rewrite(rewrite::Rewrite),
     /// Look through a configuration: print what it means, or everything that is wrong with it.
     Check(check::Check),
 }
@@ -44,6 +49,7 @@ enum Command {
 pub fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Serve(serve) => serve.run(),
+        Command::Rewrite(rewrite) => rewrite.run(),
         Command::Check(check) => check.run(),
     }
 }
