@@ -35,6 +35,8 @@ pub mod telemetry;
 
 pub mod upstream;
 
+pub mod replay;
+
 pub mod server;
 
 pub mod cli;

@@ -4,6 +4,7 @@
 //! (port, file).
 
 mod check;
+mod replay;
 mod rewrite;
 mod serve;
 
@@ -29,6 +30,8 @@ Examples:
       Serves on http://127.0.0.1:8080/v1; point an OpenAI client's base URL there.
   curl -N http://127.0.0.1:8000/v1/chat/completions -d @request.json | samewire rewrite
       Shows what a client would receive, without a proxy.
+  samewire replay fixtures/vllm --listen 127.0.0.1:8000
+      Serves recorded traffic as an engine.
   samewire check --config samewire.toml
       Says what is wrong with a configuration, or what it means.
 
@@ -41,6 +44,8 @@ enum Command {
     Serve(serve::Serve),
     /// Rewrite an engine's answer: its bytes on standard input, the canonical bytes on standard output.
     Rewrite(rewrite::Rewrite),
+    /// Serve recorded captures as an engine: for tests, demos and bug reports.
+    Replay(replay::Replay),
     /// Look through a configuration: print what it means, or everything that is wrong with it.
     Check(check::Check),
 }
@@ -50,6 +55,7 @@ pub fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Serve(serve) => serve.run(),
         Command::Rewrite(rewrite) => rewrite.run(),
+        Command::Replay(replay) => replay.run(),
         Command::Check(check) => check.run(),
     }
 }
