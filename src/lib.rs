@@ -39,4 +39,6 @@ pub mod replay;
 
 pub mod server;
 
+pub mod demo;
+
 pub mod cli;
