@@ -98,6 +98,25 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
+/// What the environment says of the terminal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terminal {
+    /// `NO_COLOR` is set, or the terminal can do nothing (`TERM=dumb`).
+    pub plain: bool,
+    /// `COLUMNS`, if it is a number.
+    pub columns: Option<usize>,
+}
+
+impl Terminal {
+    /// Reads the environment.
+    pub fn environment() -> Self {
+        Self {
+            plain: variable("NO_COLOR").is_some() || variable("TERM").is_some_and(|term| term == "dumb"),
+            columns: variable("COLUMNS").and_then(|columns| columns.parse().ok()),
+        }
+    }
+}
+
 /// The options with `OPTION=VALUE` applied: the value is TOML, or else a string.
 ///
 /// # Errors

@@ -29,10 +29,16 @@ pub mod error;
 
 pub mod config;
 
+pub mod filter;
+
 pub mod telemetry;
 
 pub mod upstream;
 
+pub mod replay;
+
 pub mod server;
+
+pub mod demo;
 
 pub mod cli;

@@ -4,6 +4,9 @@
 //! (port, file).
 
 mod check;
+mod demo;
+mod replay;
+mod rewrite;
 mod serve;
 
 use clap::{Parser, Subcommand};
@@ -24,8 +27,14 @@ struct Arguments {
 
 const EXAMPLES: &str = "\
 Examples:
+  samewire demo
+      Shows what it does, without an engine and without a GPU.
   samewire serve --upstream http://127.0.0.1:8000
       Serves on http://127.0.0.1:8080/v1; point an OpenAI client's base URL there.
+  curl -N http://127.0.0.1:8000/v1/chat/completions -d @request.json | samewire rewrite
+      Shows what a client would receive, without a proxy.
+  samewire replay fixtures/vllm --listen 127.0.0.1:8000
+      Serves recorded traffic as an engine.
   samewire check --config samewire.toml
       Says what is wrong with a configuration, or what it means.
 
@@ -36,6 +45,12 @@ Every flag of serve is also a key of the configuration file and an environment v
 enum Command {
     /// Stand between clients and an engine: the proxy.
     Serve(serve::Serve),
+    /// See what it does, without a GPU: recorded vLLM and SGLang traffic behind the real proxy.
+    Demo(demo::Demo),
+    /// Rewrite an engine's answer: its bytes on standard input, the canonical bytes on standard output.
+    Rewrite(rewrite::Rewrite),
+    /// Serve recorded captures as an engine: for tests, demos and bug reports.
+    Replay(replay::Replay),
     /// Look through a configuration: print what it means, or everything that is wrong with it.
     Check(check::Check),
 }
@@ -44,6 +59,9 @@ enum Command {
 pub fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Serve(serve) => serve.run(),
+        Command::Demo(demo) => demo.run(),
+        Command::Rewrite(rewrite) => rewrite.run(),
+        Command::Replay(replay) => replay.run(),
         Command::Check(check) => check.run(),
     }
 }

@@ -98,14 +98,23 @@ struct Worker {
 /// # Errors
 /// A listener or a thread cannot be had.
 pub fn run(config: Config) -> io::Result<()> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(config))
+    let listeners = Listeners::bind(&config)?;
+    run_on(listeners, config)
 }
 
-async fn serve(config: Config) -> io::Result<()> {
-    let proxy = listen("proxy", config.listen)?;
-    let operators = listen("admin", config.admin_listen)?;
+/// The same on listeners that are open already.
+///
+/// # Errors
+/// A listener or a thread cannot be had.
+pub fn run_on(listeners: Listeners, config: Config) -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(serve(listeners, config))
+}
+
+async fn serve(listeners: Listeners, config: Config) -> io::Result<()> {
     let signals = Signals::new()?;
+    let proxy = listen("proxy", listeners.proxy)?;
+    let operators = listen("admin", listeners.admin)?;
     let threads = config.threads;
     let app = Arc::new(App {
         upstream: Upstream::new(config.upstream.clone(), config.limits.max_event_bytes),
@@ -142,7 +151,32 @@ async fn serve(config: Config) -> io::Result<()> {
     Ok(())
 }
 
-fn listen(name: &'static str, address: SocketAddr) -> io::Result<TcpListener> {
+/// Open listeners: for clients, and for operators.
+#[derive(Debug)]
+pub struct Listeners {
+    proxy: std::net::TcpListener,
+    admin: std::net::TcpListener,
+}
+
+impl Listeners {
+    /// Opens the addresses of a configuration.
+    ///
+    /// # Errors
+    /// One cannot be had.
+    pub fn bind(config: &Config) -> io::Result<Self> {
+        Ok(Self { proxy: bind(config.listen)?, admin: bind(config.admin_listen)? })
+    }
+
+    /// Where clients connect.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn proxy(&self) -> io::Result<SocketAddr> {
+        self.proxy.local_addr()
+    }
+}
+
+fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let bound = || {
         let socket =
             socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
@@ -150,11 +184,15 @@ fn listen(name: &'static str, address: SocketAddr) -> io::Result<TcpListener> {
         socket.bind(&address.into())?;
         socket.listen(4096)?;
         socket.set_nonblocking(true)?;
-        TcpListener::from_std(socket.into())
+        Ok(socket.into())
     };
     let told =
         |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
-    let listener = bound().map_err(told)?;
+    bound().map_err(told)
+}
+
+fn listen(name: &'static str, listener: std::net::TcpListener) -> io::Result<TcpListener> {
+    let listener = TcpListener::from_std(listener)?;
     let address = listener.local_addr()?.to_string();
     tracing::info!(listener = name, address, "listening");
     Ok(listener)

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::telemetry::Gauge;
 use crate::upstream::{Answer, Broken, Client, Head, Outgoing, Read};
 use crate::wire::fault::{Failure, Fault};
-use crate::wire::{Ending, Rewriter};
+use crate::wire::{Ending, Form, Rewriter};
 use bytes::{Buf, Bytes, BytesMut};
 use http::Response;
 use http_body::Frame;
@@ -436,11 +436,10 @@ impl Reading<'_> {
                 self.wrong |= *blanks > BLANK;
                 return;
             };
-            *self.manner = match first {
-                b'{' => Manner::Whole(BytesMut::new()),
-                // `data`, `event`, `id`, `retry`, a comment, or a byte-order mark before one of them.
-                b'd' | b'e' | b'i' | b'r' | b':' | 0xef => Manner::Events,
-                _ => {
+            *self.manner = match Form::of(*first) {
+                Some(Form::Object) => Manner::Whole(BytesMut::new()),
+                Some(Form::Events) => Manner::Events,
+                None => {
                     self.wrong = true;
                     return;
                 }

@@ -118,6 +118,27 @@ pub struct Stamp {
     pub seed: u64,
 }
 
+/// What the body of an engine's answer is, whatever its label says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Server-sent events.
+    Events,
+    /// One JSON object.
+    Object,
+}
+
+impl Form {
+    /// The form of a body whose first byte, white space aside, is this one; `None`: neither.
+    pub fn of(first: u8) -> Option<Self> {
+        match first {
+            b'{' => Some(Self::Object),
+            // `data`, `event`, `id`, `retry`, a comment, or a byte-order mark before one of them.
+            b'd' | b'e' | b'i' | b'r' | b':' | 0xef => Some(Self::Events),
+            _ => None,
+        }
+    }
+}
+
 /// How the engine's bytes ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {

@@ -1,0 +1,150 @@
+//! `samewire demo`: what samewire does, shown in a terminal.
+
+use super::{ENVIRONMENT, USAGE, complain};
+use crate::config::{Level, Terminal};
+use crate::demo::page::{Look, heading, render};
+use crate::demo::{self, REASONING, Scene, Stand, TOOL, Trouble};
+use crate::telemetry;
+use clap::{Args, ValueEnum};
+use std::io::{self, IsTerminal, Write};
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+/// See what it does.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Demo {
+    /// Where it goes on serving
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    listen: String,
+    /// What is asked of the engines: a model that thinks, or one that calls a function
+    #[arg(long, value_name = "WHAT", default_value = "reasoning")]
+    show: Show,
+    /// Print and end, instead of going on to serve
+    #[arg(long)]
+    once: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  samewire demo
+      Prints what vLLM and SGLang send for the same request and what clients receive instead, then
+      serves recorded answers on http://127.0.0.1:8080/v1 until Ctrl-C.
+  samewire demo --show tool --once
+      Another request, and nothing is served.
+  samewire demo --listen 127.0.0.1:0
+      On a free port, which is printed.
+
+The engines are recordings that are part of this program; the proxy in front of them is the real one.
+Nothing leaves this machine. NO_COLOR turns colours off.
+
+Exit codes: 0 done, or ended by a signal, 2 wrong usage, 3 the port cannot be had.";
+
+/// The request that is shown.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Show {
+    Reasoning,
+    Tool,
+}
+
+impl Demo {
+    pub(super) fn run(&self) -> ExitCode {
+        // Lines for machines would spoil the page; what goes wrong is still told.
+        let logging = match telemetry::start_logging(Level::Error) {
+            Ok(logging) => logging,
+            Err(error) => {
+                complain(error);
+                return ExitCode::from(ENVIRONMENT);
+            }
+        };
+        telemetry::watch_panics();
+        let shown = self.show();
+        drop(logging);
+        match shown {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(Trouble::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+            Err(trouble) => {
+                let code = if matches!(trouble, Trouble::Settings(_)) { USAGE } else { ENVIRONMENT };
+                complain(trouble);
+                ExitCode::from(code)
+            }
+        }
+    }
+
+    fn show(&self) -> Result<(), Trouble> {
+        // First, so that a taken port is told at once.
+        let stand = (!self.once).then(|| Stand::open(&self.listen)).transpose()?;
+        let scene = self.scene();
+        let comparison = demo::show(scene)?;
+        let look = look();
+        print(&render(scene, &comparison, look))?;
+        if let Some(stand) = stand {
+            print(&heading("Your turn", look))?;
+            print(&invitation(stand.address()?, &stand.models()))?;
+            stand.serve()?;
+        }
+        Ok(())
+    }
+
+    fn scene(&self) -> &'static Scene {
+        match self.show {
+            Show::Reasoning => &REASONING,
+            Show::Tool => &TOOL,
+        }
+    }
+}
+
+fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// `COLUMNS` beats the terminal, so that the width can be chosen.
+fn look() -> Look {
+    let Terminal { plain, columns } = Terminal::environment();
+    let measured = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+    let width = columns.or_else(measured).unwrap_or(100).clamp(60, 200);
+    Look { width, colour: !plain && io::stdout().is_terminal() }
+}
+
+/// What can be done with the server that runs now.
+fn invitation(address: SocketAddr, models: &[String]) -> String {
+    // An address that stands for all is not one to connect to.
+    let host = if address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { address.ip().to_string() };
+    let host = if address.is_ipv6() && !address.ip().is_unspecified() { format!("[{host}]") } else { host };
+    let url = format!("http://{host}:{}/v1", address.port());
+    let of = |engine: &str| {
+        let names: Vec<_> =
+            models.iter().filter(|name| name.starts_with(engine)).map(String::as_str).collect();
+        names.join(", ")
+    };
+    format!(
+        r#"{url} serves recorded answers until Ctrl-C.
+
+curl -N {url}/chat/completions \
+  -H 'content-type: application/json' \
+  -d '{{"model": "vllm/reasoning", "stream": true,
+       "messages": [{{"role": "user", "content": "How much is two and two?"}}]}}'
+
+# pip install openai
+from openai import OpenAI
+client = OpenAI(base_url="{url}", api_key="none")
+messages = [{{"role": "user", "content": "How much is two and two?"}}]
+for engine in ("vllm", "sglang"):
+    for chunk in client.chat.completions.create(
+            model=f"{{engine}}/reasoning", messages=messages, stream=True):
+        delta = chunk.choices[0].delta
+        text = getattr(delta, "reasoning_content", None) or delta.content
+        print(text or "", end="", flush=True)
+    print()
+
+Models:  {}
+         {}
+Any other name is answered too.
+In front of an engine of your own: samewire serve --upstream http://HOST:PORT
+"#,
+        of("vllm/"),
+        of("sglang/")
+    )
+}

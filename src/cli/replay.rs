@@ -1,0 +1,70 @@
+//! `samewire replay`: recorded traffic served as an engine.
+
+use super::{ENVIRONMENT, USAGE, complain};
+use crate::config::Level;
+use crate::replay::{self, Mistake};
+use crate::telemetry;
+use clap::Args;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Serve recorded captures as an engine.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Replay {
+    /// A scenario's folder, or a folder of such folders
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// Where it listens; port 0 takes a free one, which the first log line names
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Milliseconds between two events of an answer
+    #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=60_000))]
+    pace: u64,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  samewire replay fixtures/vllm fixtures/sglang --listen 127.0.0.1:8000 --pace 30
+  samewire serve --upstream http://127.0.0.1:8000
+      An engine without a GPU, and samewire in front of it.
+  curl -N http://127.0.0.1:8000/v1/chat/completions -H 'content-type: application/json' \\
+       -d '{\"model\":\"vllm/tool\",\"messages\":[{\"role\":\"user\",\"content\":\"?\"}],\"stream\":true}'
+      The scenario that is named as the model. GET /v1/models lists the names.
+  samewire replay ./bug-report
+      What somebody sent you.
+
+A scenario is a folder with request.json (method, path, body) and the engine's answer: upstream.sse,
+.json or .txt, its head upstream.http, and a file eof with the word reset if the connection broke
+(or the same under the names response.*). Its name is its path below the one given, that one's own
+last part included; the end of a name will do where only one scenario ends so. A request that names
+none gets the first scenario of the same path, method and stream.
+
+Exit codes: 0 ended by a signal, 2 something in a folder is wrong, 3 a path or the port cannot be had.";
+
+impl Replay {
+    pub(super) fn run(&self) -> ExitCode {
+        let scenarios = match replay::load(&self.paths) {
+            Ok(scenarios) => scenarios,
+            Err(mistake) => {
+                let code = if matches!(mistake, Mistake::Unreadable(..)) { ENVIRONMENT } else { USAGE };
+                complain(mistake);
+                return ExitCode::from(code);
+            }
+        };
+        let served = telemetry::start_logging(Level::Info).and_then(|logging| {
+            let served = replay::run(self.listen, scenarios, Duration::from_millis(self.pace));
+            drop(logging);
+            Ok(served?)
+        });
+        match served {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                complain(error);
+                ExitCode::from(ENVIRONMENT)
+            }
+        }
+    }
+}

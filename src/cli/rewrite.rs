@@ -1,0 +1,245 @@
+//! `samewire rewrite`: the whole normaliser as a filter.
+
+use super::{ENVIRONMENT, USAGE, complain};
+use crate::config::{self, Limits};
+use crate::engine::{ENGINES, named};
+use crate::filter::{self, Order, RESPONSES, Stopped};
+use crate::json::{Raw, Text, object};
+use crate::plan::Route;
+use crate::wire::options::Options;
+use crate::wire::{Api, Ending, Stamp};
+use bytes::Bytes;
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueEnum};
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Rewrite an engine's answer.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Rewrite {
+    /// What the bytes are [default: by looking at them, or at the request]
+    #[arg(long, value_name = "API")]
+    api: Option<Name>,
+    /// What they become [default: the same API]
+    #[arg(long, value_name = "API")]
+    to: Option<Name>,
+    /// Which engine the bytes are from
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = engines())]
+    engine: String,
+    /// The client's request as JSON, or a recorded exchange (path and body) [default: a plain request]
+    #[arg(long, value_name = "FILE")]
+    request: Option<PathBuf>,
+    /// An option of the wire format, such as reasoning_field=reasoning; may be repeated
+    #[arg(long, value_name = "OPTION=VALUE")]
+    set: Vec<String>,
+    /// The status of the engine's answer; with 400 and above the bytes are an error
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u16).range(100..600))]
+    status: u16,
+    /// How the engine's connection ended: all of the body came, or it broke
+    #[arg(long, value_name = "HOW", default_value = "clean")]
+    eof: Eof,
+    /// The time that is written where the engine gave none, in Unix seconds [default: now]
+    #[arg(long, value_name = "SECONDS")]
+    now: Option<u64>,
+    /// Ids that are written where the engine gave none: counter is the same in each run
+    #[arg(long, value_name = "KIND", default_value = "random")]
+    ids: Ids,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  curl -N http://127.0.0.1:8000/v1/chat/completions -H 'content-type: application/json' \\
+       -d @request.json | samewire rewrite --request request.json
+      What clients of samewire would receive, as it comes.
+  samewire rewrite --request request.json < upstream.sse
+      A recorded answer.
+  samewire rewrite --status 400 --engine vllm < error.json
+      An error. Its canonical form is printed, and the exit code is 1.
+
+Each frame is written as soon as it is certain.
+
+Without --request the request is taken for a plain one of one choice, without usage and logprobs
+(--set force_usage=true keeps usage); it is answered with events if the engine's bytes are events.
+
+Exit codes: 0 the canonical answer is a success, 1 it is an error (still printed), 2 wrong usage,
+3 a file cannot be read.";
+
+fn engines() -> PossibleValuesParser {
+    PossibleValuesParser::new(ENGINES.iter().map(|engine| engine.name))
+}
+
+/// The APIs by their short names.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Name {
+    Chat,
+    Completions,
+    Responses,
+}
+
+impl Name {
+    fn api(self) -> Result<Api, Wrong> {
+        match self {
+            Self::Chat => Ok(Api::Chat),
+            Self::Completions => Ok(Api::Completions),
+            Self::Responses => Err(Wrong::usage(RESPONSES)),
+        }
+    }
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Eof {
+    Clean,
+    Reset,
+}
+
+/// Where ids come from.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Ids {
+    Random,
+    Counter,
+}
+
+/// What ends the command before it begins.
+struct Wrong(u8, String);
+
+impl Wrong {
+    fn usage(text: impl Into<String>) -> Self {
+        Self(USAGE, text.into())
+    }
+}
+
+impl Rewrite {
+    pub(super) fn run(self) -> ExitCode {
+        let order = match self.order() {
+            Ok(order) => order,
+            Err(Wrong(code, text)) => {
+                complain(text);
+                return ExitCode::from(code);
+            }
+        };
+        let input = io::stdin();
+        if input.is_terminal() {
+            complain(
+                "Reading the engine's answer from the terminal; Ctrl-D ends it. See samewire rewrite --help.",
+            );
+        }
+        match filter::run(order, &mut input.lock(), &mut io::stdout().lock()) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::from(1),
+            // Whoever reads has seen enough.
+            Err(Stopped::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+            Err(Stopped::Output(error)) => ended(ENVIRONMENT, format_args!("standard output: {error}")),
+            Err(Stopped::Input(error)) => ended(ENVIRONMENT, format_args!("standard input: {error}")),
+            Err(Stopped::Refused(text)) => ended(USAGE, text),
+        }
+    }
+
+    fn order(self) -> Result<Order, Wrong> {
+        let api = self.api.map(Name::api).transpose()?;
+        let to = self.to.map(Name::api).transpose()?;
+        let request = self.request.as_deref().map(request).transpose()?;
+        let (asked, request) = request.unzip();
+        let mut options = Options::default();
+        for assignment in &self.set {
+            options = config::set(&options, assignment)
+                .map_err(|(path, why)| Wrong::usage(format!("{path}: {why}")))?;
+        }
+        let unknown = || Wrong::usage(format!("--engine {}: there is no such engine", self.engine));
+        let limits = Limits::default();
+        let route = Route {
+            engine: named(&self.engine).ok_or_else(unknown)?,
+            options: Arc::new(options),
+            max_event_bytes: limits.max_event_bytes,
+            model_alias: None,
+        };
+        Ok(Order {
+            api: api.or_else(|| asked.flatten()),
+            to,
+            request,
+            route,
+            status: self.status,
+            ending: match self.eof {
+                Eof::Clean => Ending::Clean,
+                Eof::Reset => Ending::Reset,
+            },
+            stamp: stamp(self.ids, self.now),
+            limits,
+        })
+    }
+}
+
+fn ended(code: u8, text: impl std::fmt::Display) -> ExitCode {
+    complain(text);
+    ExitCode::from(code)
+}
+
+/// One answer needs at most one id, so the counter does not get beyond its first number.
+fn stamp(ids: Ids, now: Option<u64>) -> Stamp {
+    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let now = now.unwrap_or_else(clock);
+    match ids {
+        Ids::Counter => Stamp { id: format!("{:032x}", 1), now, seed: 1 },
+        Ids::Random => {
+            let mut bytes = [0; 24];
+            // Fails only on systems without a source of randomness; ids are then not unique, and nothing else is lost.
+            let _ = getrandom::fill(&mut bytes);
+            let (id, seed) = bytes.split_at(16);
+            let hex = |mut text: String, byte: &u8| {
+                let _ = write!(text, "{byte:02x}");
+                text
+            };
+            let seed = seed.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+            Stamp { id: id.iter().fold(String::new(), hex), now, seed }
+        }
+    }
+}
+
+object! {
+    /// What tells requests apart, and a recorded exchange from a request.
+    struct Request<'a> {
+        messages: Raw<'a> = "messages",
+        prompt: Raw<'a> = "prompt",
+        input: Raw<'a> = "input",
+        path: Raw<'a> = "path",
+        body: Raw<'a> = "body",
+    }
+}
+
+/// The request of a file, with the API that it tells.
+fn request(path: &Path) -> Result<(Option<Api>, Bytes), Wrong> {
+    if path.as_os_str() == "-" {
+        let text = "--request -: standard input holds the engine's answer; the request must be in a file";
+        return Err(Wrong::usage(text));
+    }
+    let shown = path.display();
+    let bytes =
+        std::fs::read(path).map_err(|error| Wrong(ENVIRONMENT, format!("--request {shown}: {error}")))?;
+    let wrong = |why: &str| Wrong::usage(format!("--request {shown}: {why}"));
+    let text = std::str::from_utf8(&bytes).map_err(|_| wrong("it is not UTF-8"))?;
+    let text = text.trim_start_matches('\u{feff}');
+    let read: Request<'_> = serde_json::from_str(text)
+        .map_err(|error| wrong(&format!("it is not a request, which is a JSON object ({error})")))?;
+    let target = read.path.and_then(Text::of).map(|path| path.decoded().into_owned());
+    let by_path = match target.as_deref() {
+        Some(target) if target.ends_with("/responses") => return Err(wrong(RESPONSES)),
+        Some(target) if target.ends_with("/chat/completions") => Some(Api::Chat),
+        Some(target) if target.ends_with("/completions") => Some(Api::Completions),
+        _ => None,
+    };
+    let by_field = match (&read.messages, &read.prompt, &read.input) {
+        (Some(_), _, _) => Some(Api::Chat),
+        (None, Some(_), _) => Some(Api::Completions),
+        (None, None, Some(_)) => return Err(wrong(RESPONSES)),
+        (None, None, None) => None,
+    };
+    match read.body.filter(|_| target.is_some()) {
+        Some(body) => Ok((by_path, Bytes::copy_from_slice(body.get().as_bytes()))),
+        None => Ok((by_field, Bytes::copy_from_slice(text.as_bytes()))),
+    }
+}

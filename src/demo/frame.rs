@@ -1,0 +1,473 @@
+//! One frame as a reader should see it: what matters of it, in words that can be wrapped, and what samewire changes in it.
+//!
+//! Takes: a chunk of a chat stream as it was sent. Gives: a [`Frame`]. Remembers: what earlier frames said of themselves.
+//! Never: knows of terminals.
+
+use crate::json::{Members, Raw, Text};
+
+/// What samewire changes in frames, in the order in which it is explained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The id has another form.
+    Id,
+    /// Text stands beside the role.
+    RoleContent,
+    /// Reasoning under another name.
+    ReasoningName,
+    /// Text in the frame that finishes.
+    FinishMerged,
+    /// The time changes during the answer.
+    Envelope,
+    /// Ids of calls have another form.
+    ToolId,
+    /// Id, type and name of a call are repeated.
+    ToolRepeat,
+    /// Members without a value.
+    Empty,
+    /// Members that the API does not have.
+    Unknown,
+    /// The engine's build.
+    Fingerprint,
+    /// Token counts in another form.
+    Usage,
+}
+
+impl Change {
+    /// Every change.
+    pub const ALL: [Self; 11] = [
+        Self::Id,
+        Self::RoleContent,
+        Self::ReasoningName,
+        Self::FinishMerged,
+        Self::Envelope,
+        Self::ToolId,
+        Self::ToolRepeat,
+        Self::Empty,
+        Self::Unknown,
+        Self::Fingerprint,
+        Self::Usage,
+    ];
+
+    /// The rule's name, as metrics have it.
+    pub fn rule(self) -> &'static str {
+        match self {
+            Self::Id => "id",
+            Self::RoleContent => "role_content",
+            Self::ReasoningName => "reasoning_name",
+            Self::FinishMerged => "finish_merged",
+            Self::Envelope => "envelope",
+            Self::ToolId => "tool_id",
+            Self::ToolRepeat => "tool_repeat",
+            Self::Empty => "empty fields",
+            Self::Unknown => "unknown_field",
+            Self::Fingerprint => "fingerprint",
+            Self::Usage => "usage",
+        }
+    }
+
+    /// What is done, and why.
+    pub fn explained(self) -> &'static str {
+        match self {
+            Self::Id => "Ids get the form of OpenAI's: chatcmpl-, and the engine's own behind it.",
+            Self::RoleContent => "The first frame tells the role alone; the empty text beside it goes.",
+            Self::ReasoningName => {
+                "One engine says reasoning, the other reasoning_content; clients get reasoning_content from both."
+            }
+            Self::FinishMerged => {
+                "The last token came in the frame that finishes, where many clients lose it; it gets a frame of its own."
+            }
+            Self::Envelope => "The time changed during the answer; the first one stays.",
+            Self::ToolId => "Ids of calls begin with call_.",
+            Self::ToolRepeat => {
+                "Id, type and name of a call come once; repeated or null they break clients that join the pieces."
+            }
+            Self::Empty => "Null and empty fields in a delta go: nothing was said.",
+            Self::Unknown => {
+                "Fields that the API does not have go (unknown_fields = \"pass\" keeps them apart)."
+            }
+            Self::Fingerprint => "The engine's build and topology are nobody's business; they go.",
+            Self::Usage => "Token counts come complete, each under its official name.",
+        }
+    }
+}
+
+/// What a frame tells, in the order in which answers tell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Who speaks.
+    Role,
+    /// Reasoning text.
+    Reasoning,
+    /// Text.
+    Text,
+    /// A call begins.
+    Call,
+    /// Arguments of a call.
+    Arguments,
+    /// Why it ends.
+    Finish,
+    /// Token counts.
+    Usage,
+    /// The end.
+    Done,
+}
+
+impl Phase {
+    /// Every phase.
+    pub const ALL: [Self; 8] = [
+        Self::Role,
+        Self::Reasoning,
+        Self::Text,
+        Self::Call,
+        Self::Arguments,
+        Self::Finish,
+        Self::Usage,
+        Self::Done,
+    ];
+}
+
+/// A piece of a frame's text, and what becomes of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The text.
+    pub text: String,
+    /// What samewire changes there.
+    pub change: Option<Change>,
+}
+
+/// Pieces that belong on one line.
+pub type Word = Vec<Piece>;
+
+/// One frame.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    /// The data as it was sent.
+    pub data: String,
+    /// What it tells.
+    pub phases: Vec<Phase>,
+    /// What is shown of it.
+    pub words: Vec<Word>,
+}
+
+impl Frame {
+    /// The changes in it.
+    pub fn changes(&self) -> impl Iterator<Item = Change> {
+        self.words.iter().flatten().filter_map(|piece| piece.change)
+    }
+}
+
+/// Whether no space follows, because something has been opened.
+pub fn is_open(text: &str) -> bool {
+    text.ends_with(['{', '['])
+}
+
+/// The data of the events of a stream.
+pub fn events(stream: &str) -> impl Iterator<Item = &str> {
+    stream.split("\n\n").filter_map(|event| event.strip_prefix("data: "))
+}
+
+/// Reads the frames of one answer. `canonical`: nothing in them is changed.
+pub fn read(stream: &str, canonical: bool) -> Vec<Frame> {
+    let mut reader = Reader { canonical, created: None, named: false };
+    events(stream).map(|data| reader.frame(data)).collect()
+}
+
+struct Reader {
+    canonical: bool,
+    /// When the answer was made, as its first frame says.
+    created: Option<String>,
+    /// Its id has been shown.
+    named: bool,
+}
+
+/// A frame in the making.
+#[derive(Default)]
+struct Draft {
+    phases: Vec<Phase>,
+    words: Vec<Word>,
+    canonical: bool,
+}
+
+impl Draft {
+    fn word(&mut self) {
+        self.words.push(Word::new());
+    }
+
+    fn put(&mut self, text: impl Into<String>, change: Option<Change>) {
+        let piece = Piece { text: text.into(), change: change.filter(|_| !self.canonical) };
+        match self.words.last_mut() {
+            Some(word) => word.push(piece),
+            None => self.words.push(vec![piece]),
+        }
+    }
+
+    /// A member that is shown whole.
+    fn member(&mut self, key: &str, raw: Raw<'_>, change: Option<Change>) {
+        self.word();
+        self.put(format!("\"{key}\":{}", short(raw)), change);
+    }
+
+    /// A value that may go over several lines.
+    fn spread(&mut self, value: &str) {
+        for (at, part) in value.split_inclusive(',').enumerate() {
+            if at > 0 {
+                self.word();
+            }
+            self.put(part, None);
+        }
+    }
+
+    fn tells(&mut self, phase: Phase) {
+        if !self.phases.contains(&phase) {
+            self.phases.push(phase);
+        }
+    }
+
+    /// Another member of an object, the `at`th.
+    fn next(&mut self, at: usize) {
+        if at > 0 {
+            self.put(",", None);
+        }
+        self.word();
+    }
+}
+
+impl Reader {
+    fn frame(&mut self, data: &str) -> Frame {
+        let mut draft = Draft { canonical: self.canonical, ..Draft::default() };
+        match serde_json::from_str::<Members<'_>>(data) {
+            Ok(Members(members)) => {
+                draft.put("{…", None);
+                members.iter().for_each(|(key, raw)| self.envelope(key, raw, &mut draft));
+                let last = draft.words.len().saturating_sub(1);
+                for (at, word) in draft.words.iter_mut().enumerate() {
+                    // What opens needs no comma, and some words have theirs already.
+                    let needs_none = word.last().is_some_and(|piece| piece.text.ends_with([',', '{']));
+                    let text = if at == last { "}" } else { "," };
+                    if at > 0 && !needs_none {
+                        word.push(Piece { text: text.to_owned(), change: None });
+                    }
+                }
+            }
+            Err(_) => {
+                draft.tells(Phase::Done);
+                draft.put(data, None);
+            }
+        }
+        draft.phases.sort();
+        Frame { data: data.to_owned(), phases: draft.phases, words: draft.words }
+    }
+
+    fn envelope(&mut self, key: &str, raw: Raw<'_>, draft: &mut Draft) {
+        let null = raw.get() == "null";
+        match key {
+            "object" | "model" => {}
+            "id" => {
+                if !std::mem::replace(&mut self.named, true) && !self.canonical {
+                    let change = (!raw.get().starts_with("\"chatcmpl-")).then_some(Change::Id);
+                    draft.member(key, raw, change);
+                }
+            }
+            "created" => {
+                let first = self.created.get_or_insert_with(|| raw.get().to_owned());
+                if *first != raw.get() {
+                    draft.member(key, raw, Some(Change::Envelope));
+                }
+            }
+            "choices" => {
+                let choices: Vec<Raw<'_>> = serde_json::from_str(raw.get()).unwrap_or_default();
+                choices.iter().for_each(|raw| choice(raw, draft));
+            }
+            "usage" if null => {}
+            "usage" => {
+                draft.tells(Phase::Usage);
+                draft.word();
+                draft.put("\"usage\"", (!is_complete(raw)).then_some(Change::Usage));
+                draft.put(":", None);
+                match self.canonical {
+                    true => draft.spread(&without_zeros(raw)),
+                    false => draft.spread(raw.get()),
+                }
+            }
+            "system_fingerprint" => draft.member(key, raw, Some(Change::Fingerprint)),
+            _ => draft.member(key, raw, Some(Change::Unknown)),
+        }
+    }
+}
+
+/// Whether token counts have their details.
+fn is_complete(usage: Raw<'_>) -> bool {
+    members(usage).iter().any(|(key, _)| key == "completion_tokens_details")
+}
+
+/// Token counts, those that are zero left out.
+fn without_zeros(usage: Raw<'_>) -> String {
+    let all = members(usage);
+    let some = all.iter().filter(|(_, raw)| raw.get() != "0");
+    let mut shown: Vec<_> = some
+        .map(|(key, raw)| match raw.get().starts_with('{') {
+            true => format!("\"{key}\":{}", without_zeros(raw)),
+            false => format!("\"{key}\":{}", raw.get()),
+        })
+        .collect();
+    if shown.len() < all.len() {
+        shown.push("…".to_owned());
+    }
+    format!("{{{}}}", shown.join(","))
+}
+
+fn members(raw: Raw<'_>) -> Vec<(std::borrow::Cow<'_, str>, Raw<'_>)> {
+    serde_json::from_str::<Members<'_>>(raw.get()).map(|Members(members)| members).unwrap_or_default()
+}
+
+fn choice(raw: Raw<'_>, draft: &mut Draft) {
+    for (key, raw) in members(raw) {
+        let null = raw.get() == "null";
+        match key.as_ref() {
+            "index" => {}
+            "logprobs" if null => {}
+            "finish_reason" if null => {}
+            "finish_reason" => {
+                let merged = !draft.phases.is_empty();
+                draft.tells(Phase::Finish);
+                draft.member(&key, raw, merged.then_some(Change::FinishMerged));
+            }
+            "delta" => delta(raw, draft),
+            _ => draft.member(&key, raw, Some(Change::Unknown)),
+        }
+    }
+}
+
+fn delta(raw: Raw<'_>, draft: &mut Draft) {
+    let members = members(raw);
+    draft.word();
+    draft.put("\"delta\":{", None);
+    let has_role = members.iter().any(|(key, raw)| key == "role" && raw.get() != "null");
+    for (at, (key, raw)) in members.iter().enumerate() {
+        draft.next(at);
+        let value = raw.get();
+        match key.as_ref() {
+            "tool_calls" if value.starts_with("[{") => calls(raw, draft),
+            _ if value == "null" || value == "[]" => {
+                draft.put(format!("\"{key}\":{value}"), Some(Change::Empty));
+            }
+            "role" => {
+                draft.tells(Phase::Role);
+                draft.put(format!("\"role\":{value}"), None);
+            }
+            "content" if value == "\"\"" => {
+                let change = if has_role { Change::RoleContent } else { Change::Empty };
+                draft.put("\"content\":\"\"", Some(change));
+            }
+            "reasoning" => {
+                draft.tells(Phase::Reasoning);
+                draft.put("\"reasoning\"", Some(Change::ReasoningName));
+                draft.put(format!(":{}", short(raw)), None);
+            }
+            _ => {
+                draft.tells(if key == "reasoning_content" { Phase::Reasoning } else { Phase::Text });
+                draft.put(format!("\"{key}\":{}", short(raw)), None);
+            }
+        }
+    }
+    draft.put("}", None);
+}
+
+fn calls(raw: Raw<'_>, draft: &mut Draft) {
+    draft.put("\"tool_calls\":[{", None);
+    let calls: Vec<Raw<'_>> = serde_json::from_str(raw.get()).unwrap_or_default();
+    for call in calls {
+        let members = members(call);
+        let starts = members.iter().any(|(key, raw)| key == "id" && raw.get() != "null");
+        draft.tells(if starts { Phase::Call } else { Phase::Arguments });
+        for (at, (key, raw)) in members.iter().enumerate() {
+            draft.next(at);
+            match key.as_ref() {
+                "function" => function(raw, starts, draft),
+                "id" if starts => {
+                    let change = raw.get().starts_with("\"chatcmpl-tool-").then_some(Change::ToolId);
+                    draft.put(format!("\"id\":{}", short(raw)), change);
+                }
+                "id" | "type" if !starts => {
+                    draft.put(format!("\"{key}\":{}", short(raw)), Some(Change::ToolRepeat));
+                }
+                _ => draft.put(format!("\"{key}\":{}", short(raw)), None),
+            }
+        }
+    }
+    draft.put("}]", None);
+}
+
+fn function(raw: Raw<'_>, starts: bool, draft: &mut Draft) {
+    draft.put("\"function\":{", None);
+    for (at, (key, raw)) in members(raw).iter().enumerate() {
+        draft.next(at);
+        let repeated = (key == "name" && !starts).then_some(Change::ToolRepeat);
+        draft.put(format!("\"{key}\":{}", short(raw)), repeated);
+    }
+    draft.put("}", None);
+}
+
+/// A value, the middle of a long name left out.
+fn short(raw: Raw<'_>) -> String {
+    const LONGEST: usize = 26;
+    let value = raw.get();
+    let text = Text::of(raw).map(|_| value).filter(|text| text.chars().count() > LONGEST);
+    let Some(text) = text else { return value.to_owned() };
+    let head: String = text.chars().take(18).collect();
+    let count = text.chars().count();
+    let tail: String = text.chars().skip(count.saturating_sub(5)).collect();
+    format!("{head}…{tail}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(data: &str) -> String {
+        let stream = format!("data: {data}\n\n");
+        let frames = read(&stream, false);
+        let mut text = String::new();
+        for word in &frames[0].words {
+            if !text.is_empty() && !is_open(&text) {
+                text.push(' ');
+            }
+            for piece in word {
+                text.push_str(&piece.text);
+                if let Some(change) = piece.change {
+                    text.push_str(&format!("<{change:?}>"));
+                }
+            }
+        }
+        text
+    }
+
+    #[test]
+    fn what_changes_is_marked_where_it_stands() {
+        for (data, expected) in [
+            (
+                r#"{"id":"chatcmpl-1","choices":[{"index":0,"delta":{"reasoning":"We"},"logprobs":null,"finish_reason":null,"token_ids":null}]}"#,
+                r#"{… "id":"chatcmpl-1", "delta":{"reasoning"<ReasoningName>:"We"}, "token_ids":null<Unknown>}"#,
+            ),
+            (
+                r#"{"id":"d3b4","choices":[{"delta":{"reasoning_content":null,"role":"assistant","content":""}}]}"#,
+                r#"{… "id":"d3b4"<Id>, "delta":{"reasoning_content":null<Empty>, "role":"assistant", "content":""<RoleContent>}}"#,
+            ),
+            (
+                r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}"#,
+                r#"{… "delta":{"content":"a"}, "finish_reason":"stop"<FinishMerged>}"#,
+            ),
+            (
+                r#"{"choices":[{"delta":{"tool_calls":[{"id":null,"index":0,"function":{"name":null,"arguments":"{"}}]}}]}"#,
+                r#"{… "delta":{"tool_calls":[{"id":null<ToolRepeat>, "index":0, "function":{"name":null<ToolRepeat>, "arguments":"{"}}]}}"#,
+            ),
+            (
+                r#"{"choices":[],"usage":{"prompt_tokens":1,"total_tokens":2},"system_fingerprint":"vllm-0.1.dev1+gc06ff9ec0-tp2"}"#,
+                r#"{… "usage"<Usage>:{"prompt_tokens":1, "total_tokens":2}, "system_fingerprint":"vllm-0.1.dev1+gc0…-tp2"<Fingerprint>}"#,
+            ),
+            ("[DONE]", "[DONE]"),
+        ] {
+            assert_eq!(shown(data), expected);
+        }
+    }
+}

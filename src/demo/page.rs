@@ -1,0 +1,400 @@
+//! A [`Comparison`] as text for a terminal of any width.
+//!
+//! Takes: a comparison, and how the terminal [`Look`]s. Gives: lines. Never: a line that is wider than the terminal, or
+//! anything that only colour tells.
+
+use super::Scene;
+use super::compare::{Cell, Comparison, Match};
+use super::frame::{Change, Frame, Word, is_open};
+use std::fmt::Write as _;
+
+/// How the terminal looks.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// Columns.
+    pub width: usize,
+    /// It shows colours.
+    pub colour: bool,
+}
+
+/// The engines' names for people.
+const NAMES: [&str; 2] = ["vLLM", "SGLang"];
+/// What was recorded.
+const VERSIONS: [&str; 2] = ["vLLM 0.21.0", "SGLang 0.5.12"];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tint {
+    Plain,
+    Bold,
+    Dim,
+    /// samewire changes it.
+    Changed,
+    /// The number that leads to the explanation.
+    Number,
+    Good,
+}
+
+impl Tint {
+    fn code(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Bold => "1",
+            Self::Dim => "2",
+            Self::Changed => "31",
+            Self::Number => "1;33",
+            Self::Good => "1;32",
+        }
+    }
+}
+
+/// A line in the making.
+#[derive(Clone, Debug, Default)]
+struct Line(Vec<(String, Tint)>);
+
+impl Line {
+    fn of(text: impl Into<String>, tint: Tint) -> Self {
+        Self(vec![(text.into(), tint)])
+    }
+
+    fn put(&mut self, text: impl Into<String>, tint: Tint) {
+        self.0.push((text.into(), tint));
+    }
+
+    fn width(&self) -> usize {
+        self.0.iter().map(|(text, _)| text.chars().count()).sum()
+    }
+
+    /// What follows belongs to it, without a space between.
+    fn opens(&self) -> bool {
+        self.0.last().is_some_and(|(text, _)| is_open(text))
+    }
+
+    fn join(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    fn pad(&mut self, width: usize) {
+        let missing = width.saturating_sub(self.width());
+        self.put(" ".repeat(missing), Tint::Plain);
+    }
+
+    /// As wide as there is room for: its longest part loses its end, so that a mark behind it stays.
+    fn shortened(mut self, width: usize) -> Self {
+        let excess = self.width().saturating_sub(width);
+        let longest = self.0.iter_mut().max_by_key(|(text, _)| text.chars().count());
+        if let Some((text, _)) = longest.filter(|_| excess > 0) {
+            let kept = text.chars().count().saturating_sub(excess + 1);
+            *text = text.chars().take(kept).chain(['…']).collect();
+        }
+        self.cut(width)
+    }
+
+    /// Cut, with an ellipsis where something is missing.
+    fn cut(self, width: usize) -> Self {
+        if self.width() <= width {
+            return self;
+        }
+        let mut cut = Self::default();
+        for (text, tint) in self.0 {
+            let room = width.saturating_sub(cut.width() + 1);
+            if text.chars().count() > room {
+                let mut short: String = text.chars().take(room).collect();
+                short.push('…');
+                cut.put(short, tint);
+                break;
+            }
+            cut.put(text, tint);
+        }
+        cut
+    }
+}
+
+/// The page.
+pub fn render(scene: &Scene, comparison: &Comparison, look: Look) -> String {
+    let mut page = Page { look, out: String::new(), comparison };
+    page.head(scene);
+    page.raw();
+    page.canonical();
+    page.changes();
+    page.out
+}
+
+/// A heading as on the page.
+pub fn heading(title: &str, look: Look) -> String {
+    let mut out = String::new();
+    draw(ruled(title, look.width), look, &mut out);
+    out
+}
+
+/// A title in a line across the terminal.
+fn ruled(title: &str, width: usize) -> Line {
+    let mut line = Line::of("── ", Tint::Dim);
+    line.put(title, Tint::Bold);
+    line.put(" ", Tint::Plain);
+    let rest = width.saturating_sub(line.width());
+    line.put("─".repeat(rest), Tint::Dim);
+    line
+}
+
+/// Appends a line, coloured if the terminal is.
+fn draw(line: Line, look: Look, out: &mut String) {
+    let start = out.len();
+    for (part, tint) in line.cut(look.width).0 {
+        match tint.code() {
+            code if look.colour && !code.is_empty() => {
+                let _ = write!(out, "\x1b[{code}m{part}\x1b[0m");
+            }
+            _ => out.push_str(&part),
+        }
+    }
+    let end = out.get(start..).map_or(out.len(), |line| start + line.trim_end().len());
+    out.truncate(end);
+    out.push('\n');
+}
+
+struct Page<'c> {
+    look: Look,
+    out: String,
+    comparison: &'c Comparison,
+}
+
+impl Page<'_> {
+    fn line(&mut self, line: Line) {
+        draw(line, self.look, &mut self.out);
+    }
+
+    fn blank(&mut self) {
+        self.out.push('\n');
+    }
+
+    /// Running text, wrapped behind `first`; later lines are indented as far.
+    fn text(&mut self, first: Line, text: &str, tint: Tint) {
+        let indent = first.width();
+        let room = self.look.width.saturating_sub(indent).max(20);
+        let mut line = first;
+        let mut used = 0;
+        for word in text.split(' ') {
+            let length = word.chars().count();
+            if used > 0 && used + 1 + length > room {
+                self.line(std::mem::replace(&mut line, Line::of(" ".repeat(indent), Tint::Plain)));
+                used = 0;
+            }
+            if used > 0 {
+                line.put(" ", tint);
+                used += 1;
+            }
+            line.put(word, tint);
+            used += length;
+        }
+        self.line(line);
+    }
+
+    fn rule(&mut self, title: &str) {
+        self.line(ruled(title, self.look.width));
+    }
+
+    fn head(&mut self, scene: &Scene) {
+        self.text(
+            Line::of("samewire demo: ", Tint::Bold),
+            "one request, two engines, one answer format",
+            Tint::Bold,
+        );
+        self.blank();
+        self.text(Line::of("Request   ", Tint::Dim), &scene.request.replace(",\"", ", \""), Tint::Plain);
+        self.text(
+            Line::of("Answers   ", Tint::Dim),
+            &format!("{} ({})", scene.about, scene.source),
+            Tint::Plain,
+        );
+        self.blank();
+    }
+
+    /// What the engines sent, side by side.
+    fn raw(&mut self) {
+        self.rule("What the engines send");
+        let legend =
+            "Each frame without what is the same in all of them (…). A number marks what samewire changes.";
+        self.text(Line::default(), legend, Tint::Dim);
+        let half = self.half();
+        let mut line = Line::of(VERSIONS[0], Tint::Bold);
+        line.pad(half);
+        line.put(" │ ", Tint::Dim);
+        line.put(VERSIONS[1], Tint::Bold);
+        self.line(line);
+        for row in &self.comparison.raw {
+            let [left, right] = [self.cell(&row[0], half), self.cell(&row[1], half)];
+            for at in 0..left.len().max(right.len()) {
+                let mut line = left.get(at).cloned().unwrap_or_default();
+                line.pad(half);
+                line.put(" │ ", Tint::Dim);
+                line.join(right.get(at).cloned().unwrap_or_default());
+                self.line(line);
+            }
+        }
+        self.blank();
+    }
+
+    fn half(&self) -> usize {
+        self.look.width.saturating_sub(3) / 2
+    }
+
+    fn cell(&self, cell: &Cell, width: usize) -> Vec<Line> {
+        match cell {
+            Cell::Frame(frame) => self.frame(frame, width),
+            Cell::Note(note) => vec![Line::of(note.as_str(), Tint::Dim).cut(width)],
+            Cell::Empty => Vec::new(),
+        }
+    }
+
+    /// A frame's words on lines of this width, the later ones indented. What opens stays with what it holds, if it can.
+    fn frame(&self, frame: &Frame, width: usize) -> Vec<Line> {
+        let words: Vec<_> =
+            frame.words.iter().map(|word| self.word(word).shortened(width.saturating_sub(2))).collect();
+        let mut lines = vec![Line::default()];
+        for (at, word) in words.iter().enumerate() {
+            let held = words.get(at + 1).filter(|_| word.opens()).map_or(0, Line::width);
+            let needed = if word.width() + held + 2 <= width { word.width() + held } else { word.width() };
+            let alone = lines.len() == 1 && at < 2;
+            let Some(line) = lines.last_mut() else { break };
+            let space = usize::from(!line.opens() && line.width() > 0);
+            let room = width.saturating_sub(line.width() + space);
+            if needed <= room || alone && word.width() <= room {
+                line.put(" ".repeat(space), Tint::Plain);
+                line.join(word.clone());
+            } else {
+                let mut line = Line::of("  ", Tint::Plain);
+                line.join(word.clone());
+                lines.push(line);
+            }
+        }
+        lines
+    }
+
+    fn word(&self, word: &Word) -> Line {
+        let mut line = Line::default();
+        for piece in word {
+            match piece.change {
+                Some(change) => {
+                    line.put(piece.text.as_str(), Tint::Changed);
+                    line.put(self.number(change), Tint::Number);
+                }
+                None => line.put(piece.text.as_str(), Tint::Plain),
+            }
+        }
+        line
+    }
+
+    /// The number of a change: circled, as long as there are such.
+    fn number(&self, change: Change) -> String {
+        let at = self.comparison.changes.iter().position(|(one, _)| *one == change).unwrap_or(0);
+        let circled = u32::try_from(at).ok().filter(|at| *at < 20).and_then(|at| char::from_u32(0x2460 + at));
+        circled.map_or_else(|| format!("({})", at + 1), String::from)
+    }
+
+    /// What clients receive.
+    fn canonical(&mut self) {
+        self.rule("What clients of samewire receive");
+        let legend = "= the same bytes, whichever engine answered. ≈ the same but for what the model said. The first frame in full:";
+        self.text(Line::default(), legend, Tint::Dim);
+        let first = format!("data: {}", self.comparison.first);
+        for line in chunks(&first, self.look.width) {
+            self.line(Line::of(line, Tint::Plain));
+        }
+        let width = self.look.width.saturating_sub(10);
+        for row in &self.comparison.canonical {
+            match row {
+                Match::Same(frame) => self.labelled("=", "both", &self.frame(frame, width)),
+                Match::Alike(left, right) => {
+                    self.labelled("≈", NAMES[0], &self.frame(left, width));
+                    self.labelled(" ", NAMES[1], &self.frame(right, width));
+                }
+                Match::Different(left, right) => {
+                    self.labelled(" ", NAMES[0], &self.cell(left, width));
+                    self.labelled(" ", NAMES[1], &self.cell(right, width));
+                }
+            }
+        }
+        self.blank();
+        self.verdict();
+        self.blank();
+    }
+
+    fn labelled(&mut self, mark: &str, name: &str, lines: &[Line]) {
+        for (at, frame) in lines.iter().enumerate() {
+            let mut line = Line::default();
+            let first = at == 0;
+            line.put(if first { mark } else { " " }, Tint::Good);
+            line.put(format!(" {:<7} ", if first { name } else { "" }), Tint::Dim);
+            line.join(frame.clone());
+            self.line(line);
+        }
+    }
+
+    fn verdict(&mut self) {
+        let Comparison { frames: [left, right], same, alike, .. } = self.comparison;
+        let others = left.max(right) - same - alike;
+        let mut text = format!(
+            "{left} canonical frames from {}, {right} from {}: {same} are the same byte for byte (ids, times and names of \
+             models apart)",
+            NAMES[0], NAMES[1]
+        );
+        if *alike > 0 {
+            let _ = write!(text, ", {alike} differ only in what the model said and counted");
+        }
+        if others > 0 {
+            let _ = write!(text, ", and {others} are there because one model said it in more tokens");
+        }
+        text.push('.');
+        self.text(Line::default(), &text, Tint::Good);
+    }
+
+    /// The changes with their numbers, counts and reasons.
+    fn changes(&mut self) {
+        self.rule("What samewire changed");
+        for (change, counts) in &self.comparison.changes {
+            let mut line = Line::of(self.number(*change), Tint::Number);
+            line.put(format!("  {:<15}", change.rule()), Tint::Bold);
+            for (name, count) in NAMES.iter().zip(counts) {
+                let count = if *count == 0 { "–".to_owned() } else { format!("{count}×") };
+                line.put(format!(" {name} {count:<3}"), if count == "–" { Tint::Dim } else { Tint::Plain });
+            }
+            line.put("  ", Tint::Plain);
+            if self.look.width >= 110 {
+                self.text(line, change.explained(), Tint::Plain);
+            } else {
+                self.line(line);
+                self.text(Line::of("   ", Tint::Plain), change.explained(), Tint::Plain);
+            }
+        }
+        self.blank();
+    }
+}
+
+/// The text in pieces of this width.
+fn chunks(text: &str, width: usize) -> Vec<String> {
+    let letters: Vec<char> = text.chars().collect();
+    letters.chunks(width.max(1)).map(|chunk| chunk.iter().collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::compare::{Streams, compare};
+    use super::*;
+
+    #[test]
+    fn colour_adds_nothing_but_colour() {
+        let raw = "data: {\"id\":\"1\",\"choices\":[{\"delta\":{\"reasoning\":\"a\"}}]}\n\ndata: [DONE]\n\n";
+        let canonical = "data: {\"id\":\"1\",\"choices\":[{\"delta\":{\"reasoning_content\":\"a\"}}]}\n\ndata: [DONE]\n\n";
+        let comparison = compare([Streams { raw, canonical }, Streams { raw: canonical, canonical }]);
+        let shown = |colour| render(&super::super::REASONING, &comparison, Look { width: 80, colour });
+        let (plain, coloured) = (shown(false), shown(true));
+        assert!(!plain.contains('\x1b') && plain.contains("\"reasoning\"②"), "{plain}");
+        assert!(coloured.contains("\x1b[31m\"reasoning\"\x1b[0m\x1b[1;33m②\x1b[0m"), "{coloured}");
+        let mut parts = coloured.split('\x1b');
+        let mut stripped = parts.next().unwrap().to_owned();
+        parts.for_each(|part| stripped.push_str(part.split_once('m').unwrap().1));
+        // White space behind a coloured part stays on the line; nobody sees it.
+        let lines = |text: &str| text.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
+        assert_eq!(lines(&stripped), lines(&plain));
+    }
+}

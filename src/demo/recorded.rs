@@ -1,0 +1,86 @@
+//! The recorded traffic that is part of the binary.
+
+use crate::engine::{Engine, named};
+use crate::replay::{Recorded, Scenario};
+
+macro_rules! file {
+    ($engine:literal, $name:literal, $file:expr) => {
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/", $engine, "/", $name, "/", $file))
+    };
+}
+
+macro_rules! recorded {
+    ($engine:literal, $name:literal, $kind:literal as $model:literal, $head:expr) => {
+        Embedded {
+            engine: $engine,
+            name: $name,
+            model: $model,
+            recorded: Recorded {
+                request: file!($engine, $name, "request.json"),
+                head: $head,
+                kind: $kind,
+                body: file!($engine, $name, concat!("upstream.", $kind)).as_bytes(),
+                reset: false,
+            },
+        }
+    };
+    ($engine:literal, $name:literal, $kind:literal as $model:literal) => {
+        recorded!($engine, $name, $kind as $model, Some(file!($engine, $name, "upstream.http")))
+    };
+}
+
+/// One scenario of the fixtures.
+struct Embedded {
+    engine: &'static str,
+    /// Its folder.
+    name: &'static str,
+    /// What it is called where all are served together.
+    model: &'static str,
+    recorded: Recorded<'static>,
+}
+
+/// Those that answer any request come first: one that streams, one that does not.
+const ALL: &[Embedded] = &[
+    recorded!("vllm", "reasoning-usage", "sse" as "reasoning"),
+    recorded!("vllm", "reasoning-whole", "json" as "reasoning-whole"),
+    recorded!("vllm", "tool", "sse" as "tool"),
+    recorded!("vllm", "gptoss-published", "sse" as "gpt-oss-120b", None),
+    recorded!("sglang", "reasoning-usage", "sse" as "reasoning"),
+    recorded!("sglang", "reasoning-whole", "json" as "reasoning-whole"),
+    recorded!("sglang", "tool", "sse" as "tool"),
+    recorded!("sglang", "gptoss-published", "sse" as "gpt-oss-120b", None),
+];
+
+impl Embedded {
+    fn scenario(&self, name: String) -> Option<Scenario> {
+        Scenario::new(name, self.engine(), &self.recorded).ok()
+    }
+
+    fn engine(&self) -> Option<&'static Engine> {
+        named(self.engine)
+    }
+}
+
+/// Everything, under names such as `vllm/reasoning`.
+pub(super) fn all() -> Vec<Scenario> {
+    let of = |one: &Embedded| one.scenario(format!("{}/{}", one.engine, one.model));
+    ALL.iter().filter_map(of).collect()
+}
+
+/// One scenario of one engine, under the name by which a request asks for it.
+pub(super) fn one(engine: &str, name: &str, model: &str) -> Vec<Scenario> {
+    let found = ALL.iter().filter(|one| one.engine == engine && one.name == name);
+    found.filter_map(|one| one.scenario(model.to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_recording_can_be_served() {
+        let names: Vec<_> = all().into_iter().map(|scenario| scenario.name).collect();
+        assert_eq!(names.len(), ALL.len(), "{names:?}");
+        assert_eq!(one("sglang", "tool", "m").len(), 1);
+    }
+}

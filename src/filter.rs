@@ -1,0 +1,355 @@
+//! The whole normaliser as a filter: engine bytes in, canonical bytes out.
+//!
+//! Takes: a reader, and what the bytes do not tell ([`Order`]). Gives: canonical bytes as soon as they are certain, in
+//! the forms of the proxy. Remembers: an object that is not complete yet, and events until it is known which API they are of.
+//! Never: more than the proxy's limits.
+
+use crate::config::Limits;
+use crate::json::{Raw, Text, object};
+use crate::plan::{self, Route};
+use crate::request::Ask;
+use crate::wire::fault::{Failure, Fault};
+use crate::wire::sse::{Found, Framer};
+use crate::wire::{Api, Ending, Form, Rewriter, Shape, Stamp};
+use bytes::{Bytes, BytesMut};
+use std::io::{self, Read, Write};
+
+/// Bytes of white space that may stand before the first one that tells what an answer is.
+const BLANKS: usize = 64;
+/// Bytes of one read.
+const READ: usize = 64 << 10;
+
+/// What an engine's bytes do not tell of an answer.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// What the bytes are; `None`: to be seen.
+    pub api: Option<Api>,
+    /// What they are to become; `None`: the same.
+    pub to: Option<Api>,
+    /// The client's request; `None`: a plain one, streamed if the bytes are events.
+    pub request: Option<Bytes>,
+    /// Engine and options.
+    pub route: Route,
+    /// The status of the answer.
+    pub status: u16,
+    /// How a body that ends, ends.
+    pub ending: Ending,
+    /// Id and time.
+    pub stamp: Stamp,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+/// Why there is no canonical answer, not even an error.
+#[derive(Debug)]
+pub enum Stopped {
+    /// The bytes cannot be read.
+    Input(io::Error),
+    /// The bytes cannot be written.
+    Output(io::Error),
+    /// It is not for this filter; the text says why.
+    Refused(String),
+}
+
+/// Rewrites an answer; says whether it is a success. An error has been written too.
+///
+/// # Errors
+/// Nothing can be read or written, or the bytes are of an API that this filter does not know.
+pub fn run(order: Order, input: &mut dyn Read, output: &mut dyn Write) -> Result<bool, Stopped> {
+    let mut filter = Filter { body: Body::begin(&order), order, received: 0 };
+    let mut buffer = vec![0; READ];
+    while !filter.is_over() {
+        let count = match input.read(&mut buffer) {
+            Ok(0) => {
+                filter.end()?;
+                break;
+            }
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(Stopped::Input(error)),
+        };
+        filter.take(buffer.get(..count).unwrap_or_default())?;
+        filter.hand_over(output).map_err(Stopped::Output)?;
+    }
+    filter.close(output).map_err(Stopped::Output)
+}
+
+/// How a body is read.
+enum Body {
+    /// Not known before its first byte; so many blanks went before.
+    Unknown(usize),
+    /// Events of an API that is not known yet.
+    Unseen(Box<Look>),
+    /// Events that are rewritten.
+    Events(Box<Writer>),
+    /// One object, not complete yet.
+    Object(Vec<u8>),
+    /// An error's text.
+    Refusal(Vec<u8>),
+    /// Nothing but an error comes of it.
+    Failed(Failure),
+}
+
+impl Body {
+    /// As the proxy: what is neither success nor error cannot be an answer.
+    fn begin(order: &Order) -> Self {
+        match order.status {
+            400..=599 => Self::Refusal(Vec::new()),
+            200..=299 if order.status != 204 => Self::Unknown(0),
+            _ => Self::Failed(Fault::InvalidResponse.into()),
+        }
+    }
+}
+
+/// The rewriter and what it has written.
+struct Writer {
+    rewriter: Rewriter,
+    /// Canonical bytes that have not been handed over.
+    out: BytesMut,
+    /// Canonical events, or one object: that is not sent in part.
+    stream: bool,
+}
+
+impl Writer {
+    fn ended(&self) -> bool {
+        self.rewriter.progress().ended
+    }
+
+    /// The error that is all of the answer.
+    fn refusal(&self) -> Option<&Failure> {
+        if self.stream { self.rewriter.failure() } else { self.rewriter.any_failure() }
+    }
+}
+
+struct Filter {
+    order: Order,
+    body: Body,
+    received: usize,
+}
+
+impl Filter {
+    fn is_over(&self) -> bool {
+        match &self.body {
+            Body::Events(writer) => writer.ended(),
+            Body::Refusal(text) => text.len() >= self.order.limits.max_error_bytes,
+            Body::Failed(_) => true,
+            _ => false,
+        }
+    }
+
+    fn take(&mut self, mut bytes: &[u8]) -> Result<(), Stopped> {
+        self.received += bytes.len();
+        if let Body::Unknown(blanks) = &mut self.body {
+            let text = bytes.trim_ascii_start();
+            *blanks += bytes.len() - text.len();
+            let Some(first) = text.first() else {
+                if *blanks > BLANKS {
+                    self.body = Body::Failed(Fault::InvalidResponse.into());
+                }
+                return Ok(());
+            };
+            self.body = match Form::of(*first) {
+                Some(Form::Object) => Body::Object(Vec::new()),
+                Some(Form::Events) => Body::Unseen(Box::new(Look::new(&self.order))),
+                None => Body::Failed(Fault::InvalidResponse.into()),
+            };
+            bytes = text;
+        }
+        match &mut self.body {
+            Body::Unseen(look) => {
+                look.push(bytes);
+                if look.is_done() {
+                    self.begin_events()?;
+                }
+            }
+            Body::Events(writer) => _ = writer.rewriter.push(bytes, &mut writer.out),
+            Body::Object(body) => body.extend_from_slice(bytes),
+            Body::Refusal(text) => {
+                let room = self.order.limits.max_error_bytes.saturating_sub(text.len());
+                text.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+            }
+            Body::Unknown(_) | Body::Failed(_) => {}
+        }
+        if self.received > self.order.limits.max_answer_bytes && !self.is_over() {
+            self.fail(Fault::InvalidResponse.into());
+        }
+        Ok(())
+    }
+
+    /// It is known what the events are.
+    fn begin_events(&mut self) -> Result<(), Stopped> {
+        let Body::Unseen(look) = &mut self.body else { return Ok(()) };
+        let (seen, held) = (look.seen.unwrap_or(Seen::Api(Api::Chat)), std::mem::take(&mut look.held));
+        let mut writer = Box::new(self.writer(seen, true)?);
+        writer.rewriter.push(&held, &mut writer.out);
+        self.body = Body::Events(writer);
+        Ok(())
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        match &mut self.body {
+            Body::Events(writer) => _ = writer.rewriter.fail(failure, &mut writer.out),
+            body => *body = Body::Failed(failure),
+        }
+    }
+
+    /// The bytes have ended.
+    fn end(&mut self) -> Result<(), Stopped> {
+        if let Body::Unseen(look) = &mut self.body {
+            look.finish();
+            self.begin_events()?;
+        }
+        let ending = self.order.ending;
+        match &mut self.body {
+            Body::Unknown(_) => self.body = Body::Failed(Fault::InvalidResponse.into()),
+            Body::Events(writer) => _ = writer.rewriter.finish(ending, &mut writer.out),
+            Body::Object(body) => {
+                let body = std::mem::take(body);
+                let mut writer = self.writer(Seen::of(&body).unwrap_or(Seen::Api(Api::Chat)), false)?;
+                match ending {
+                    Ending::Clean => writer.rewriter.whole(&body, &mut writer.out),
+                    _ => writer.rewriter.finish(ending, &mut writer.out),
+                };
+                self.body = Body::Events(Box::new(writer));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn writer(&self, seen: Seen, events: bool) -> Result<Writer, Stopped> {
+        let order = &self.order;
+        let api = match (order.api, seen) {
+            (Some(api), _) | (None, Seen::Api(api)) => api,
+            (None, Seen::Responses) => return Err(Stopped::Refused(RESPONSES.to_owned())),
+        };
+        if order.to.is_some_and(|to| to != api) {
+            let text = "The answer cannot become one of another API: leave --to away, or give it the value of --api.";
+            return Err(Stopped::Refused(text.to_owned()));
+        }
+        let shape = match &order.request {
+            Some(request) => {
+                let ask = Ask::recall(api, request)
+                    .map_err(|failure| Stopped::Refused(format!("The request: {}", failure.message)))?;
+                plan::shape(&ask, &order.route)
+            }
+            None => Shape {
+                quirks: order.route.engine.quirks,
+                max_event_bytes: order.route.max_event_bytes,
+                ..Shape::new(api, events, order.route.options.clone())
+            },
+        };
+        let stream = shape.stream;
+        Ok(Writer { rewriter: Rewriter::new(shape, order.stamp.clone()), out: BytesMut::new(), stream })
+    }
+
+    /// Writes what is due.
+    fn hand_over(&mut self, output: &mut dyn Write) -> io::Result<()> {
+        let Body::Events(writer) = &mut self.body else { return Ok(()) };
+        if !writer.stream || writer.out.is_empty() || writer.refusal().is_some() {
+            return Ok(());
+        }
+        output.write_all(&writer.out.split())?;
+        output.flush()
+    }
+
+    /// Writes the rest; says whether the answer is a success.
+    fn close(mut self, output: &mut dyn Write) -> io::Result<bool> {
+        let refusal = match &self.body {
+            Body::Events(writer) => writer.refusal().cloned(),
+            Body::Refusal(text) => Some(Failure::of_answer(self.order.status, text, false)),
+            Body::Failed(failure) => Some(failure.clone()),
+            Body::Unknown(_) | Body::Unseen(_) | Body::Object(_) => Some(Fault::Proxy.into()),
+        };
+        if let Some(failure) = refusal {
+            let mut out = BytesMut::new();
+            failure.write(false, &mut out);
+            output.write_all(&out)?;
+            output.flush()?;
+            return Ok(false);
+        }
+        let Body::Events(writer) = &mut self.body else { return Ok(false) };
+        output.write_all(&writer.out.split())?;
+        output.flush()?;
+        Ok(writer.rewriter.any_failure().is_none())
+    }
+}
+
+/// What is said where a Responses answer comes.
+pub const RESPONSES: &str =
+    "Answers of the Responses API are not rewritten by this version; Chat Completions and Completions are.";
+
+/// Which API bytes are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    Api(Api),
+    Responses,
+}
+
+impl Seen {
+    fn of(json: &[u8]) -> Option<Self> {
+        let glance: Glance<'_> = serde_json::from_slice(json).ok()?;
+        let word = |raw: Option<Raw<'_>>| raw.and_then(Text::of).map(|text| text.decoded().into_owned());
+        match word(glance.object).as_deref() {
+            Some("chat.completion" | "chat.completion.chunk") => Some(Self::Api(Api::Chat)),
+            Some("text_completion") => Some(Self::Api(Api::Completions)),
+            Some("response") => Some(Self::Responses),
+            // Events of the Responses API have a type and no object.
+            _ => word(glance.kind).filter(|kind| kind.starts_with("response.")).map(|_| Self::Responses),
+        }
+    }
+}
+
+object! {
+    struct Glance<'a> {
+        object: Raw<'a> = "object",
+        kind: Raw<'a> = "type",
+    }
+}
+
+/// Events that wait until the first of them tells what they are.
+struct Look {
+    framer: Framer,
+    held: Vec<u8>,
+    most: usize,
+    /// An event came; what it is may still be anybody's guess.
+    came: bool,
+    seen: Option<Seen>,
+}
+
+impl Look {
+    fn new(order: &Order) -> Self {
+        let most = order.route.max_event_bytes;
+        Self { framer: Framer::new(most), held: Vec::new(), most, came: order.api.is_some(), seen: None }
+    }
+
+    fn is_done(&self) -> bool {
+        self.came || self.held.len() > self.most
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.held.extend_from_slice(bytes);
+        if self.is_done() {
+            return;
+        }
+        let Self { framer, came, seen, .. } = self;
+        framer.push(bytes, |found| Self::found(found, came, seen));
+    }
+
+    fn finish(&mut self) {
+        let Self { framer, came, seen, .. } = self;
+        framer.finish(|_| true, |found| Self::found(found, came, seen));
+    }
+
+    fn found(found: Found<'_>, came: &mut bool, seen: &mut Option<Seen>) {
+        match found {
+            Found::Comment => {}
+            Found::TooLarge => *came = true,
+            Found::Frame(frame) if !*came => {
+                *came = true;
+                *seen = Seen::of(frame.data);
+            }
+            Found::Frame(_) => {}
+        }
+    }
+}

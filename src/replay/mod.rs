@@ -1,0 +1,236 @@
+//! Recorded traffic served as an engine: for tests, demos and bug reports.
+//!
+//! Takes: scenarios, and requests that name one. Gives: the recorded answer, byte for byte, a write for each event.
+//! Never: looks at more of a request than its path, `model` and `stream`.
+
+mod played;
+mod scenario;
+
+pub use scenario::{Mistake, Recorded, Scenario, load};
+
+use crate::json::{Raw, Text, object, write_string};
+use crate::upstream::models::{self, Model};
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::State;
+use axum::http::{Method, Request, Response, StatusCode, header};
+use axum::routing::get;
+use axum::serve::ListenerExt as _;
+use bytes::BytesMut;
+use played::Played;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Bytes of a request that are read.
+const REQUEST: usize = 64 << 20;
+/// The version that a replayed vLLM reports: that of the recordings.
+const VERSION: &str = r#"{"version":"0.21.0"}"#;
+
+/// Serves scenarios until a signal ends the process; logs where it listens.
+///
+/// # Errors
+/// The address, a runtime or signals cannot be had.
+pub fn run(address: SocketAddr, scenarios: Vec<Scenario>, pace: Duration) -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async move {
+        // Before it is said that it listens: whoever reads that may send a signal.
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let listener = listen(address)?;
+        let address = listener.local_addr()?.to_string();
+        tracing::info!(listener = "replay", address, "listening");
+        tokio::select! {
+            ended = serve(listener, scenarios, pace) => ended,
+            _ = terminate.recv() => Ok(()),
+            _ = interrupt.recv() => Ok(()),
+        }
+    })
+}
+
+/// Opens an address.
+///
+/// # Errors
+/// It cannot be had.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let told =
+        |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
+    TcpListener::bind(address).map_err(told)
+}
+
+/// Serves scenarios for ever; inside a runtime.
+///
+/// # Errors
+/// The listener cannot be used.
+pub async fn serve(listener: TcpListener, scenarios: Vec<Scenario>, pace: Duration) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    // Each event leaves at once, as from an engine.
+    let listener = tokio::net::TcpListener::from_std(listener)?.tap_io(|stream| _ = stream.set_nodelay(true));
+    let stage = Arc::new(Stage { scenarios, pace });
+    let router = Router::new()
+        .route("/health", get(async || Response::new(Body::empty())))
+        .route("/version", get(version))
+        .route("/v1/models", get(list))
+        .fallback(play)
+        .with_state(stage);
+    axum::serve(listener, router).await
+}
+
+/// What is played, and how fast.
+struct Stage {
+    scenarios: Vec<Scenario>,
+    pace: Duration,
+}
+
+impl Stage {
+    /// The scenario of that name: the whole one, or its last parts where only one ends so.
+    fn named(&self, name: &str) -> Result<Option<&Scenario>, String> {
+        if let Some(found) = self.scenarios.iter().find(|scenario| scenario.name == name) {
+            return Ok(Some(found));
+        }
+        let ends_so = |scenario: &&Scenario| {
+            scenario.name.strip_suffix(name).is_some_and(|before| !name.is_empty() && before.ends_with('/'))
+        };
+        let found: Vec<_> = self.scenarios.iter().filter(ends_so).collect();
+        match found.as_slice() {
+            [] => Ok(None),
+            [one] => Ok(Some(one)),
+            several => {
+                let names: Vec<_> = several.iter().map(|scenario| scenario.name.as_str()).collect();
+                Err(format!("Several scenarios are named {name}: {}.", names.join(", ")))
+            }
+        }
+    }
+
+    fn choose(&self, method: &Method, path: &str, asked: &Asked) -> Result<&Scenario, Absent> {
+        let named = self.named(&asked.model).map_err(|text| Absent(StatusCode::BAD_REQUEST, text))?;
+        if let Some(scenario) = named {
+            if scenario.path == path {
+                return Ok(scenario);
+            }
+            let text =
+                format!("The scenario {} was recorded at {}, not at {path}.", scenario.name, scenario.path);
+            return Err(Absent(StatusCode::BAD_REQUEST, text));
+        }
+        let alike = |scenario: &&Scenario| {
+            scenario.path == path && scenario.method == method.as_str() && scenario.stream == asked.stream
+        };
+        self.scenarios.iter().find(alike).ok_or_else(|| {
+            let Asked { model, stream } = asked;
+            let text = format!(
+                "No scenario is named `{model}`, and none answers {method} {path} with stream = {stream}. GET /v1/models \
+                 lists the names."
+            );
+            Absent(StatusCode::NOT_FOUND, text)
+        })
+    }
+}
+
+/// No scenario, and why.
+struct Absent(StatusCode, String);
+
+object! {
+    struct Wish<'a> {
+        model: Raw<'a> = "model",
+        stream: Raw<'a> = "stream",
+    }
+}
+
+/// What a request is looked up by.
+#[derive(Default)]
+struct Asked {
+    model: String,
+    stream: bool,
+}
+
+impl Asked {
+    fn read(body: &[u8]) -> Self {
+        let Ok(wish) = serde_json::from_slice::<Wish<'_>>(body) else { return Self::default() };
+        let model = wish.model.and_then(Text::of).map(|model| model.decoded().into_owned());
+        Self {
+            model: model.unwrap_or_default(),
+            stream: wish.stream.is_some_and(|stream| stream.get() == "true"),
+        }
+    }
+}
+
+async fn play(State(stage): State<Arc<Stage>>, request: Request<Body>) -> Response<Body> {
+    let (head, body) = request.into_parts();
+    let Ok(body) = to_bytes(body, REQUEST).await else {
+        return error(StatusCode::PAYLOAD_TOO_LARGE, "The request cannot be read.");
+    };
+    match stage.choose(&head.method, head.uri.path(), &Asked::read(&body)) {
+        Ok(scenario) => {
+            let (name, status) = (scenario.name.as_str(), scenario.status.as_u16());
+            tracing::info!(scenario = name, path = head.uri.path(), status, "playing");
+            answer(scenario, stage.pace)
+        }
+        Err(Absent(status, text)) => {
+            tracing::warn!(
+                path = head.uri.path(),
+                status = status.as_u16(),
+                reason = text,
+                "nothing to play"
+            );
+            error(status, &text)
+        }
+    }
+}
+
+fn answer(scenario: &Scenario, pace: Duration) -> Response<Body> {
+    let body = match scenario.frames.as_slice() {
+        [whole] if !scenario.events && !scenario.reset => Body::from(whole.clone()),
+        frames => Body::new(Played::new(frames.to_vec(), pace, scenario.reset)),
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = scenario.status;
+    response.headers_mut().extend(scenario.headers.clone());
+    response
+}
+
+/// An error as vLLM words it.
+fn error(status: StatusCode, text: &str) -> Response<Body> {
+    let kind = if status == StatusCode::NOT_FOUND { "NotFoundError" } else { "BadRequestError" };
+    let mut out = BytesMut::new();
+    out.extend_from_slice(b"{\"error\":{\"message\":");
+    write_string(text, &mut out);
+    out.extend_from_slice(b",\"type\":");
+    write_string(kind, &mut out);
+    out.extend_from_slice(b",\"param\":\"model\",\"code\":");
+    out.extend_from_slice(status.as_str().as_bytes());
+    out.extend_from_slice(b"}}");
+    json(status, out)
+}
+
+fn json(status: StatusCode, body: impl Into<bytes::Bytes>) -> Response<Body> {
+    let mut response = Response::new(Body::from(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    response
+}
+
+/// The names, owned by the engines they were recorded from: that is how a proxy tells engines apart.
+async fn list(State(stage): State<Arc<Stage>>) -> Response<Body> {
+    let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let model = |scenario: &Scenario| Model {
+        id: scenario.name.clone(),
+        created,
+        owner: Some(scenario.engine.and_then(|engine| engine.owned_by).unwrap_or("replay").to_owned()),
+    };
+    let all: Vec<_> = stage.scenarios.iter().map(model).collect();
+    let mut out = BytesMut::new();
+    models::write(&all, &mut out);
+    json(StatusCode::OK, out)
+}
+
+/// vLLM has this route; SGLang has not.
+async fn version(State(stage): State<Arc<Stage>>) -> Response<Body> {
+    let is_sglang = |scenario: &Scenario| scenario.engine.is_some_and(|engine| engine.name == "sglang");
+    if stage.scenarios.iter().all(is_sglang) {
+        return json(StatusCode::NOT_FOUND, r#"{"detail":"Not Found"}"#);
+    }
+    json(StatusCode::OK, VERSION)
+}

@@ -1,0 +1,369 @@
+//! Recorded exchanges: what stands in a scenario's folder.
+//!
+//! Takes: folders, or the texts that stand in one. Gives: a [`Scenario`] each, named. Never: changes a byte of a body.
+
+use crate::engine::{ENGINES, Engine};
+use crate::json::{Raw, Text, object};
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Folders in folders, at most: links may lead in a circle.
+const DEPTH: usize = 16;
+/// What the files of an answer are called: those of the fixtures, and those of plain captures.
+const STEMS: [&str; 2] = ["upstream", "response"];
+/// The kinds of bodies, with the label of one whose head was not recorded.
+const KINDS: [(&str, &str); 3] =
+    [("sse", "text/event-stream; charset=utf-8"), ("json", "application/json"), ("txt", "text/plain")];
+
+/// One recorded exchange.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Its name; unique among those that are served together.
+    pub name: String,
+    /// The engine it was recorded from, if its folder's name or one above it says so.
+    pub engine: Option<&'static Engine>,
+    /// The method that was used.
+    pub method: String,
+    /// The path that was asked for.
+    pub path: String,
+    /// Events were asked for.
+    pub stream: bool,
+    /// The answer's status.
+    pub status: StatusCode,
+    /// Its headers, without those that belong to the connection.
+    pub headers: HeaderMap,
+    /// The body in the pieces that are written at once.
+    pub frames: Vec<Bytes>,
+    /// The body is of events.
+    pub events: bool,
+    /// The connection broke after the body.
+    pub reset: bool,
+}
+
+/// What one scenario is made of, as text.
+#[derive(Clone, Copy, Debug)]
+pub struct Recorded<'a> {
+    /// `request.json`.
+    pub request: &'a str,
+    /// `upstream.http`, if there is one.
+    pub head: Option<&'a str>,
+    /// What the body's file name ends with: `sse`, `json` or `txt`.
+    pub kind: &'a str,
+    /// The body.
+    pub body: &'a [u8],
+    /// The connection broke.
+    pub reset: bool,
+}
+
+/// Why scenarios cannot be served.
+#[derive(Debug)]
+pub enum Mistake {
+    /// A file or folder cannot be read.
+    Unreadable(PathBuf, std::io::Error),
+    /// Something in a file is not as it must be.
+    Malformed(PathBuf, String),
+    /// Nothing to serve.
+    Nothing(PathBuf),
+    /// Two scenarios of one name.
+    Twice(String, PathBuf, PathBuf),
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Malformed(path, why) => write!(f, "{}: {why}", path.display()),
+            Self::Nothing(path) => write!(
+                f,
+                "{}: no scenario is there; a scenario is a folder with request.json and upstream.sse, .json or .txt",
+                path.display()
+            ),
+            Self::Twice(name, one, other) => write!(
+                f,
+                "two scenarios are named {name}: {} and {}; name a folder above them instead",
+                one.display(),
+                other.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+/// The scenarios of all paths, in their order, those of one path in the order of their names.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn load(paths: &[PathBuf]) -> Result<Vec<Scenario>, Mistake> {
+    let mut folders: Vec<(String, PathBuf)> = Vec::new();
+    for path in paths {
+        let unreadable = |error| Mistake::Unreadable(path.clone(), error);
+        let root = path.canonicalize().map_err(unreadable)?;
+        let before = folders.len();
+        walk(&root, DEPTH, &mut |folder| {
+            let name = folder.strip_prefix(root.parent().unwrap_or(&root)).unwrap_or(folder);
+            folders.push((name.to_string_lossy().into_owned(), folder.to_owned()));
+        })?;
+        if folders.len() == before {
+            return Err(Mistake::Nothing(path.clone()));
+        }
+    }
+    for (at, (name, folder)) in folders.iter().enumerate() {
+        if let Some((_, other)) = folders.iter().take(at).find(|(other, _)| other == name) {
+            return Err(Mistake::Twice(name.clone(), other.clone(), folder.clone()));
+        }
+    }
+    folders.into_iter().map(|(name, folder)| read(name, &folder)).collect()
+}
+
+/// Finds the scenarios in a folder and below it.
+fn walk(folder: &Path, depth: usize, found: &mut dyn FnMut(&Path)) -> Result<(), Mistake> {
+    let unreadable = |error| Mistake::Unreadable(folder.to_owned(), error);
+    if folder.join("request.json").is_file() {
+        found(folder);
+        return Ok(());
+    }
+    let mut below = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        if path.is_dir() && !hidden {
+            below.push(path);
+        }
+    }
+    below.sort();
+    match depth.checked_sub(1) {
+        Some(depth) => below.iter().try_for_each(|path| walk(path, depth, found)),
+        None => Ok(()),
+    }
+}
+
+fn read(name: String, folder: &Path) -> Result<Scenario, Mistake> {
+    let text = |file: &str| {
+        let path = folder.join(file);
+        let bytes = std::fs::read(&path).map_err(|error| Mistake::Unreadable(path.clone(), error))?;
+        String::from_utf8(bytes).map_err(|_| Mistake::Malformed(path, "it is not UTF-8".to_owned()))
+    };
+    let request = text("request.json")?;
+    let (stem, kind, body) = body(folder)?;
+    let head_file = format!("{stem}.http");
+    let head = folder.join(&head_file).is_file().then(|| text(&head_file)).transpose()?;
+    let eof = folder.join("eof").is_file().then(|| text("eof")).transpose()?;
+    let reset = match eof.as_deref().map(str::trim) {
+        None | Some("clean") => false,
+        Some("reset") => true,
+        Some(_) => {
+            return Err(Mistake::Malformed(folder.join("eof"), "it must hold the word reset".to_owned()));
+        }
+    };
+    let recorded = Recorded { request: &request, head: head.as_deref(), kind, body: &body, reset };
+    let engine = engine_of(folder);
+    Scenario::new(name, engine, &recorded).map_err(|(file, why)| {
+        let file = if file == HEAD { &head_file } else { file };
+        Mistake::Malformed(folder.join(file), why)
+    })
+}
+
+/// The body of the answer, with what its file is called.
+fn body(folder: &Path) -> Result<(&'static str, &'static str, Vec<u8>), Mistake> {
+    for stem in STEMS {
+        for (kind, _) in KINDS {
+            let file = folder.join(format!("{stem}.{kind}"));
+            if file.is_file() {
+                let body = std::fs::read(&file).map_err(|error| Mistake::Unreadable(file, error))?;
+                return Ok((stem, kind, body));
+            }
+        }
+    }
+    // Plain captures leave out empty bodies.
+    if folder.join("response.http").is_file() {
+        return Ok(("response", "txt", Vec::new()));
+    }
+    let why = "the engine's answer is missing: upstream.sse, upstream.json or upstream.txt".to_owned();
+    Err(Mistake::Malformed(folder.to_owned(), why))
+}
+
+/// The engine after which the folder or one above it is named: `vllm`, `vllm-0.21.0`.
+fn engine_of(folder: &Path) -> Option<&'static Engine> {
+    folder.ancestors().filter_map(|above| above.file_name()?.to_str()).find_map(|name| {
+        let of = |engine: &&&Engine| {
+            let rest = name.strip_prefix(engine.name);
+            engine.owned_by.is_some() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        };
+        ENGINES.iter().find(of).copied()
+    })
+}
+
+object! {
+    struct Exchange<'a> {
+        method: Raw<'a> = "method",
+        path: Raw<'a> = "path",
+        body: Raw<'a> = "body",
+    }
+}
+
+object! {
+    struct Body<'a> {
+        stream: Raw<'a> = "stream",
+    }
+}
+
+/// The name of a head's file in mistakes.
+const HEAD: &str = "upstream.http";
+
+/// A file's name and what is wrong in it.
+type Wrong = (&'static str, String);
+
+impl Scenario {
+    /// A scenario from its texts.
+    ///
+    /// # Errors
+    /// The file in which something is wrong, and what.
+    pub fn new(
+        name: impl Into<String>,
+        engine: Option<&'static Engine>,
+        recorded: &Recorded<'_>,
+    ) -> Result<Self, Wrong> {
+        let wrong = |why: String| ("request.json", why);
+        let request = recorded.request.trim_start_matches('\u{feff}');
+        let request: Exchange<'_> = serde_json::from_str(request)
+            .map_err(|error| wrong(format!("it is not a JSON object ({error})")))?;
+        let string = |field: &str, raw: Raw<'_>| {
+            let text = Text::of(raw).ok_or_else(|| wrong(format!("{field}: it must be a string")));
+            text.map(|text| text.decoded().into_owned())
+        };
+        let path =
+            request.path.ok_or_else(|| wrong("path: missing; the path that was asked for".to_owned()))?;
+        let path = string("path", path)?;
+        if !path.starts_with('/') {
+            return Err(wrong("path: it must begin with a slash".to_owned()));
+        }
+        let method = request.method.map_or_else(|| Ok("POST".to_owned()), |raw| string("method", raw))?;
+        let body = request.body.and_then(|body| serde_json::from_str::<Body<'_>>(body.get()).ok());
+        let (status, headers) = head(recorded)?;
+        let events = recorded.kind == "sse";
+        let bytes = Bytes::copy_from_slice(recorded.body);
+        Ok(Self {
+            name: name.into(),
+            engine,
+            method,
+            path,
+            stream: body.and_then(|body| body.stream).is_some_and(|stream| stream.get() == "true"),
+            status,
+            headers,
+            frames: if events { frames(&bytes) } else { vec![bytes] },
+            events,
+            reset: recorded.reset,
+        })
+    }
+}
+
+/// Status and headers as recorded; what belongs to the connection is left to the one that serves.
+fn head(recorded: &Recorded<'_>) -> Result<(StatusCode, HeaderMap), Wrong> {
+    let mut headers = HeaderMap::new();
+    let Some(text) = recorded.head else {
+        let label =
+            KINDS.iter().find(|(kind, _)| *kind == recorded.kind).map_or("text/plain", |(_, label)| label);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(label));
+        return Ok((StatusCode::OK, headers));
+    };
+    let mut lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or("");
+    let status = first.split(' ').nth(1).filter(|_| first.starts_with("HTTP/"));
+    let status = status
+        .and_then(|word| StatusCode::from_bytes(word.as_bytes()).ok())
+        .filter(|status| !status.is_informational())
+        .ok_or_else(|| (HEAD, "line 1: it must be a status line such as HTTP/1.1 200 OK".to_owned()))?;
+    for (at, line) in lines.enumerate() {
+        let field = line.split_once(':').and_then(|(name, value)| {
+            Some((name.parse::<HeaderName>().ok()?, HeaderValue::from_str(value.trim()).ok()?))
+        });
+        let Some((name, value)) = field else {
+            return Err((
+                HEAD,
+                format!("line {}: it must be a header such as content-type: text/plain", at + 2),
+            ));
+        };
+        if ![CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING].contains(&name) && name != "keep-alive" {
+            headers.append(name, value);
+        }
+    }
+    Ok((status, headers))
+}
+
+/// The events of a body, each with the blank line behind it; together they are the body.
+fn frames(body: &Bytes) -> Vec<Bytes> {
+    let mut frames = Vec::new();
+    let (mut from, mut at, mut line) = (0, 0, 0);
+    while let Some(byte) = body.get(at) {
+        at += 1;
+        match byte {
+            b'\r' if body.get(at) == Some(&b'\n') => continue,
+            b'\r' | b'\n' => {}
+            _ => continue,
+        }
+        let end = body.get(line..at).unwrap_or_default();
+        line = at;
+        if end.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
+            frames.push(body.slice(from..at));
+            from = at;
+        }
+    }
+    if from < body.len() {
+        frames.push(body.slice(from..));
+    }
+    frames
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_cut_behind_their_blank_line() {
+        for (body, expected) in [
+            ("", &[][..]),
+            ("data: a\n\ndata: b\n\n", &["data: a\n\n", "data: b\n\n"]),
+            ("data: a\r\n\r\nb", &["data: a\r\n\r\n", "b"]),
+            ("data: a\r\rb\r", &["data: a\r\r", "b\r"]),
+            ("a\nb\n\n\nc", &["a\nb\n\n", "\n", "c"]),
+        ] {
+            let got = frames(&Bytes::from(body));
+            assert_eq!(got, expected, "{body:?}");
+        }
+    }
+
+    #[test]
+    fn engines_are_known_by_their_folders() {
+        let name = |path: &str| engine_of(Path::new(path)).map(|engine| engine.name);
+        assert_eq!(name("/a/vllm/tool"), Some("vllm"));
+        assert_eq!(name("/vllm/sglang-0.5.12/vllmish"), Some("sglang"));
+        assert_eq!(name("/a/auto/b"), None);
+    }
+
+    #[test]
+    fn mistakes_name_file_and_field() {
+        let new = |request: &str, head: &str| {
+            let recorded = Recorded { request, head: Some(head), kind: "txt", body: b"", reset: false };
+            Scenario::new("a", None, &recorded).map(|scenario| scenario.status.as_u16())
+        };
+        let ok = "HTTP/1.1 404 Not Found\r\nX-A: b\r\n";
+        assert_eq!(new(r#"{"path":"/a"}"#, ok), Ok(404));
+        for (request, head, file, why) in [
+            ("[", ok, "request.json", "not a JSON object"),
+            ("{}", ok, "request.json", "path: missing"),
+            (r#"{"path":1}"#, ok, "request.json", "path: it must be a string"),
+            (r#"{"path":"a"}"#, ok, "request.json", "path: it must begin"),
+            (r#"{"path":"/a","method":1}"#, ok, "request.json", "method: it must be a string"),
+            (r#"{"path":"/a"}"#, "nonsense", "upstream.http", "line 1"),
+            (r#"{"path":"/a"}"#, "HTTP/1.1 200 OK\nx", "upstream.http", "line 2"),
+        ] {
+            let (at, text) = new(request, head).unwrap_err();
+            assert_eq!(at, file, "{request} {head}");
+            assert!(text.contains(why), "{request} {head}: {text}");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! `samewire demo` as it is used: the built binary, read as a person would read it, and its snippets run.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    unreachable_pub,
+    missing_docs,
+    dead_code,
+    unused_imports,
+    reason = "a test fails by panicking; the loopback fixtures offer more than is used here"
+)]
+
+mod sim;
+
+use serde_json::Value;
+use sim::{PATIENCE, Request, until};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+
+fn command(arguments: &[&str], columns: Option<&str>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
+    command.arg("demo").args(arguments).env_clear();
+    if let Some(columns) = columns {
+        command.env("COLUMNS", columns);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What `demo --once` prints.
+fn page(arguments: &[&str], columns: Option<&str>) -> String {
+    let output = command(arguments, columns).arg("--once").output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), told.as_str()), (Some(0), ""));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The lines below a heading.
+fn below<'p>(page: &'p str, heading: &str) -> Vec<&'p str> {
+    let from = page.find(&format!("── {heading} ")).unwrap_or_else(|| panic!("no {heading} in {page}"));
+    page[from..].lines().skip(1).take_while(|line| !line.starts_with("── ")).collect()
+}
+
+#[test]
+fn the_page_fits_any_terminal_and_tells_without_colour() {
+    for columns in ["60", "80", "100", "120", "160", "200"] {
+        for show in ["reasoning", "tool"] {
+            let page = page(&["--show", show], Some(columns));
+            assert!(!page.contains('\x1b'), "no colour in a pipe: {page}");
+            let widest = page.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= columns.parse().unwrap(), "{widest} in {columns}: {page}");
+            // Each kind of change has a number that stands in a frame and is explained.
+            let (raw, changed) =
+                (below(&page, "What the engines send"), below(&page, "What samewire changed"));
+            let numbers: Vec<_> = changed
+                .iter()
+                .filter_map(|line| line.chars().next())
+                .filter(|c| ('①'..='⑳').contains(c))
+                .collect();
+            assert!(numbers.len() >= 8, "{page}");
+            for number in numbers {
+                assert!(raw.iter().any(|line| line.contains(number)), "{number} at {columns}: {page}");
+            }
+        }
+    }
+    let widest = |page: String| page.lines().map(|line| line.chars().count()).max().unwrap();
+    assert_eq!(widest(page(&[], None)), 100, "without a terminal");
+    assert_eq!(widest(page(&[], Some("80"))), 80);
+}
+
+#[test]
+fn both_canonical_answers_agree() {
+    let page = page(&[], Some("160"));
+    let raw = below(&page, "What the engines send").join("\n");
+    for word in [
+        r#""reasoning"③:"We""#,
+        r#""matched_stop":null"#,
+        "vLLM 0.21.0",
+        "SGLang 0.5.12",
+        "came with the last token",
+    ] {
+        assert!(raw.contains(word), "{word}: {page}");
+    }
+    let canonical = below(&page, "What clients of samewire receive");
+    let same: Vec<_> = canonical.iter().filter(|line| line.starts_with("= both ")).collect();
+    assert_eq!(same.len(), 6, "{page}");
+    assert!(same.iter().any(|line| line.ends_with(r#""finish_reason":"length"}"#)), "{page}");
+    assert!(same.iter().any(|line| line.ends_with("[DONE]")), "{page}");
+    let verdict = canonical.join(" ");
+    assert!(
+        verdict.contains("8 canonical frames from vLLM, 8 from SGLang: 6 are the same byte for byte"),
+        "{page}"
+    );
+    assert!(verdict.contains("2 differ only in what the model said"), "{page}");
+    // The frame that is shown in full is one.
+    let first = canonical.iter().position(|line| line.starts_with("data: ")).unwrap();
+    let full: String =
+        canonical[first..].iter().take_while(|line| !line.starts_with("= ")).copied().collect();
+    let full: Value = serde_json::from_str(full.strip_prefix("data: ").unwrap()).unwrap();
+    assert_eq!(full["object"], "chat.completion.chunk");
+}
+
+#[test]
+fn changes_are_counted_by_rule() {
+    let page = page(&[], Some("120"));
+    let changed = below(&page, "What samewire changed");
+    for (rule, vllm, sglang) in [
+        ("id", "–", "1×"),
+        ("reasoning_name", "4×", "–"),
+        ("finish_merged", "1×", "–"),
+        ("envelope", "–", "3×"),
+        ("fingerprint", "1×", "–"),
+        ("usage", "1×", "1×"),
+    ] {
+        let words = |line: &&&str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let line = changed.iter().find(|line| words(line).get(1).is_some_and(|word| word == rule)).unwrap();
+        assert_eq!(words(&line)[2..6], ["vLLM", vllm, "SGLang", sglang], "{page}");
+    }
+}
+
+/// A demo that serves. Dropped, it is killed.
+struct Demo {
+    child: Child,
+    /// What it has printed.
+    page: String,
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Demo {
+    fn start() -> Self {
+        let mut child = command(&["--listen", "127.0.0.1:0"], None).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut page = String::new();
+        while !page.contains("samewire serve --upstream") {
+            assert!(stdout.read_line(&mut page).unwrap() > 0, "it ends too early: {page}");
+        }
+        Self { child, page }
+    }
+
+    fn url(&self) -> &str {
+        let from = self.page.find("http://127.0.0.1:").unwrap();
+        self.page[from..].split_whitespace().next().unwrap()
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.url().strip_prefix("http://").unwrap().strip_suffix("/v1").unwrap().parse().unwrap()
+    }
+
+    /// The command that is printed.
+    fn curl(&self) -> String {
+        let from = self.page.find("curl ").unwrap();
+        let end = self.page[from..].find("}'\n").unwrap();
+        self.page[from..from + end + 2].to_owned()
+    }
+}
+
+#[tokio::test]
+async fn the_printed_curl_works() {
+    let demo = Demo::start();
+    let curl = demo.curl();
+    assert!(curl.contains(&format!("{}/chat/completions ", demo.url())), "{curl}");
+    let body = curl.split("-d '").nth(1).unwrap().strip_suffix('\'').unwrap();
+    let answer = Request::chat(body).ask(demo.address()).await;
+    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    for word in [r#""reasoning_content":"#, r#""content":"#, "data: [DONE]\n\n"] {
+        assert!(answer.text().contains(word), "{word}: {}", answer.text());
+    }
+    // The shell's own reading of it, where curl is there.
+    if let Ok(output) =
+        Command::new("sh").args(["-c", &format!("command -v curl >/dev/null && {curl}")]).output()
+        && output.status.success()
+    {
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), answer.text());
+    }
+}
+
+#[tokio::test]
+async fn every_name_is_answered() {
+    let demo = Demo::start();
+    let listed = Request::get("/v1/models").ask(demo.address()).await;
+    let listed: Value = serde_json::from_slice(&listed.body).unwrap();
+    let names: Vec<_> =
+        listed["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap()).collect();
+    assert!(names.len() >= 8, "{names:?}");
+    assert!(names.iter().all(|name| demo.page.contains(name)), "{names:?}: {}", demo.page);
+    let asked = names.iter().chain(&["gpt-4o"]).flat_map(|name| [(*name, true), (*name, false)]);
+    let check = async |(name, stream): (&str, bool)| {
+        let messages = serde_json::json!([{"role": "user", "content": "a"}]);
+        let body = serde_json::json!({"model": name, "stream": stream, "messages": messages});
+        let answer = Request::chat(body.to_string()).ask(demo.address()).await;
+        assert_eq!(answer.head.status, 200, "{name}, stream {stream}: {}", answer.text());
+        assert_eq!(answer.text().starts_with("data: "), stream, "{name}: {}", answer.text());
+    };
+    futures::future::join_all(asked.map(check)).await;
+    // What the Python snippet asks for.
+    assert!(demo.page.contains(&format!("OpenAI(base_url=\"{}\"", demo.url())), "{}", demo.page);
+    assert!(names.contains(&"vllm/reasoning") && names.contains(&"sglang/reasoning"), "{names:?}");
+}
+
+#[tokio::test]
+async fn an_interrupt_ends_it() {
+    let mut demo = Demo::start();
+    // Once it answers it hears signals too.
+    assert_eq!(Request::get("/v1/models").ask(demo.address()).await.head.status, 200);
+    let pid = demo.child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let mut status = None;
+    until("its end", PATIENCE, || {
+        status = demo.child.try_wait().unwrap();
+        status.is_some()
+    })
+    .await;
+    assert_eq!(status.unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_taken_port_and_wrong_usage_are_told() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().to_string();
+    for (arguments, code, expected) in [
+        (&["--listen", port.as_str()][..], 3, "--listen"),
+        (&["--listen", "nowhere"], 2, "nowhere"),
+        (&["--show", "everything"], 2, "reasoning, tool"),
+    ] {
+        let output = command(arguments, None).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {told}");
+        assert!(told.contains(expected), "{arguments:?}: {told}");
+        assert!(output.stdout.is_empty(), "{arguments:?}: told before anything is shown");
+    }
+}
+
+#[test]
+fn help_explains_itself() {
+    let output = command(&["--help"], None).output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    for word in ["--listen", "--once", "NO_COLOR", "Ctrl-C", "Exit codes"] {
+        assert!(help.contains(word), "{word}: {help}");
+    }
+}

@@ -1,0 +1,370 @@
+//! `samewire rewrite` as it is used: the built binary behind a pipe, over every worked example and every capture.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_types,
+    missing_docs,
+    unreachable_pub,
+    dead_code,
+    reason = "tests"
+)]
+
+mod cases;
+
+use cases::{Case, captures, fixtures, vectors};
+use samewire::wire::{Api, Ending};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// No single wait lasts longer.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+fn rewrite(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
+    command.arg("rewrite").args(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What came of a run: exit code, stdout, stderr.
+type Ran = (i32, String, String);
+
+/// Gives `input` to the command and waits for its end.
+fn run(command: &mut Command, input: &[u8]) -> Ran {
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    // It may end without having read everything.
+    let writing = std::thread::spawn(move || _ = stdin.write_all(&input));
+    let output = child.wait_with_output().unwrap();
+    writing.join().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+/// A folder of this test's own, removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("rewrite-{name}"));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// `--set` arguments of options, nested ones with dots.
+fn assignments(prefix: &str, options: &Value) -> Vec<String> {
+    let one = |(key, value): (&String, &Value)| match value {
+        Value::Object(_) => assignments(&format!("{prefix}{key}."), value),
+        Value::String(text) => vec![format!("--set={prefix}{key}={text}")],
+        value => vec![format!("--set={prefix}{key}={value}")],
+    };
+    options.as_object().unwrap().iter().flat_map(one).collect()
+}
+
+fn run_case(case: &Case, folder: &Folder) -> Ran {
+    let request = folder.file("request.json", &case.request.to_string());
+    let engine = if ["vllm", "sglang"].contains(&case.engine.as_str()) { &case.engine } else { "auto" };
+    let (now, status) = (case.now.to_string(), case.status.to_string());
+    let api = if case.api == Api::Chat { "chat" } else { "completions" };
+    let eof = if case.ending == Ending::Reset { "reset" } else { "clean" };
+    let mut command =
+        rewrite(&["--request", &request, "--engine", engine, "--status", &status, "--eof", eof]);
+    command.args(["--api", api, "--to", api, "--now", &now, "--ids", "counter"]);
+    command.args(assignments("", &case.options));
+    run(&mut command, &case.input)
+}
+
+/// The text without white space outside strings.
+fn compact(json: &str) -> String {
+    let (mut string, mut escaped) = (false, false);
+    let kept = |letter: &char| {
+        let kept = string || !letter.is_whitespace();
+        string ^= *letter == '"' && !escaped;
+        escaped = *letter == '\\' && !escaped;
+        kept
+    };
+    json.chars().filter(kept).collect()
+}
+
+/// Status and body that a vector expects, key order kept.
+fn expected(name: &str, vector: &Value) -> (u64, String) {
+    #[derive(serde::Deserialize)]
+    struct Whole<'a> {
+        #[serde(borrow)]
+        expected_body: Option<&'a serde_json::value::RawValue>,
+    }
+    let text = std::fs::read_to_string(fixtures().join("vectors").join(format!("{name}.json"))).unwrap();
+    let whole: Whole<'_> = serde_json::from_str(&text).unwrap();
+    let body = match vector["expected"].as_array() {
+        Some(lines) => lines.iter().map(|line| format!("{}\n", line.as_str().unwrap())).collect(),
+        None => compact(whole.expected_body.unwrap().get()),
+    };
+    (vector["expected_status"].as_u64().unwrap(), body)
+}
+
+#[test]
+fn every_vector_byte_for_byte() {
+    let folder = Folder::new("vectors");
+    let mut wrong = Vec::new();
+    let vectors = vectors();
+    for (case, vector) in &vectors {
+        let (status, body) = expected(&case.name, vector);
+        let is_error = status != 200 || body.contains("event: error\n");
+        let (code, got, told) = run_case(case, &folder);
+        if got != body || code != i32::from(is_error) || !told.is_empty() {
+            wrong
+                .push(format!("{}: exit code {code} {told}\n  expected {body}\n  got      {got}", case.name));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), vectors.len(), wrong.join("\n"));
+}
+
+#[test]
+fn every_capture_as_kept() {
+    let folder = Folder::new("captures");
+    let mut wrong = Vec::new();
+    for fixture in captures() {
+        let read = |name: &&str| std::fs::read_to_string(fixture.folder.join(name)).ok();
+        let kept = ["chat.sse", "chat.json", "completions.sse", "completions.json"].iter().find_map(read);
+        let error = || read(&"error.json").unwrap().split_once('\n').unwrap().1.trim_end().to_owned();
+        let kept = kept.unwrap_or_else(error);
+        let (_, got, told) = run_case(&fixture.case, &folder);
+        if got != kept {
+            wrong.push(format!("{}: {told}\n  kept {kept}\n  got  {got}", fixture.case.name));
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+fn text_of(path: &str) -> String {
+    std::fs::read_to_string(fixtures().join(path)).unwrap()
+}
+
+fn path_of(path: &str) -> String {
+    fixtures().join(path).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn what_the_bytes_are_is_seen() {
+    for (input, api) in [
+        ("vllm/text/upstream.sse", "chat.completion.chunk"),
+        ("vllm/text-whole/upstream.json", "\"chat.completion\""),
+        ("vllm/completions/upstream.sse", "text_completion"),
+        ("vllm/completions-whole/upstream.json", "text_completion"),
+    ] {
+        let (code, got, _) = run(&mut rewrite(&[]), text_of(input).as_bytes());
+        assert_eq!(code, 0, "{input}: {got}");
+        assert!(got.contains(api), "{input}: {got}");
+        assert_eq!(got.starts_with('{'), input.ends_with(".json"), "{input}: events give events: {got}");
+    }
+    // A recorded exchange says it by its path, and what was asked for by its body.
+    let request = path_of("sglang/completions-usage/request.json");
+    let (code, got, _) = run(
+        &mut rewrite(&["--request", &request]),
+        text_of("sglang/completions-usage/upstream.sse").as_bytes(),
+    );
+    assert_eq!((code, got), (0, text_of("sglang/completions-usage/completions.sse")));
+}
+
+#[test]
+fn without_a_request_it_was_a_plain_one() {
+    let (code, got, _) = run(&mut rewrite(&[]), text_of("vllm/reasoning/upstream.sse").as_bytes());
+    assert_eq!((code, got), (0, text_of("vllm/reasoning/chat.sse")));
+    let usage = text_of("vllm/text-usage/upstream.sse");
+    let (_, without, _) = run(&mut rewrite(&[]), usage.as_bytes());
+    assert!(!without.contains("usage"), "{without}");
+    let (_, with, _) = run(&mut rewrite(&["--set", "force_usage=true"]), usage.as_bytes());
+    assert_eq!(with, text_of("vllm/text-usage/chat.sse"));
+}
+
+#[test]
+fn drawn_ids_differ_and_counted_ones_do_not() {
+    let input = r#"{"object":"chat.completion","choices":[{"index":0,"message":{"content":"a"},"finish_reason":"stop"}]}"#;
+    let id = |arguments: &[&str]| {
+        let (code, got, _) = run(&mut rewrite(arguments), input.as_bytes());
+        assert_eq!(code, 0, "{got}");
+        serde_json::from_str::<Value>(&got).unwrap()
+    };
+    let counted = id(&["--ids", "counter", "--now", "7"]);
+    assert_eq!(counted["id"], format!("chatcmpl-{:032x}", 1));
+    assert_eq!(counted["created"], 7);
+    let drawn = [id(&[]), id(&["--ids", "random"])];
+    assert_ne!(drawn[0]["id"], drawn[1]["id"]);
+    assert!(drawn[0]["created"].as_u64().unwrap() > 1_700_000_000);
+}
+
+#[test]
+fn exit_codes_of_answers() {
+    let stream = text_of("vllm/text/upstream.sse");
+    let half = &stream[..stream.len() / 2];
+    for (arguments, input, code, expected) in [
+        (&["--eof", "reset"][..], half, 1, "upstream_incomplete"),
+        (&[][..], half, 1, "event: error\n"),
+        (&[][..], "", 1, "upstream_invalid_response"),
+        (&[][..], "   \n ", 1, "upstream_invalid_response"),
+        (&[][..], "<html>", 1, "upstream_invalid_response"),
+        (&["--status", "204"][..], "", 1, "upstream_invalid_response"),
+        (&["--status", "500"][..], "oh", 1, "upstream_invalid_response"),
+        (
+            &["--status", "429"][..],
+            r#"{"error":"slow down"}"#,
+            1,
+            r#"{"error":{"message":"slow down","type":"#,
+        ),
+        (&[][..], "{\"object\":", 1, "upstream_invalid_response"),
+        (&["--eof", "reset"][..], r#"{"object":"chat.completion"}"#, 1, "upstream_incomplete"),
+        (&["--eof", "reset"][..], &stream, 0, "data: [DONE]\n\n"),
+    ] {
+        let (got, out, told) = run(&mut rewrite(arguments), input.as_bytes());
+        assert_eq!(got, code, "{arguments:?} {input}: {out} {told}");
+        assert!(out.contains(expected), "{arguments:?} {input}: {out}");
+    }
+}
+
+#[test]
+fn wrong_usage_is_told() {
+    let folder = Folder::new("usage");
+    let file = |name: &str, text: &str| folder.file(name, text);
+    let (broken, number) = (file("broken.json", "{\"model\":"), file("number.json", "7"));
+    let (wrong, responses) =
+        (file("wrong.json", r#"{"messages":[],"n":"x"}"#), file("responses.json", r#"{"input":"a"}"#));
+    let missing = folder.0.join("missing.json").to_str().unwrap().to_owned();
+    let stream = text_of("vllm/text/upstream.sse");
+    let response = "data: {\"type\":\"response.created\",\"response\":{}}\n\n";
+    for (arguments, input, code, expected) in [
+        (&["--request", "-"][..], "", 2, "must be in a file"),
+        (&["--request", &missing], "", 3, "missing.json: No such file"),
+        (&["--request", &broken], &stream, 2, "broken.json: it is not a request"),
+        (&["--request", &number], &stream, 2, "number.json: it is not a request"),
+        (&["--request", &wrong], &stream, 2, "messages"),
+        (&["--request", &responses], &stream, 2, "Responses API"),
+        (&["--api", "responses"], "", 2, "Responses API"),
+        (&["--to", "responses"], "", 2, "Responses API"),
+        (&["--to", "completions"], &stream, 2, "--to"),
+        (&[], response, 2, "Responses API"),
+        (&[], r#"{"object":"response"}"#, 2, "Responses API"),
+        (&["--set", "reasoning_field=x"], "", 2, "reasoning_field"),
+        (&["--set", "nonsense"], "", 2, "OPTION=VALUE"),
+        (&["--engine", "pony"], "", 2, "possible values: auto, vllm, sglang, generic"),
+        (&["--status", "99"], "", 2, "99"),
+        (&["--eof", "maybe"], "", 2, "clean, reset"),
+        (&["file.sse"], "", 2, "unexpected argument"),
+    ] {
+        let (got, out, told) = run(&mut rewrite(arguments), input.as_bytes());
+        assert_eq!((got, out.as_str()), (code, ""), "{arguments:?}: {told}");
+        assert!(told.contains(expected), "{arguments:?}: {told}");
+    }
+}
+
+#[test]
+fn unreadable_input_is_the_environments_fault() {
+    let mut command = rewrite(&[]);
+    command.stdin(std::fs::File::open(fixtures()).unwrap());
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("standard input: "));
+}
+
+#[test]
+fn help_explains_itself() {
+    let (code, help, _) = run(&mut rewrite(&["--help"]), b"");
+    assert_eq!(code, 0);
+    for word in ["curl -N", "--request", "--eof", "--ids", "Exit codes", "standard input"] {
+        assert!(help.contains(word), "{word}: {help}");
+    }
+}
+
+/// Frames as they come, read by a thread so that waiting for one has an end.
+fn frames(from: ChildStdout) -> Receiver<String> {
+    let (sender, frames) = channel();
+    std::thread::spawn(move || {
+        let (mut from, mut frame) = (BufReader::new(from), String::new());
+        while from.read_line(&mut frame).is_ok_and(|count| count > 0) {
+            if frame.ends_with("\n\n") && sender.send(std::mem::take(&mut frame)).is_err() {
+                return;
+            }
+        }
+    });
+    frames
+}
+
+fn start(arguments: &[&str]) -> Child {
+    rewrite(arguments).spawn().unwrap()
+}
+
+#[test]
+fn frames_come_out_before_the_input_is_complete() {
+    for arguments in [&[][..], &["--api", "chat"]] {
+        let mut child = start(arguments);
+        let mut stdin = child.stdin.take().unwrap();
+        let frames = frames(child.stdout.take().unwrap());
+        let next = || frames.recv_timeout(PATIENCE).expect("a frame before the input goes on");
+        let stream = text_of("vllm/reasoning/upstream.sse");
+        let mut raw = stream.split_inclusive("\n\n");
+        stdin.write_all(raw.next().unwrap().as_bytes()).unwrap();
+        stdin.write_all(raw.next().unwrap().as_bytes()).unwrap();
+        assert!(next().contains(r#""delta":{"role":"assistant"}"#));
+        assert!(next().contains(r#""delta":{"reasoning_content":"\n"}"#));
+        stdin.write_all(raw.next().unwrap().as_bytes()).unwrap();
+        assert!(next().contains(r#""delta":{"reasoning_content":"The"}"#));
+        drop(stdin);
+        assert!(next().contains("upstream_incomplete"));
+        assert_eq!(child.wait().unwrap().code(), Some(1));
+    }
+}
+
+#[test]
+fn a_complete_answer_ends_it_although_the_input_is_open() {
+    let mut child = start(&[]);
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(text_of("vllm/text/upstream.sse").as_bytes()).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    drop(stdin);
+}
+
+#[test]
+fn a_reader_who_leaves_ends_it_quietly() {
+    let mut child = start(&[]);
+    let mut stdin = child.stdin.take().unwrap();
+    drop(child.stdout.take());
+    let chunk = "data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n";
+    // Ends with the pipe's error once the filter is gone.
+    while stdin.write_all(chunk.as_bytes()).is_ok() {}
+    let mut told = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert_eq!((child.wait().unwrap().code(), told.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn an_endless_input_ends_in_an_error() {
+    for endless in ["data: x", "{", ": comment\n", "    "] {
+        let mut child = start(&[]);
+        let mut stdin = child.stdin.take().unwrap();
+        let block = endless.repeat(1 << 14);
+        while stdin.write_all(block.as_bytes()).is_ok() {}
+        let mut out = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(1), "{endless}: {out}");
+        assert!(out.starts_with("{\"error\":"), "{endless}: {out}");
+    }
+}
