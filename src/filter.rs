@@ -8,6 +8,8 @@ use crate::config::Limits;
 use crate::json::{Raw, Text, object};
 use crate::plan::{self, Route};
 use crate::request::Ask;
+use crate::request::responses::echo;
+use crate::wire::encode::Response;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::sse::{Found, Framer};
 use crate::wire::{Api, Ending, Form, Rewriter, Shape, Stamp};
@@ -25,7 +27,7 @@ pub struct Order {
     /// What the bytes are; `None`: to be seen.
     pub api: Option<Api>,
     /// What they are to become; `None`: the same.
-    pub to: Option<Api>,
+    pub to: Option<Target>,
     /// The client's request; `None`: a plain one, streamed if the bytes are events.
     pub request: Option<Bytes>,
     /// Engine and options.
@@ -38,6 +40,15 @@ pub struct Order {
     pub stamp: Stamp,
     /// Bounds.
     pub limits: Limits,
+}
+
+/// What an answer can become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// An answer of the API it is of.
+    Same(Api),
+    /// A Responses object; only a whole answer of Chat Completions can.
+    Response,
 }
 
 /// Why there is no canonical answer, not even an error.
@@ -223,9 +234,18 @@ impl Filter {
             (Some(api), _) | (None, Seen::Api(api)) => api,
             (None, Seen::Responses) => return Err(Stopped::Refused(RESPONSES.to_owned())),
         };
-        if order.to.is_some_and(|to| to != api) {
-            let text = "The answer cannot become one of another API: leave --to away, or give it the value of --api.";
-            return Err(Stopped::Refused(text.to_owned()));
+        let refused = |text: &str| Stopped::Refused(text.to_owned());
+        match order.to {
+            Some(Target::Response) if api != Api::Chat || events => {
+                return Err(refused(
+                    "Only a whole answer of Chat Completions can become a Responses object.",
+                ));
+            }
+            Some(Target::Same(to)) if to != api => {
+                let text = "The answer cannot become one of that API: leave --to away, or give it the value of --api.";
+                return Err(refused(text));
+            }
+            _ => {}
         }
         let shape = match &order.request {
             Some(request) => {
@@ -240,7 +260,17 @@ impl Filter {
             },
         };
         let stream = shape.stream;
-        Ok(Writer { rewriter: Rewriter::new(shape, order.stamp.clone()), out: BytesMut::new(), stream })
+        let stamp = order.stamp.clone();
+        let rewriter = if order.to == Some(Target::Response) {
+            let echo = order.request.as_ref().map(echo).transpose();
+            let echo =
+                echo.map_err(|failure| Stopped::Refused(format!("The request: {}", failure.message)))?;
+            let encoder = Box::new(Response::new(echo.unwrap_or_default(), &stamp));
+            Rewriter::with_encoder(Shape { stream: false, ..shape }, stamp, encoder)
+        } else {
+            Rewriter::new(shape, stamp)
+        };
+        Ok(Writer { rewriter, out: BytesMut::new(), stream: stream && order.to != Some(Target::Response) })
     }
 
     /// Writes what is due.
@@ -275,9 +305,9 @@ impl Filter {
     }
 }
 
-/// What is said where a Responses answer comes.
+/// What is said where an engine's Responses answer comes.
 pub const RESPONSES: &str =
-    "Answers of the Responses API are not rewritten by this version; Chat Completions and Completions are.";
+    "Responses answers of engines are not rewritten by this version; Chat Completions and Completions are.";
 
 /// Which API bytes are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -29,8 +29,8 @@ fn blocks() -> Vec<(String, String)> {
 /// Runs lines of a block as a shell does, in the repository's root, with the binary on its path.
 fn shell(text: &str) -> Output {
     let folder = Path::new(BINARY).parent().expect("the binary lies in a folder");
-    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
-    let output = Command::new("sh").args(["-euc", text]).current_dir(ROOT).env("PATH", path).output();
+    let text = format!("PATH=\"$0:$PATH\"; {text}");
+    let output = Command::new("sh").args(["-euc", &text]).arg(folder).current_dir(ROOT).output();
     output.expect("there is a shell")
 }
 

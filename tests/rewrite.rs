@@ -257,12 +257,12 @@ fn wrong_usage_is_told() {
         (&["--request", &broken], &stream, 2, "broken.json: it is not a request"),
         (&["--request", &number], &stream, 2, "number.json: it is not a request"),
         (&["--request", &wrong], &stream, 2, "messages"),
-        (&["--request", &responses], &stream, 2, "Responses API"),
-        (&["--api", "responses"], "", 2, "Responses API"),
-        (&["--to", "responses"], "", 2, "Responses API"),
+        (&["--request", &responses], &stream, 2, "Responses answers"),
+        (&["--api", "responses"], "", 2, "Responses answers"),
+        (&["--to", "responses"], &stream, 2, "Only a whole answer"),
         (&["--to", "completions"], &stream, 2, "--to"),
-        (&[], response, 2, "Responses API"),
-        (&[], r#"{"object":"response"}"#, 2, "Responses API"),
+        (&[], response, 2, "Responses answers"),
+        (&[], r#"{"object":"response"}"#, 2, "Responses answers"),
         (&["--set", "reasoning_field=x"], "", 2, "reasoning_field"),
         (&["--set", "nonsense"], "", 2, "OPTION=VALUE"),
         (&["--engine", "pony"], "", 2, "possible values: auto, vllm, sglang, generic"),
@@ -274,6 +274,24 @@ fn wrong_usage_is_told() {
         assert_eq!((got, out.as_str()), (code, ""), "{arguments:?}: {told}");
         assert!(told.contains(expected), "{arguments:?}: {told}");
     }
+}
+
+/// A whole chat answer to a Responses request, as the worked example has it.
+#[test]
+fn whole_chat_answer_becomes_a_response() {
+    let name = "json-010-responses-from-chat";
+    let text = std::fs::read_to_string(fixtures().join(format!("vectors/{name}.json"))).unwrap();
+    let vector: Value = serde_json::from_str(&text).unwrap();
+    let folder = Folder::new("response");
+    let request = folder.file("request.json", &vector["request"].to_string());
+    let now = vector["options"]["test_now"].to_string();
+    let mut command = rewrite(&["--api", "chat", "--to", "responses", "--request", &request]);
+    command.args(["--engine", "vllm", "--ids", "counter", "--now", &now]);
+    let (code, out, told) = run(&mut command, vector["input"].as_str().unwrap().as_bytes());
+    assert_eq!((code, out), (0, expected(name, &vector).1), "{told}");
+    let (code, out, _) = run(&mut rewrite(&["--to", "responses", "--status", "503"]), br#"{"message":"full"}"#);
+    assert_eq!(code, 1);
+    assert!(out.contains("server_is_overloaded"), "{out}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::{ENVIRONMENT, USAGE, complain};
 use crate::config::{self, Limits};
 use crate::engine::{ENGINES, named};
-use crate::filter::{self, Order, RESPONSES, Stopped};
+use crate::filter::{self, Order, RESPONSES, Stopped, Target};
 use crate::json::{Raw, Text, object};
 use crate::plan::Route;
 use crate::wire::options::Options;
@@ -25,7 +25,7 @@ pub(super) struct Rewrite {
     /// What the bytes are [default: by looking at them, or at the request]
     #[arg(long, value_name = "API")]
     api: Option<Name>,
-    /// What they become [default: the same API]
+    /// What they become [default: the same API]; a whole chat answer can become a Responses object
     #[arg(long, value_name = "API")]
     to: Option<Name>,
     /// Which engine the bytes are from
@@ -89,6 +89,14 @@ impl Name {
             Self::Responses => Err(Wrong::usage(RESPONSES)),
         }
     }
+
+    fn target(self) -> Target {
+        match self {
+            Self::Chat => Target::Same(Api::Chat),
+            Self::Completions => Target::Same(Api::Completions),
+            Self::Responses => Target::Response,
+        }
+    }
 }
 
 /// How a connection ends.
@@ -142,8 +150,8 @@ impl Rewrite {
 
     fn order(self) -> Result<Order, Wrong> {
         let api = self.api.map(Name::api).transpose()?;
-        let to = self.to.map(Name::api).transpose()?;
-        let request = self.request.as_deref().map(request).transpose()?;
+        let to = self.to.map(Name::target);
+        let request = self.request.as_deref().map(|path| request(path, to)).transpose()?;
         let (asked, request) = request.unzip();
         let mut options = Options::default();
         for assignment in &self.set {
@@ -211,8 +219,13 @@ object! {
     }
 }
 
+/// What an engine is asked in for a Responses request: nothing but chat yet, and only where that is wanted.
+fn converted(to: Option<Target>) -> Option<Api> {
+    (to == Some(Target::Response)).then_some(Api::Chat)
+}
+
 /// The request of a file, with the API that it tells.
-fn request(path: &Path) -> Result<(Option<Api>, Bytes), Wrong> {
+fn request(path: &Path, to: Option<Target>) -> Result<(Option<Api>, Bytes), Wrong> {
     if path.as_os_str() == "-" {
         let text = "--request -: standard input holds the engine's answer; the request must be in a file";
         return Err(Wrong::usage(text));
@@ -227,7 +240,9 @@ fn request(path: &Path) -> Result<(Option<Api>, Bytes), Wrong> {
         .map_err(|error| wrong(&format!("it is not a request, which is a JSON object ({error})")))?;
     let target = read.path.and_then(Text::of).map(|path| path.decoded().into_owned());
     let by_path = match target.as_deref() {
-        Some(target) if target.ends_with("/responses") => return Err(wrong(RESPONSES)),
+        Some(target) if target.ends_with("/responses") => {
+            Some(converted(to).ok_or_else(|| wrong(RESPONSES))?)
+        }
         Some(target) if target.ends_with("/chat/completions") => Some(Api::Chat),
         Some(target) if target.ends_with("/completions") => Some(Api::Completions),
         _ => None,
@@ -235,7 +250,7 @@ fn request(path: &Path) -> Result<(Option<Api>, Bytes), Wrong> {
     let by_field = match (&read.messages, &read.prompt, &read.input) {
         (Some(_), _, _) => Some(Api::Chat),
         (None, Some(_), _) => Some(Api::Completions),
-        (None, None, Some(_)) => return Err(wrong(RESPONSES)),
+        (None, None, Some(_)) => Some(converted(to).ok_or_else(|| wrong(RESPONSES))?),
         (None, None, None) => None,
     };
     match read.body.filter(|_| target.is_some()) {
