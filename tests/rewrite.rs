@@ -289,7 +289,8 @@ fn whole_chat_answer_becomes_a_response() {
     command.args(["--engine", "vllm", "--ids", "counter", "--now", &now]);
     let (code, out, told) = run(&mut command, vector["input"].as_str().unwrap().as_bytes());
     assert_eq!((code, out), (0, expected(name, &vector).1), "{told}");
-    let (code, out, _) = run(&mut rewrite(&["--to", "responses", "--status", "503"]), br#"{"message":"full"}"#);
+    let (code, out, _) =
+        run(&mut rewrite(&["--to", "responses", "--status", "503"]), br#"{"message":"full"}"#);
     assert_eq!(code, 1);
     assert!(out.contains("server_is_overloaded"), "{out}");
 }

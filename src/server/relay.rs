@@ -228,6 +228,7 @@ impl Relay {
     /// Ready when there is something for the client, or nothing more will be. All that is ready at once goes together.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.clock.reads(Instant::now());
+        let mut waits = false;
         for _ in 0..READS {
             if self.pen.ended() || self.pen.out.len() >= self.limits().stream_buffer_bytes / 2 && self.stream
             {
@@ -237,14 +238,20 @@ impl Relay {
                 self.fail(Fault::Draining.into());
                 break;
             }
-            if self.poll_engine(cx).is_pending() {
+            waits = self.poll_engine(cx).is_pending();
+            if waits {
                 break;
             }
         }
         if self.pen.ended() || self.stream && self.pen.is_due() {
             return Poll::Ready(());
         }
-        match ready!(self.clock.poll(cx)) {
+        let due = self.clock.poll(cx);
+        if due.is_pending() && !waits {
+            // More is there already, and nobody else will say so: other streams first, then on.
+            cx.waker().wake_by_ref();
+        }
+        match ready!(due) {
             Due::Timeout => {
                 self.engine = Engine::Done;
                 self.pen.finish(Ending::Timeout);
