@@ -4,7 +4,7 @@
 #   tests/run.sh         everything
 #   tests/run.sh fast    without the client libraries, the benches and the linters: Rust alone
 #
-# Needs Rust and a C linker. Python and Node are installed with apt-get where they are missing; their packages go to
+# Needs Rust and a C linker. curl, Python and Node are installed with apt-get where they are missing; their packages go to
 # folders under target/. Stops at the first step that fails; the last line says how it went.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -58,6 +58,7 @@ set_up() {
   fi
   local missing=()
   command -v cc >/dev/null || missing+=(gcc libc6-dev)
+  command -v curl >/dev/null || missing+=(curl)
   if [[ -z $fast ]]; then
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
     command -v npm >/dev/null || missing+=(nodejs npm)
