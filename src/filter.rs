@@ -5,7 +5,7 @@
 //! Never: more than the proxy's limits.
 
 use crate::config::Limits;
-use crate::json::{Raw, Text, object};
+use crate::json::{self, Raw, Text, object};
 use crate::plan::{self, Route};
 use crate::request::Ask;
 use crate::request::responses::echo;
@@ -318,7 +318,7 @@ enum Seen {
 
 impl Seen {
     fn of(json: &[u8]) -> Option<Self> {
-        let glance: Glance<'_> = serde_json::from_slice(json).ok()?;
+        let glance: Glance<'_> = json::read(std::str::from_utf8(json).ok()?).ok()?;
         let word = |raw: Option<Raw<'_>>| raw.and_then(Text::of).map(|text| text.decoded().into_owned());
         match word(glance.object).as_deref() {
             Some("chat.completion" | "chat.completion.chunk") => Some(Self::Api(Api::Chat)),

@@ -3,31 +3,76 @@
 //! Takes: slices of one event. Gives: borrowed pieces and canonical bytes. Remembers: nothing.
 //! Never: builds a tree, reorders keys, changes a number.
 
+mod scan;
+
 use bytes::{BufMut, BytesMut};
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
-use serde_json::value::RawValue;
+pub(crate) use scan::{Read, Scanner, read};
 use std::borrow::Cow;
 use std::fmt;
-use std::marker::PhantomData;
 
-/// A JSON value carried as its source text.
-pub type Raw<'a> = &'a RawValue;
+/// A JSON value carried as its source text, which has been checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Raw<'a>(&'a str);
+
+impl<'a> Raw<'a> {
+    /// `null`
+    pub const NULL: Self = Self("null");
+
+    /// The value that `text` is; `None` if it is not one.
+    pub fn of(text: &'a str) -> Option<Self> {
+        read(text).ok()
+    }
+
+    /// The text, without white space around it.
+    pub fn get(self) -> &'a str {
+        self.0
+    }
+
+    /// A copy that outlives the source.
+    pub fn keep(self) -> Kept {
+        Kept(self.0.into())
+    }
+}
+
+impl Default for Raw<'_> {
+    fn default() -> Self {
+        Self::NULL
+    }
+}
+
+impl fmt::Display for Raw<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// A raw value of one's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept(Box<str>);
+
+impl Kept {
+    /// The value.
+    pub fn raw(&self) -> Raw<'_> {
+        Raw(&self.0)
+    }
+}
 
 /// A string borrowed from its source, still in the source's spelling.
 ///
 /// Most text of a stream needs no change at all between engine and client, so nothing is decoded until somebody
 /// has to look inside: [`Text::write`] translates one spelling into the canonical one without an allocation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Text<'a> {
     body: &'a str,
     spelling: Spelling,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Spelling {
     /// What stands between the quotes of a JSON string.
     Json,
     /// The characters themselves.
+    #[default]
     Plain,
 }
 
@@ -43,7 +88,7 @@ impl<'a> Text<'a> {
     }
 
     /// The text of a JSON string value; `None` if `raw` is not a string.
-    pub fn of(raw: &'a RawValue) -> Option<Self> {
+    pub fn of(raw: Raw<'a>) -> Option<Self> {
         let inner = raw.get().strip_prefix('"')?.strip_suffix('"')?;
         Some(Self::json(inner))
     }
@@ -58,17 +103,29 @@ impl<'a> Text<'a> {
         if self.spelling == Spelling::Plain || memchr::memchr(b'\\', self.body.as_bytes()).is_none() {
             return Cow::Borrowed(self.body);
         }
+        Cow::Owned(
+            self.resolved(|character| character.or(Some(char::REPLACEMENT_CHARACTER))).unwrap_or_default(),
+        )
+    }
+
+    /// The characters; `None` if there is half of a surrogate pair among them.
+    pub(crate) fn characters(&self) -> Option<Cow<'a, str>> {
+        self.resolved(|character| character).map(Cow::Owned)
+    }
+
+    /// The text with every escape resolved, or none of it if `judge` refuses what an escape stands for.
+    fn resolved(&self, judge: impl Fn(Option<char>) -> Option<char>) -> Option<String> {
         let mut text = String::with_capacity(self.body.len());
         let mut rest = self.body;
         while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
             let (before, escape) = rest.split_at(at);
             text.push_str(before);
-            let (character, length) = unescape(escape);
-            text.push(character);
+            let (character, length) = resolve(escape);
+            text.push(judge(character)?);
             rest = escape.get(length..).unwrap_or("");
         }
         text.push_str(rest);
-        Cow::Owned(text)
+        Some(text)
     }
 
     /// Appends the canonical spelling, without quotes (wire-format 1.5).
@@ -135,17 +192,16 @@ impl PartialEq<&str> for Text<'_> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let raw = <&'de RawValue>::deserialize(from)?;
-        Self::of(raw).ok_or_else(|| D::Error::custom("expected a string"))
-    }
+/// Resolves the escape that `text` starts with, half of a surrogate pair to U+FFFD.
+fn unescape(text: &str) -> (char, usize) {
+    let (character, length) = resolve(text);
+    (character.unwrap_or(char::REPLACEMENT_CHARACTER), length)
 }
 
-/// Resolves the escape that `text` starts with: the character and how many bytes it took (both halves of a pair).
-fn unescape(text: &str) -> (char, usize) {
+/// What the escape that `text` starts with stands for, and how many bytes it took (both halves of a surrogate pair).
+fn resolve(text: &str) -> (Option<char>, usize) {
     let bytes = text.as_bytes();
-    let simple = |c| (c, 2);
+    let simple = |c| (Some(c), 2);
     match bytes.get(1) {
         Some(b'n') => simple('\n'),
         Some(b't') => simple('\t'),
@@ -157,14 +213,13 @@ fn unescape(text: &str) -> (char, usize) {
             if (0xd800..0xdc00).contains(&high) && text.get(6..8) == Some("\\u") {
                 let low = code_unit(text.get(8..12));
                 if (0xdc00..0xe000).contains(&low) {
-                    let point = 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
-                    return (char::from_u32(point).unwrap_or(char::REPLACEMENT_CHARACTER), 12);
+                    return (char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00)), 12);
                 }
             }
-            (char::from_u32(high).unwrap_or(char::REPLACEMENT_CHARACTER), 6)
+            (char::from_u32(high), 6)
         }
         Some(&other) if other.is_ascii() => simple(char::from(other)),
-        _ => (char::REPLACEMENT_CHARACTER, 1),
+        _ => (None, 1),
     }
 }
 
@@ -337,86 +392,40 @@ impl<T> Few<T> {
     pub fn is_empty(&self) -> bool {
         self.first.is_none()
     }
-}
 
-impl<T> IntoIterator for Few<T> {
-    type Item = T;
-    type IntoIter = std::iter::Chain<std::option::IntoIter<T>, std::vec::IntoIter<T>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.first.into_iter().chain(self.rest)
+    /// The elements, in order.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.first.iter_mut().chain(&mut self.rest)
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct List<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for List<T> {
-            type Value = Few<T>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list")
+impl<'a, T: Read<'a>> Read<'a> for Few<T> {
+    fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
+        from.each_element(|from| {
+            if self.first.is_none() {
+                return self.first.get_or_insert_default().read(from);
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Few<T>, A::Error> {
-                let mut few = Few { first: list.next_element()?, rest: Vec::new() };
-                while let Some(next) = list.next_element()? {
-                    few.rest.push(next);
-                }
-                Ok(few)
-            }
-        }
-        from.deserialize_seq(List(PhantomData))
-    }
-}
-
-/// A key, borrowed unless it was written with escapes (`Option<Cow<str>>` never borrows in serde).
-pub(crate) struct Key<'a>(pub(crate) Cow<'a, str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Key<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Name;
-        impl<'de> Visitor<'de> for Name {
-            type Value = Cow<'de, str>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a key")
-            }
-            fn visit_borrowed_str<E>(self, key: &'de str) -> Result<Self::Value, E> {
-                Ok(Cow::Borrowed(key))
-            }
-            fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
-                Ok(Cow::Owned(key.to_owned()))
-            }
-        }
-        from.deserialize_str(Name).map(Key)
+            self.rest.push(from.read()?);
+            Some(())
+        })
     }
 }
 
 /// An object as its keys and raw values, in order, nothing else read.
+#[derive(Debug, Default)]
 pub(crate) struct Members<'a>(pub(crate) Vec<(Cow<'a, str>, Raw<'a>)>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Object;
-        impl<'de> Visitor<'de> for Object {
-            type Value = Vec<(Cow<'de, str>, &'de RawValue)>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                while let Some(Key(key)) = map.next_key()? {
-                    members.push((key, map.next_value()?));
-                }
-                Ok(members)
-            }
-        }
-        from.deserialize_map(Object).map(Members)
+impl<'a> Read<'a> for Members<'a> {
+    fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
+        from.each_member(|from, key| {
+            self.0.push((key.name()?, from.read()?));
+            Some(())
+        })
     }
 }
 
 /// Declares a struct that reads a JSON object leniently: every field optional, `null` the same as absent, the last of
 /// repeated keys counts, and what is not named is kept in `rest`.
-///
-/// Serde's `flatten` would lose the borrow (`RawValue` does not survive its buffering), hence a visitor of our own.
 macro_rules! object {
     ($(#[$meta:meta])* $vis:vis struct $name:ident<$life:lifetime> {
         $($(#[$fmeta:meta])* $field:ident: $type:ty = $key:literal $(| $alias:literal)*,)*
@@ -429,26 +438,18 @@ macro_rules! object {
             pub(crate) rest: $crate::json::Extras<$life>,
         }
 
-        impl<'de: $life, $life> serde::Deserialize<'de> for $name<$life> {
-            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                struct Object<$life>(std::marker::PhantomData<&$life ()>);
-                impl<'de: $life, $life> serde::de::Visitor<'de> for Object<$life> {
-                    type Value = $name<$life>;
-                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                        f.write_str("an object")
-                    }
-                    fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                        let mut object = $name::default();
-                        while let Some($crate::json::Key(key)) = map.next_key()? {
-                            match key.as_ref() {
-                                $($key $(| $alias)* => object.$field = map.next_value()?,)*
-                                _ => object.rest.keep(key, map.next_value()?),
-                            }
+        impl<$life> $crate::json::Read<$life> for $name<$life> {
+            fn read(&mut self, from: &mut $crate::json::Scanner<$life>) -> Option<()> {
+                from.each_member(|from, key| {
+                    let key = key.name()?;
+                    match key.as_ref() {
+                        $($key $(| $alias)* => self.$field.read(from),)*
+                        _ => {
+                            self.rest.keep(key, from.read()?);
+                            Some(())
                         }
-                        Ok(object)
                     }
-                }
-                from.deserialize_map(Object(std::marker::PhantomData))
+                })
             }
         }
     };
@@ -460,9 +461,8 @@ mod tests {
     use super::*;
 
     fn canonical(json_string: &str) -> String {
-        let raw: Raw<'_> = serde_json::from_str(json_string).unwrap();
         let mut out = BytesMut::new();
-        Text::of(raw).unwrap().write(&mut out);
+        Text::of(Raw::of(json_string).unwrap()).unwrap().write(&mut out);
         String::from_utf8(out.to_vec()).unwrap()
     }
 
@@ -499,7 +499,7 @@ mod tests {
 
     #[test]
     fn counts_may_be_floats_but_not_guesses() {
-        let of = |text: &str| integer(serde_json::from_str::<&RawValue>(text).unwrap());
+        let of = |text: &str| integer(Raw::of(text).unwrap());
         assert_eq!(of("12"), Some(12));
         assert_eq!(of("12.0"), Some(12));
         assert_eq!(of("12.5"), None);

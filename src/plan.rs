@@ -3,7 +3,7 @@
 //! Takes: an [`Ask`], the body, a [`Route`]. Gives: a [`Plan`]. Never: touches a byte that wire-format 2.10 does not name.
 
 use crate::engine::Engine;
-use crate::json::Raw;
+use crate::json::{self, Raw};
 use crate::request::Ask;
 use crate::request::fields::{self, Edits, Field};
 use crate::wire::options::{Options, RequestUnknown};
@@ -95,7 +95,7 @@ fn rename_reasoning(text: &str, messages: &str, key: &str, edits: &mut Edits) {
     if memchr::memmem::find(messages.as_bytes(), b"\"reasoning").is_none() {
         return;
     }
-    let Ok(all) = serde_json::from_str::<Vec<Raw<'_>>>(messages) else { return };
+    let Ok(all) = json::read::<Vec<Raw<'_>>>(messages) else { return };
     for message in all {
         let Ok(members) = fields::read(text, message.get()) else { continue };
         let find = |key: &str| members.iter().find(|member: &&Field<'_>| member.key == key);

@@ -4,7 +4,7 @@ use super::{ENVIRONMENT, USAGE, complain};
 use crate::config::{self, Limits};
 use crate::engine::{ENGINES, named};
 use crate::filter::{self, Order, RESPONSES, Stopped, Target};
-use crate::json::{Raw, Text, object};
+use crate::json::{self, Raw, Text, object};
 use crate::plan::Route;
 use crate::wire::options::Options;
 use crate::wire::{Api, Ending, Stamp};
@@ -236,7 +236,7 @@ fn request(path: &Path, to: Option<Target>) -> Result<(Option<Api>, Bytes), Wron
     let wrong = |why: &str| Wrong::usage(format!("--request {shown}: {why}"));
     let text = std::str::from_utf8(&bytes).map_err(|_| wrong("it is not UTF-8"))?;
     let text = text.trim_start_matches('\u{feff}');
-    let read: Request<'_> = serde_json::from_str(text)
+    let read: Request<'_> = json::read(text)
         .map_err(|error| wrong(&format!("it is not a request, which is a JSON object ({error})")))?;
     let target = read.path.and_then(Text::of).map(|path| path.decoded().into_owned());
     let by_path = match target.as_deref() {

@@ -4,7 +4,7 @@
 //! Takes: two raw streams and what became of them. Gives: a [`Comparison`]. Never: knows of terminals.
 
 use super::frame::{Change, Frame, Phase, events, read};
-use crate::json::{Members, Raw};
+use crate::json::{self, Members, Raw};
 
 /// Frames of one phase that are shown before the rest is only counted.
 const SHOWN: usize = 2;
@@ -147,16 +147,16 @@ fn matched([left, right]: [Cell; 2]) -> Match {
 /// The frame without ids, time and the model's name; `words`: also without what the model said and counted.
 fn masked(data: &str, words: bool) -> String {
     let mut out = String::new();
-    match serde_json::from_str::<Raw<'_>>(data) {
-        Ok(raw) => mask(raw, words, &mut out),
-        Err(_) => out.push_str(data),
+    match Raw::of(data) {
+        Some(raw) => mask(raw, words, &mut out),
+        None => out.push_str(data),
     }
     out
 }
 
 fn mask(raw: Raw<'_>, words: bool, out: &mut String) {
     let text = raw.get();
-    if let Ok(Members(members)) = serde_json::from_str(text) {
+    if let Ok(Members(members)) = json::read(text) {
         out.push('{');
         for (key, value) in members {
             out.push_str(&key);
@@ -170,7 +170,7 @@ fn mask(raw: Raw<'_>, words: bool, out: &mut String) {
             out.push(',');
         }
         out.push('}');
-    } else if let Ok(elements) = serde_json::from_str::<Vec<Raw<'_>>>(text) {
+    } else if let Ok(elements) = json::read::<Vec<Raw<'_>>>(text) {
         out.push('[');
         elements.into_iter().for_each(|element| mask(element, words, out));
         out.push(']');

@@ -3,7 +3,7 @@
 //! Takes: a chunk of a chat stream as it was sent. Gives: a [`Frame`]. Remembers: what earlier frames said of themselves.
 //! Never: knows of terminals.
 
-use crate::json::{Members, Raw, Text};
+use crate::json::{self, Members, Raw, Text};
 
 /// What samewire changes in frames, in the order in which it is explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,10 +235,10 @@ impl Draft {
 impl Reader {
     fn frame(&mut self, data: &str) -> Frame {
         let mut draft = Draft { canonical: self.canonical, ..Draft::default() };
-        match serde_json::from_str::<Members<'_>>(data) {
+        match json::read::<Members<'_>>(data) {
             Ok(Members(members)) => {
                 draft.put("{…", None);
-                members.iter().for_each(|(key, raw)| self.envelope(key, raw, &mut draft));
+                members.iter().for_each(|(key, raw)| self.envelope(key, *raw, &mut draft));
                 let last = draft.words.len().saturating_sub(1);
                 for (at, word) in draft.words.iter_mut().enumerate() {
                     // What opens needs no comma, and some words have theirs already.
@@ -275,8 +275,8 @@ impl Reader {
                 }
             }
             "choices" => {
-                let choices: Vec<Raw<'_>> = serde_json::from_str(raw.get()).unwrap_or_default();
-                choices.iter().for_each(|raw| choice(raw, draft));
+                let choices: Vec<Raw<'_>> = json::read(raw.get()).unwrap_or_default();
+                choices.iter().for_each(|raw| choice(*raw, draft));
             }
             "usage" if null => {}
             "usage" => {
@@ -306,7 +306,7 @@ fn without_zeros(usage: Raw<'_>) -> String {
     let some = all.iter().filter(|(_, raw)| raw.get() != "0");
     let mut shown: Vec<_> = some
         .map(|(key, raw)| match raw.get().starts_with('{') {
-            true => format!("\"{key}\":{}", without_zeros(raw)),
+            true => format!("\"{key}\":{}", without_zeros(*raw)),
             false => format!("\"{key}\":{}", raw.get()),
         })
         .collect();
@@ -317,7 +317,7 @@ fn without_zeros(usage: Raw<'_>) -> String {
 }
 
 fn members(raw: Raw<'_>) -> Vec<(std::borrow::Cow<'_, str>, Raw<'_>)> {
-    serde_json::from_str::<Members<'_>>(raw.get()).map(|Members(members)| members).unwrap_or_default()
+    json::read::<Members<'_>>(raw.get()).map(|Members(members)| members).unwrap_or_default()
 }
 
 fn choice(raw: Raw<'_>, draft: &mut Draft) {
@@ -347,7 +347,7 @@ fn delta(raw: Raw<'_>, draft: &mut Draft) {
         draft.next(at);
         let value = raw.get();
         match key.as_ref() {
-            "tool_calls" if value.starts_with("[{") => calls(raw, draft),
+            "tool_calls" if value.starts_with("[{") => calls(*raw, draft),
             _ if value == "null" || value == "[]" => {
                 draft.put(format!("\"{key}\":{value}"), Some(Change::Empty));
             }
@@ -362,11 +362,11 @@ fn delta(raw: Raw<'_>, draft: &mut Draft) {
             "reasoning" => {
                 draft.tells(Phase::Reasoning);
                 draft.put("\"reasoning\"", Some(Change::ReasoningName));
-                draft.put(format!(":{}", short(raw)), None);
+                draft.put(format!(":{}", short(*raw)), None);
             }
             _ => {
                 draft.tells(if key == "reasoning_content" { Phase::Reasoning } else { Phase::Text });
-                draft.put(format!("\"{key}\":{}", short(raw)), None);
+                draft.put(format!("\"{key}\":{}", short(*raw)), None);
             }
         }
     }
@@ -375,7 +375,7 @@ fn delta(raw: Raw<'_>, draft: &mut Draft) {
 
 fn calls(raw: Raw<'_>, draft: &mut Draft) {
     draft.put("\"tool_calls\":[{", None);
-    let calls: Vec<Raw<'_>> = serde_json::from_str(raw.get()).unwrap_or_default();
+    let calls: Vec<Raw<'_>> = json::read(raw.get()).unwrap_or_default();
     for call in calls {
         let members = members(call);
         let starts = members.iter().any(|(key, raw)| key == "id" && raw.get() != "null");
@@ -383,15 +383,15 @@ fn calls(raw: Raw<'_>, draft: &mut Draft) {
         for (at, (key, raw)) in members.iter().enumerate() {
             draft.next(at);
             match key.as_ref() {
-                "function" => function(raw, starts, draft),
+                "function" => function(*raw, starts, draft),
                 "id" if starts => {
                     let change = raw.get().starts_with("\"chatcmpl-tool-").then_some(Change::ToolId);
-                    draft.put(format!("\"id\":{}", short(raw)), change);
+                    draft.put(format!("\"id\":{}", short(*raw)), change);
                 }
                 "id" | "type" if !starts => {
-                    draft.put(format!("\"{key}\":{}", short(raw)), Some(Change::ToolRepeat));
+                    draft.put(format!("\"{key}\":{}", short(*raw)), Some(Change::ToolRepeat));
                 }
-                _ => draft.put(format!("\"{key}\":{}", short(raw)), None),
+                _ => draft.put(format!("\"{key}\":{}", short(*raw)), None),
             }
         }
     }
@@ -403,7 +403,7 @@ fn function(raw: Raw<'_>, starts: bool, draft: &mut Draft) {
     for (at, (key, raw)) in members(raw).iter().enumerate() {
         draft.next(at);
         let repeated = (key == "name" && !starts).then_some(Change::ToolRepeat);
-        draft.put(format!("\"{key}\":{}", short(raw)), repeated);
+        draft.put(format!("\"{key}\":{}", short(*raw)), repeated);
     }
     draft.put("}", None);
 }

@@ -8,7 +8,7 @@ mod scenario;
 
 pub use scenario::{Mistake, Recorded, Scenario, load};
 
-use crate::json::{Raw, Text, object, write_string};
+use crate::json::{self, Raw, Text, object, write_string};
 use crate::upstream::models::{self, Model};
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -148,7 +148,8 @@ struct Asked {
 
 impl Asked {
     fn read(body: &[u8]) -> Self {
-        let Ok(wish) = serde_json::from_slice::<Wish<'_>>(body) else { return Self::default() };
+        let wish = std::str::from_utf8(body).ok().and_then(|text| json::read::<Wish<'_>>(text).ok());
+        let Some(wish) = wish else { return Self::default() };
         let model = wish.model.and_then(Text::of).map(|model| model.decoded().into_owned());
         Self {
             model: model.unwrap_or_default(),

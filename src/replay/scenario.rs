@@ -3,7 +3,7 @@
 //! Takes: folders, or the texts that stand in one. Gives: a [`Scenario`] each, named. Never: changes a byte of a body.
 
 use crate::engine::{ENGINES, Engine};
-use crate::json::{Raw, Text, object};
+use crate::json::{self, Raw, Text, object};
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -229,8 +229,8 @@ impl Scenario {
     ) -> Result<Self, Wrong> {
         let wrong = |why: String| ("request.json", why);
         let request = recorded.request.trim_start_matches('\u{feff}');
-        let request: Exchange<'_> = serde_json::from_str(request)
-            .map_err(|error| wrong(format!("it is not a JSON object ({error})")))?;
+        let request: Exchange<'_> =
+            json::read(request).map_err(|error| wrong(format!("it is not a JSON object ({error})")))?;
         let string = |field: &str, raw: Raw<'_>| {
             let text = Text::of(raw).ok_or_else(|| wrong(format!("{field}: it must be a string")));
             text.map(|text| text.decoded().into_owned())
@@ -242,7 +242,7 @@ impl Scenario {
             return Err(wrong("path: it must begin with a slash".to_owned()));
         }
         let method = request.method.map_or_else(|| Ok("POST".to_owned()), |raw| string("method", raw))?;
-        let body = request.body.and_then(|body| serde_json::from_str::<Body<'_>>(body.get()).ok());
+        let body = request.body.and_then(|body| json::read::<Body<'_>>(body.get()).ok());
         let (status, headers) = head(recorded)?;
         let events = recorded.kind == "sse";
         let bytes = Bytes::copy_from_slice(recorded.body);

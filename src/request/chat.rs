@@ -150,8 +150,7 @@ fn forced_function(from: &Checked<'_>) -> Result<Option<String>, Failure> {
     let Some(function) = member(&choice, "function") else { return Ok(None) };
     let function = fields::read(&function, &function)
         .map_err(|_| invalid("tool_choice.function", "it must be an object"))?;
-    let name = member(&function, "name").and_then(|name| {
-        serde_json::from_str::<Raw<'_>>(&name).ok().and_then(Text::of).map(|name| name.decoded().into_owned())
-    });
+    let name = member(&function, "name")
+        .and_then(|name| Raw::of(&name).and_then(Text::of).map(|name| name.decoded().into_owned()));
     name.map(Some).ok_or_else(|| invalid("tool_choice.function.name", "it must be a string"))
 }

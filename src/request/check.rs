@@ -1,7 +1,7 @@
 //! Checks of single parameters, each failing with the parameter's name.
 
 use super::fields::{self, Field};
-use crate::json::{Raw, Text};
+use crate::json::{self, Raw, Text};
 use crate::wire::fault::{Failure, Fault};
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -150,7 +150,7 @@ impl<'a> Checked<'a> {
             return Ok(());
         }
         let all = list("stop", field.value, 16)?;
-        match all.iter().position(|stop| Text::of(stop).is_none()) {
+        match all.iter().position(|stop| Text::of(*stop).is_none()) {
             Some(at) => Err(invalid(format!("stop[{at}]"), "it must be a string")),
             None => Ok(()),
         }
@@ -206,8 +206,7 @@ fn flag(param: &str, value: Raw<'_>) -> Result<bool, Failure> {
 }
 
 pub(super) fn list<'a>(param: &str, value: Raw<'a>, most: usize) -> Result<Vec<Raw<'a>>, Failure> {
-    let elements: Vec<Raw<'a>> =
-        serde_json::from_str(value.get()).map_err(|_| invalid(param, "it must be a list"))?;
+    let elements: Vec<Raw<'a>> = json::read(value.get()).map_err(|_| invalid(param, "it must be a list"))?;
     match elements.len() {
         count if count > most => Err(invalid(param, &format!("it may have at most {most} elements"))),
         _ => Ok(elements),

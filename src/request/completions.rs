@@ -2,7 +2,7 @@
 
 use super::check::{Checked, invalid};
 use super::{Ask, Places};
-use crate::json::Text;
+use crate::json::{self, Raw, Text};
 use crate::wire::Api;
 use crate::wire::fault::Failure;
 
@@ -70,8 +70,7 @@ fn prompts(from: &Checked<'_>) -> Result<u64, Failure> {
         return Ok(1);
     }
     let must = "it must be a string, a list of strings, a list of tokens or a list of those";
-    let all: Vec<crate::json::Raw<'_>> =
-        serde_json::from_str(field.value.get()).map_err(|_| invalid("prompt", must))?;
+    let all: Vec<Raw<'_>> = json::read(field.value.get()).map_err(|_| invalid("prompt", must))?;
     match all.first().map(|first| first.get().as_bytes().first().copied()) {
         None => Err(invalid("prompt", "it must not be empty")),
         Some(Some(b'"' | b'[')) => Ok(all.len() as u64),

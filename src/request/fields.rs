@@ -2,7 +2,7 @@
 //!
 //! Takes: the body as the client sent it. Gives: the members, and an edited copy. Never: re-serialises what it carries.
 
-use crate::json::{Members, Raw};
+use crate::json::{self, Members, Raw};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
 use std::borrow::Cow;
@@ -89,14 +89,13 @@ fn skip_string(bytes: &[u8], mut at: usize) -> Result<usize, Failure> {
 /// # Errors
 /// `invalid_json` with the position; never the text around it.
 pub fn read<'a>(whole: &'a str, object: &'a str) -> Result<Vec<Field<'a>>, Failure> {
-    if !object.trim_start().starts_with('{') && serde_json::from_str::<Raw<'_>>(object).is_ok() {
+    if !object.trim_start().starts_with('{') && Raw::of(object).is_some() {
         let message = "The request body is not valid JSON for this API: it must be an object.";
         return Err(Failure::from(Fault::InvalidJson).with_message(message));
     }
-    let Members(members) = serde_json::from_str(object).map_err(|error| {
-        let place = format!("line {}, column {}", error.line(), error.column());
-        Failure::from(Fault::InvalidJson)
-            .with_message(format!("The request body is not valid JSON ({place})."))
+    let Members(members) = json::read(object).map_err(|invalid| {
+        let message = format!("The request body is not valid JSON ({invalid}).");
+        Failure::from(Fault::InvalidJson).with_message(message)
     })?;
     Ok(members
         .into_iter()

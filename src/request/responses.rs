@@ -1,7 +1,7 @@
 //! Responses requests: what their answer repeats of them (wire-format 4.2, 4.4).
 
 use super::fields::{self, Field};
-use crate::json::{Raw, Text, write_compact};
+use crate::json::{self, Raw, Text, write_compact};
 use crate::wire::encode::Echo;
 use crate::wire::fault::Failure;
 use bytes::{Bytes, BytesMut};
@@ -50,9 +50,7 @@ pub fn echo(body: &Bytes) -> Result<Echo, Failure> {
     if let Some(text) = request.object("text") {
         echo.keep("text", text.filled(&[("format", r#"{"type":"text"}"#), ("verbosity", "\"medium\"")]));
     }
-    if let Some(tools) =
-        request.get("tools").and_then(|raw| serde_json::from_str::<Vec<Raw<'_>>>(raw.get()).ok())
-    {
+    if let Some(tools) = request.get("tools").and_then(|raw| json::read::<Vec<Raw<'_>>>(raw.get()).ok()) {
         let tools: Vec<_> = tools.into_iter().map(tool).collect();
         echo.keep("tools", format!("[{}]", tools.join(",")));
     }
@@ -135,7 +133,7 @@ mod tests {
             (r#"{"name":"c","type":"custom"}"#, r#"{"type":"custom","name":"c","format":{"type":"text"}}"#),
             (r#"{ "type" : "web_search", "z": 1.50 }"#, r#"{"type":"web_search","z":1.50}"#),
         ] {
-            assert_eq!(tool(serde_json::from_str(sent).unwrap()), shown);
+            assert_eq!(tool(Raw::of(sent).unwrap()), shown);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The list of models: read from an engine, written for a client.
 
-use crate::json::{Raw, Text, integer, object, write_number, write_string};
+use crate::json::{self, Raw, Text, integer, object, write_number, write_string};
 use bytes::BytesMut;
 
 /// One model that an engine lists.
@@ -41,13 +41,13 @@ pub fn write(models: &[Model], out: &mut BytesMut) {
 
 /// The models; `None` if this is no list of models.
 pub fn read(body: &[u8]) -> Option<Vec<Model>> {
-    let list: List<'_> = serde_json::from_slice(body).ok()?;
-    let entries: Vec<Raw<'_>> = serde_json::from_str(list.data?.get()).ok()?;
+    let list: List<'_> = json::read(std::str::from_utf8(body).ok()?).ok()?;
+    let entries: Vec<Raw<'_>> = json::read(list.data?.get()).ok()?;
     Some(entries.into_iter().filter_map(model).collect())
 }
 
 fn model(entry: Raw<'_>) -> Option<Model> {
-    let entry: Entry<'_> = serde_json::from_str(entry.get()).ok()?;
+    let entry: Entry<'_> = json::read(entry.get()).ok()?;
     Some(Model {
         id: Text::of(entry.id?)?.decoded().into_owned(),
         created: entry.created.and_then(integer).unwrap_or(0),

@@ -4,7 +4,7 @@
 //! `usage` (`prompt_tokens`, `total_tokens`). Engines add ids, times and details; the API has none.
 
 use super::fault::{Failure, Fault};
-use crate::json::{Raw, Text, integer, object, write_compact, write_number, write_string};
+use crate::json::{Raw, Text, integer, object, read, write_compact, write_number, write_string};
 use bytes::{BufMut, BytesMut};
 
 object! {
@@ -37,9 +37,9 @@ object! {
 /// # Errors
 /// The body is an error, or not an embeddings answer.
 pub fn rewrite(body: &[u8], model: &str, out: &mut BytesMut) -> Result<u64, Failure> {
-    let read: Option<Body<'_>> =
-        std::str::from_utf8(body).ok().and_then(|text| serde_json::from_str(text).ok());
-    let Some(read) = read else { return Err(Fault::InvalidResponse.into()) };
+    let Some(read) = std::str::from_utf8(body).ok().and_then(|text| read::<Body<'_>>(text).ok()) else {
+        return Err(Fault::InvalidResponse.into());
+    };
     if read.error.is_some() || read.object.is_some_and(|object| object == "error") {
         return Err(Failure::of_answer(500, body, false));
     }

@@ -252,7 +252,7 @@ pub enum Logprobs<'a> {
 }
 
 /// One token with its probability.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct TokenLogprob<'a> {
     /// The token.
     pub token: Text<'a>,

@@ -4,7 +4,7 @@
 //! Takes: an engine's error body in any of its shapes, or a [`Fault`]. Gives: a [`Failure`].
 //! Never: a numeric code, a server's file path, more than 2 KiB of an engine's text.
 
-use crate::json::{Members, Raw, Text, integer, object, write_string};
+use crate::json::{Members, Raw, Text, integer, object, read, write_string};
 use bytes::{BufMut, BytesMut};
 use std::borrow::Cow;
 
@@ -274,13 +274,13 @@ struct Report {
 impl Report {
     /// Shapes in the order of engine-quirks H: `error` object, `error` text, flat object, `detail` text or list.
     fn read(text: &str, named: bool) -> Option<Self> {
-        let body: Body<'_> = serde_json::from_str(text).ok()?;
+        let body: Body<'_> = read(text).ok()?;
         if let Some(error) = body.error {
             return Self::inner(error);
         }
         let is = |raw: Option<Raw<'_>>, word: &str| raw.and_then(Text::of).is_some_and(|text| text == word);
         if is(body.kind, "response.failed") {
-            let response: Body<'_> = serde_json::from_str(body.response?.get()).ok()?;
+            let response: Body<'_> = read(body.response?.get()).ok()?;
             return Self::inner(response.error?);
         }
         if let Some(detail) = body.detail {
@@ -292,7 +292,7 @@ impl Report {
 
     fn inner(error: Raw<'_>) -> Option<Self> {
         match error.get().as_bytes().first() {
-            Some(b'{') => serde_json::from_str(error.get()).ok().map(|body| Self::of_body(&body)),
+            Some(b'{') => read(error.get()).ok().map(|body| Self::of_body(&body)),
             Some(b'"') => Some(Self { message: string_or_json(error), ..Self::default() }),
             _ => Some(Self { message: error.get().to_owned(), ..Self::default() }),
         }
@@ -323,14 +323,14 @@ impl Report {
 
     /// FastAPI: a text, or a list of `{loc, msg}`.
     fn of_detail(detail: Raw<'_>) -> Self {
-        let Ok(entries) = serde_json::from_str::<Vec<Members<'_>>>(detail.get()) else {
+        let Ok(entries) = read::<Vec<Members<'_>>>(detail.get()) else {
             return Self { message: string_or_json(detail), ..Self::default() };
         };
         let mut report = Self::default();
         for Members(entry) in entries {
             let find = |name: &str| entry.iter().find(|(key, _)| key == name).map(|(_, raw)| *raw);
-            let place = find("loc").and_then(|loc| serde_json::from_str::<Vec<Raw<'_>>>(loc.get()).ok());
-            let field = place.and_then(|place| place.last().map(|last| string_or_json(last)));
+            let place = find("loc").and_then(|loc| read::<Vec<Raw<'_>>>(loc.get()).ok());
+            let field = place.and_then(|place| place.last().copied().map(string_or_json));
             let message = find("msg").map(string_or_json).unwrap_or_default();
             if !report.message.is_empty() {
                 report.message.push_str("; ");

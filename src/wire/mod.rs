@@ -23,6 +23,7 @@ pub mod options;
 pub mod rule;
 pub mod sse;
 
+use crate::json::Raw;
 use bytes::BytesMut;
 use decode::{Decode, Quirks, Reading, Sink};
 use encode::Encode;
@@ -238,7 +239,7 @@ impl Rewriter {
         let Self { framer, core } = self;
         let complete = |data: &[u8]| {
             data.trim_ascii() == b"[DONE]"
-                || serde_json::from_slice::<&serde_json::value::RawValue>(data).is_ok()
+                || std::str::from_utf8(data).is_ok_and(|text| Raw::of(text).is_some())
         };
         framer.finish(complete, |found| core.found(found, out));
         core.end_of_input(ending, out);

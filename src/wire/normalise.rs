@@ -10,9 +10,8 @@ use super::fault::{Failure, Fault};
 use super::options::{MissingFinish, NamedToolChoiceFinish, SystemFingerprint, ToolCallIds};
 use super::rule::{Rule, Tally};
 use super::{Api, Ending, Shape, Stamp, ident};
-use crate::json::{Extras, Raw, Text};
+use crate::json::{Extras, Kept, Raw, Text};
 use bytes::BytesMut;
-use serde_json::value::RawValue;
 
 /// Where grammatical events go.
 pub(super) struct Output<'o> {
@@ -100,18 +99,18 @@ struct Call {
 struct Held {
     choice: u32,
     reason: Reason,
-    stop: Option<Box<RawValue>>,
+    stop: Option<Kept>,
     riders: HeldRiders,
 }
 
 /// Riders of a held finish, owned: its frame is written after the chunk is gone.
 #[derive(Debug, Default)]
 struct HeldRiders {
-    chunk: Vec<(String, Box<RawValue>)>,
-    choice: Vec<(String, Box<RawValue>)>,
-    delta: Vec<(String, Box<RawValue>)>,
-    chunk_upstream: Option<Box<RawValue>>,
-    choice_upstream: Option<Box<RawValue>>,
+    chunk: Vec<(String, Kept)>,
+    choice: Vec<(String, Kept)>,
+    delta: Vec<(String, Kept)>,
+    chunk_upstream: Option<Kept>,
+    choice_upstream: Option<Kept>,
     usage: Option<Box<Usage>>,
 }
 
@@ -403,7 +402,7 @@ impl Normaliser {
         riders: Riders<'a>,
         to: &mut Output<'_>,
     ) -> Riders<'a> {
-        let completion = self.envelope.as_ref().map(|envelope| envelope.id.clone()).unwrap_or_default();
+        let completion = self.envelope.as_ref().map_or("", |envelope| envelope.id.as_str());
         let Some(choice) = self.choices.get_mut(index as usize) else { return riders };
         let id = entry.id.map(|id| id.decoded()).filter(|id| !id.is_empty());
         let name = entry.name.map(|name| name.decoded()).filter(|name| !name.is_empty());
@@ -434,7 +433,7 @@ impl Normaliser {
                 self.tally.count(Rule::ToolIndex);
             }
             let ids = self.shape.options.tool_call_ids;
-            call.start((index, next), &completion, ids, &mut riders, &mut self.tally, to);
+            call.start((index, next), completion, ids, &mut riders, &mut self.tally, to);
         }
         let mut args = entry.args;
         if let Some(second) = args.and_then(|args| call.arguments.read(&args))
@@ -457,7 +456,7 @@ impl Normaliser {
     /// Starts calls that never got a name but can only be the forced function (2.5 rule 4). Says whether all calls of
     /// the choice have a name then.
     fn name_calls(&mut self, index: usize, to: &mut Output<'_>) -> bool {
-        let completion = self.envelope.as_ref().map(|envelope| envelope.id.clone()).unwrap_or_default();
+        let completion = self.envelope.as_ref().map_or("", |envelope| envelope.id.as_str());
         let Some(choice) = self.choices.get_mut(index) else { return true };
         let mut next = choice.started();
         let mut named = true;
@@ -470,7 +469,7 @@ impl Normaliser {
             self.tally.count(Rule::ToolName);
             let place = (u32::try_from(index).unwrap_or(u32::MAX), next);
             next += 1;
-            call.start(place, &completion, self.shape.options.tool_call_ids, &mut None, &mut self.tally, to);
+            call.start(place, completion, self.shape.options.tool_call_ids, &mut None, &mut self.tally, to);
         }
         named
     }
@@ -484,9 +483,9 @@ impl Normaliser {
     // === ends ===
 
     fn hold(&mut self, index: u32, finish: Finish<'_>, riders: Riders<'_>) {
-        let own = |raw: Option<Raw<'_>>| raw.map(ToOwned::to_owned);
+        let own = |raw: Option<Raw<'_>>| raw.map(Raw::keep);
         let stop = match self.shape.options.stop_details {
-            true => own(Some(finish.stop.unwrap_or(RawValue::NULL))),
+            true => own(Some(finish.stop.unwrap_or(Raw::NULL))),
             false => {
                 if finish.stop.is_some() {
                     self.tally.count(Rule::StopDetails);
@@ -512,7 +511,7 @@ impl Normaliser {
         if let Some(choice) = self.choices.get_mut(held.choice as usize) {
             choice.finished = Some(reason);
         }
-        let finish = Finish { reason, stop: held.stop.as_deref() };
+        let finish = Finish { reason, stop: held.stop.as_ref().map(Kept::raw) };
         to.delta(held.choice, Delta::Finish(finish), held.riders.lend());
     }
 
@@ -693,21 +692,21 @@ impl Call {
 impl HeldRiders {
     fn of(riders: Riders<'_>) -> Self {
         let own =
-            |extras: &Extras<'_>| extras.iter().map(|(key, raw)| (key.to_owned(), raw.to_owned())).collect();
+            |extras: &Extras<'_>| extras.iter().map(|(key, raw)| (key.to_owned(), raw.keep())).collect();
         Self {
             chunk: own(&riders.chunk),
             choice: own(&riders.choice),
             delta: own(&riders.delta),
-            chunk_upstream: riders.chunk_upstream.map(ToOwned::to_owned),
-            choice_upstream: riders.choice_upstream.map(ToOwned::to_owned),
+            chunk_upstream: riders.chunk_upstream.map(Raw::keep),
+            choice_upstream: riders.choice_upstream.map(Raw::keep),
             usage: riders.usage,
         }
     }
 
     fn lend(&self) -> Riders<'_> {
-        fn lend(owned: &[(String, Box<RawValue>)]) -> Extras<'_> {
+        fn lend(owned: &[(String, Kept)]) -> Extras<'_> {
             let mut extras = Extras::default();
-            owned.iter().for_each(|(key, raw)| extras.keep(key.as_str().into(), raw));
+            owned.iter().for_each(|(key, raw)| extras.keep(key.as_str().into(), raw.raw()));
             extras
         }
         Riders {
@@ -716,8 +715,8 @@ impl HeldRiders {
             chunk: lend(&self.chunk),
             choice: lend(&self.choice),
             delta: lend(&self.delta),
-            chunk_upstream: self.chunk_upstream.as_deref(),
-            choice_upstream: self.choice_upstream.as_deref(),
+            chunk_upstream: self.chunk_upstream.as_ref().map(Kept::raw),
+            choice_upstream: self.choice_upstream.as_ref().map(Kept::raw),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! one stream); older names from engine-quirks A.
 
 use super::{Choice, Speaker, Unreadable};
-use crate::json::{Few, Raw, Text, object, write_compact};
+use crate::json::{Few, Raw, Text, object, read, write_compact};
 use crate::wire::event::{self, PartName, ToolEntry, ToolKind};
 use crate::wire::rule::Rule;
 use bytes::BytesMut;
@@ -55,14 +55,14 @@ object! {
 /// Says what the choice's delta or message holds, in canonical order (wire-format 2.3 rule 3).
 pub(super) fn pieces<'a>(choice: &mut Choice<'a>, speaker: &mut Speaker<'a, '_>) -> Result<(), Unreadable> {
     let whole = choice.delta.is_none();
-    let Some(mut delta) = choice.delta.take().or_else(|| choice.message.take()) else { return Ok(()) };
+    let Some(delta) = choice.delta.as_mut().or(choice.message.as_mut()) else { return Ok(()) };
     if !whole {
         // Parts of whole messages are nothing a stream has a place for.
         for (key, part) in [("annotations", delta.annotations.take()), ("audio", delta.audio.take())] {
             part.into_iter().for_each(|part| delta.rest.keep(key.into(), part));
         }
     }
-    speaker.board_delta(&mut delta);
+    speaker.board_delta(delta);
     let reasoning = delta.reasoning_text_of(speaker)?;
     speaker.say_text(reasoning.filter(|_| !speaker.reading.hide_reasoning), event::Delta::Reasoning);
     match delta.content {
@@ -75,10 +75,10 @@ pub(super) fn pieces<'a>(choice: &mut Choice<'a>, speaker: &mut Speaker<'a, '_>)
             speaker.say_part(name, data);
         }
     }
-    for call in delta.tool_calls.unwrap_or_default() {
+    for call in delta.tool_calls.iter_mut().flat_map(Few::iter_mut) {
         say_call(call, whole, speaker);
     }
-    if let Some(function) = delta.function_call {
+    if let Some(function) = &delta.function_call {
         let (name, arguments) = (function.name, function.arguments.and_then(Text::of));
         if [name, arguments].iter().flatten().any(|text| !text.is_empty()) {
             speaker.say(event::Delta::FunctionCall { name, arguments });
@@ -98,7 +98,7 @@ impl<'a> Delta<'a> {
             Some(raw) => match Text::of(raw) {
                 Some(text) => (Some(text), None),
                 None => {
-                    object = serde_json::from_str(raw.get()).map_err(|_| Unreadable)?;
+                    object = read(raw.get()).map_err(|_| Unreadable)?;
                     (object.text, object.content)
                 }
             },
@@ -113,14 +113,15 @@ impl<'a> Delta<'a> {
     }
 }
 
-fn say_call<'a>(call: Call<'a>, whole: bool, speaker: &mut Speaker<'a, '_>) {
+fn say_call<'a>(call: &Call<'a>, whole: bool, speaker: &mut Speaker<'a, '_>) {
     let kind = match (&call.function, &call.custom) {
         (None, Some(_)) => ToolKind::Custom,
         _ => ToolKind::Function,
     };
-    let called = call.function.or(call.custom).unwrap_or_default();
+    let called = call.function.as_ref().or(call.custom.as_ref());
+    let name = called.and_then(|called| called.name);
     let mut serialised = BytesMut::new();
-    let args = called.arguments.and_then(|raw| {
+    let args = called.and_then(|called| called.arguments).and_then(|raw| {
         Text::of(raw).or_else(|| {
             // Arguments as a JSON value: serialised compactly, in their own order (wire-format 2.5 rule 6).
             speaker.to.mended(Rule::ToolArguments);
@@ -130,8 +131,8 @@ fn say_call<'a>(call: Call<'a>, whole: bool, speaker: &mut Speaker<'a, '_>) {
     });
     let args = args.or_else(|| std::str::from_utf8(&serialised).ok().map(Text::plain));
     let args = args.filter(|args| !args.is_empty());
-    let identified = [call.id, called.name].iter().flatten().any(|text| !text.is_empty());
+    let identified = [call.id, name].iter().flatten().any(|text| !text.is_empty());
     if identified || args.is_some() {
-        speaker.say_tool(ToolEntry { index: call.index, id: call.id, name: called.name, args, kind, whole });
+        speaker.say_tool(ToolEntry { index: call.index, id: call.id, name, args, kind, whole });
     }
 }

@@ -13,8 +13,7 @@ use super::event::{
 use super::fault::{Failure, Fault, is_error_object};
 use super::rule::Rule;
 use super::sse::Frame;
-use crate::json::{Few, Raw, Text, integer, object};
-use serde::de::{Deserialize, Deserializer, Error as _};
+use crate::json::{Few, Raw, Read, Scanner, Text, integer, object, read};
 
 /// Where decoders put what they read.
 pub trait Sink {
@@ -94,31 +93,31 @@ impl Decode for Chunks {
 
 impl Chunks {
     fn chunk(&self, text: &str, whole: bool, to: &mut dyn Sink) -> Result<(), Unreadable> {
-        let mut chunk: Chunk<'_> = serde_json::from_str(text).map_err(|_| Unreadable)?;
+        let mut chunk: Chunk<'_> = read(text).map_err(|_| Unreadable)?;
         if let Some(failure) = chunk.failure(text) {
             to.mended(Rule::ErrorShape);
             to.event(Event::Fail(failure));
             return Ok(());
         }
         let usage = chunk.usage.as_ref().and_then(|usage| usage.counts(to));
-        let choices = chunk.choices.take().unwrap_or_default();
-        if choices.is_empty() && usage.is_none() {
+        let empty = chunk.choices.as_ref().is_none_or(Few::is_empty);
+        if empty && usage.is_none() {
             to.mended(Rule::EmptyChunk);
             return Ok(());
         }
         let mut riders = Riders::default();
         chunk.board(&mut riders, to);
         to.event(Event::Head(chunk.head()));
-        if let Some(usage) = usage.filter(|_| choices.is_empty()) {
+        if let Some(usage) = usage.filter(|_| empty) {
             to.event(Event::Usage { usage, alone: true, riders });
             return Ok(());
         }
         let kept = usage.filter(|_| self.reading.continuous_usage && !whole).map(Box::new);
-        for mut choice in choices {
+        for choice in chunk.choices.iter_mut().flat_map(Few::iter_mut) {
             let mut speaker = Speaker::new(self.reading, std::mem::take(&mut riders), kept.clone(), to);
-            speaker.board(&mut choice, self.logprobs)?;
-            (self.pieces)(&mut choice, &mut speaker)?;
-            riders = speaker.finish(&choice)?;
+            speaker.board(choice, self.logprobs)?;
+            (self.pieces)(choice, &mut speaker)?;
+            riders = speaker.finish(choice)?;
         }
         if let Some(usage) = usage {
             to.event(Event::Usage { usage, alone: false, riders: Riders::default() });
@@ -338,7 +337,7 @@ impl UsageBody<'_> {
     /// The counts, each from the first of its places that has one; `None` if there is not one of the three that make a
     /// usage (an empty object says nothing).
     fn counts(&self, to: &mut dyn Sink) -> Option<Usage> {
-        let first = |places: &[Option<Raw<'_>>]| places.iter().flatten().find_map(|raw| integer(raw));
+        let first = |places: &[Option<Raw<'_>>]| places.iter().flatten().find_map(|raw| integer(*raw));
         let prompt = first(&[self.prompt, self.input]);
         let completion = first(&[self.completion, self.output]);
         let total = first(&[self.total]);
@@ -404,7 +403,7 @@ fn ended(raw: Option<Raw<'_>>, to: &mut dyn Sink) -> Result<Ended, Unreadable> {
     let word = match Text::of(raw) {
         Some(word) => word,
         None => {
-            body = serde_json::from_str(raw.get()).map_err(|_| Unreadable)?;
+            body = read(raw.get()).map_err(|_| Unreadable)?;
             body.kind.ok_or(Unreadable)?
         }
     };
@@ -446,19 +445,20 @@ object! {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for TokenLogprob<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let entry = LogprobEntry::deserialize(from)?;
+impl<'a> Read<'a> for TokenLogprob<'a> {
+    fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
+        let entry: LogprobEntry<'_> = from.read()?;
         let is_number = |raw: Raw<'_>| raw.get().starts_with(|c: char| c == '-' || c.is_ascii_digit());
         if !entry.logprob.is_none_or(is_number) || !entry.bytes.is_none_or(|raw| raw.get().starts_with('[')) {
-            return Err(D::Error::custom("expected a number and a list"));
+            return None;
         }
-        Ok(TokenLogprob {
-            token: entry.token.unwrap_or_else(|| Text::plain("")),
+        *self = Self {
+            token: entry.token.unwrap_or_default(),
             logprob: entry.logprob,
             bytes: entry.bytes,
             top: entry.top.unwrap_or_default(),
-        })
+        };
+        Some(())
     }
 }
 
@@ -501,7 +501,7 @@ fn logprobs<'a>(
     to: &mut dyn Sink,
 ) -> Result<Option<Logprobs<'a>>, Unreadable> {
     let Some(raw) = raw else { return Ok(None) };
-    let body: LogprobBody<'_> = serde_json::from_str(raw.get()).map_err(|_| Unreadable)?;
+    let body: LogprobBody<'_> = read(raw.get()).map_err(|_| Unreadable)?;
     let found = shape(body)?;
     if found.is_some() && !reading.logprobs {
         to.mended(Rule::LogprobsUnasked);

@@ -1,0 +1,581 @@
+//! Reading JSON text in one pass: a value is checked while it is passed over, and nothing is copied.
+//!
+//! Takes: text. Gives: slices of it, typed by who asks ([`Read`]). Remembers: the place and the open nests.
+//! Never: accepts what RFC 8259 does not, or more than [`DEPTH`] levels.
+
+use super::{Raw, Text};
+use std::borrow::Cow;
+use std::fmt;
+
+/// Levels of nesting that a text may have.
+const DEPTH: u32 = 128;
+
+/// A type that can be read from JSON text.
+///
+/// It is read into its place: what an answer's chunk holds is too large to be handed up from level to level.
+pub(crate) trait Read<'a>: Default {
+    /// Reads the next value into this one, which is as [`Default`] makes it. `None`: the text is no JSON at the
+    /// scanner's place, or the value is of another type.
+    fn read(&mut self, from: &mut Scanner<'a>) -> Option<()>;
+}
+
+/// Reads a whole text as one value.
+///
+/// # Errors
+/// The text is not JSON, or its value is of another type.
+pub(crate) fn read<'a, T: Read<'a>>(text: &'a str) -> Result<T, Invalid> {
+    let mut value = T::default();
+    let mut from = Scanner { text, at: 0, depth: 0 };
+    match value.read(&mut from) {
+        Some(()) if from.peek().is_none() => Ok(value),
+        _ => Err(Invalid::at(text, from.at)),
+    }
+}
+
+/// A text that cannot be read: where the byte is that has no place there, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Invalid {
+    line: usize,
+    column: usize,
+}
+
+impl Invalid {
+    /// Behind the end, the place is that of the last byte.
+    fn at(text: &str, at: usize) -> Self {
+        let before = text.as_bytes().get(..text.len().min(at + 1)).unwrap_or_default();
+        let lines = memchr::memchr_iter(b'\n', before).count();
+        let column = before.len() - memchr::memrchr(b'\n', before).map_or(0, |end| end + 1);
+        Self { line: lines + 1, column }
+    }
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}", self.line, self.column)
+    }
+}
+
+/// A place in a JSON text. After a failure it is that of the byte that does not belong there.
+#[derive(Debug)]
+pub(crate) struct Scanner<'a> {
+    text: &'a str,
+    at: usize,
+    depth: u32,
+}
+
+/// A key as it is written. Only who wants to know it pays for its escapes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key<'a> {
+    body: &'a str,
+    escaped: bool,
+}
+
+impl<'a> Key<'a> {
+    /// The characters; `None` if there is half of a surrogate pair among them.
+    #[inline]
+    pub(crate) fn name(self) -> Option<Cow<'a, str>> {
+        if self.escaped { Text::json(self.body).characters() } else { Some(Cow::Borrowed(self.body)) }
+    }
+}
+
+impl<'a> Scanner<'a> {
+    /// Reads the next value.
+    #[inline]
+    pub(crate) fn read<T: Read<'a>>(&mut self) -> Option<T> {
+        let mut value = T::default();
+        value.read(self)?;
+        Some(value)
+    }
+
+    /// Reads an object: `see` has to read the value of the key it is given.
+    #[inline]
+    pub(crate) fn each_member(
+        &mut self,
+        mut see: impl FnMut(&mut Self, Key<'a>) -> Option<()>,
+    ) -> Option<()> {
+        self.enter(b'{')?;
+        if self.peek()? != b'}' {
+            loop {
+                let (body, escaped) = self.string()?;
+                self.take(b':')?;
+                see(self, Key { body, escaped })?;
+                if self.peek()? != b',' {
+                    break;
+                }
+                self.at += 1;
+            }
+        }
+        self.leave(b'}')
+    }
+
+    /// Reads a list: `see` has to read the element that comes next.
+    #[inline]
+    pub(crate) fn each_element(&mut self, mut see: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+        self.enter(b'[')?;
+        if self.peek()? != b']' {
+            loop {
+                see(self)?;
+                if self.peek()? != b',' {
+                    break;
+                }
+                self.at += 1;
+            }
+        }
+        self.leave(b']')
+    }
+
+    /// The next byte that is no white space. It stays.
+    #[inline]
+    pub(crate) fn peek(&mut self) -> Option<u8> {
+        loop {
+            match self.byte()? {
+                b' ' | b'\n' | b'\t' | b'\r' => self.at += 1,
+                byte => return Some(byte),
+            }
+        }
+    }
+
+    /// Passes `null`, if it comes next. Says whether it did.
+    #[inline]
+    pub(crate) fn null(&mut self) -> Option<bool> {
+        if self.peek()? != b'n' {
+            return Some(false);
+        }
+        self.word("null").map(|()| true)
+    }
+
+    #[inline]
+    fn byte(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    #[inline]
+    fn take(&mut self, byte: u8) -> Option<()> {
+        (self.peek()? == byte).then(|| self.at += 1)
+    }
+
+    #[inline]
+    fn enter(&mut self, bracket: u8) -> Option<()> {
+        if self.peek()? != bracket || self.depth == DEPTH {
+            return None;
+        }
+        self.depth += 1;
+        self.at += 1;
+        Some(())
+    }
+
+    #[inline]
+    fn leave(&mut self, bracket: u8) -> Option<()> {
+        self.depth -= 1;
+        self.take(bracket)
+    }
+
+    /// Passes the next value, whatever it is.
+    fn value(&mut self) -> Option<()> {
+        match self.peek()? {
+            b'"' => self.string().map(|_| ()),
+            b'{' => self.each_member(|from, _| from.value()),
+            b'[' => self.each_element(Self::value),
+            b'n' => self.word("null"),
+            b't' => self.word("true"),
+            b'f' => self.word("false"),
+            _ => self.number(),
+        }
+    }
+
+    fn word(&mut self, word: &str) -> Option<()> {
+        for byte in word.bytes() {
+            if self.byte()? != byte {
+                return None;
+            }
+            self.at += 1;
+        }
+        Some(())
+    }
+
+    fn number(&mut self) -> Option<()> {
+        if self.byte()? == b'-' {
+            self.at += 1;
+        }
+        match self.byte()? {
+            b'0' => self.at += 1,
+            _ => self.digits()?,
+        }
+        if self.byte() == Some(b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if let Some(b'e' | b'E') = self.byte() {
+            self.at += 1;
+            if let Some(b'+' | b'-') = self.byte() {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        Some(())
+    }
+
+    /// Passes one digit or more.
+    fn digits(&mut self) -> Option<()> {
+        let start = self.at;
+        while self.byte().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+        (self.at > start).then_some(())
+    }
+
+    /// Passes a string. Gives what stands between its quotes, and whether there are escapes in it.
+    #[inline]
+    fn string(&mut self) -> Option<(&'a str, bool)> {
+        self.take(b'"')?;
+        let start = self.at;
+        let mut escaped = false;
+        loop {
+            self.at += ordinary(self.text.as_bytes().get(self.at..)?);
+            match self.byte()? {
+                b'"' => break,
+                b'\\' => self.escape()?,
+                _ => return None,
+            }
+            escaped = true;
+        }
+        let body = self.text.get(start..self.at)?;
+        self.at += 1;
+        Some((body, escaped))
+    }
+
+    fn escape(&mut self) -> Option<()> {
+        self.at += 1;
+        let digits = match self.byte()? {
+            b'u' => 4,
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => 0,
+            _ => return None,
+        };
+        self.at += 1;
+        for _ in 0..digits {
+            if !self.byte()?.is_ascii_hexdigit() {
+                return None;
+            }
+            self.at += 1;
+        }
+        Some(())
+    }
+}
+
+/// How many bytes come before the first that means something in a string: a quote, a backslash, a control character.
+#[inline]
+fn ordinary(bytes: &[u8]) -> usize {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    const HIGH: u64 = u64::from_le_bytes([0x80; 8]);
+    let (words, rest) = bytes.as_chunks();
+    for (at, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        // Marks the bytes of `word` below `limit`. A borrow may mark one too many, but only behind a true one.
+        let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word & HIGH;
+        let equal = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+        let found = below(word, 0x20) | equal(b'"') | equal(b'\\');
+        if found != 0 {
+            return at * 8 + found.trailing_zeros() as usize / 8;
+        }
+    }
+    let special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
+    words.len() * 8 + rest.iter().position(special).unwrap_or(rest.len())
+}
+
+impl<'a> Read<'a> for Raw<'a> {
+    #[inline]
+    fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
+        from.peek()?;
+        let start = from.at;
+        from.value()?;
+        *self = Self(from.text.get(start..from.at)?);
+        Some(())
+    }
+}
+
+impl<'a> Read<'a> for Text<'a> {
+    #[inline]
+    fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
+        *self = Self::json(from.string()?.0);
+        Some(())
+    }
+}
+
+/// `null` is the same as absent.
+impl<'a, T: Read<'a>> Read<'a> for Option<T> {
+    #[inline]
+    fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
+        *self = None;
+        if from.null()? { Some(()) } else { self.get_or_insert_default().read(from) }
+    }
+}
+
+impl<'a, T: Read<'a>> Read<'a> for Vec<T> {
+    fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
+        from.each_element(|from| {
+            self.push(from.read()?);
+            Some(())
+        })
+    }
+}
+
+impl<'a> Read<'a> for u64 {
+    #[inline]
+    fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
+        *self = from.read::<Raw<'_>>()?.get().parse().ok()?;
+        Some(())
+    }
+}
+
+impl<'a> Read<'a> for u32 {
+    #[inline]
+    fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
+        *self = from.read::<u64>()?.try_into().ok()?;
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::Members;
+    use proptest::prelude::*;
+    use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+    use serde_json::value::RawValue;
+    use std::path::Path;
+
+    /// Keys and raw values as the reference reads them.
+    #[derive(Debug, PartialEq)]
+    struct Reference<'a>(Vec<(String, &'a str)>);
+
+    impl<'de: 'a, 'a> Deserialize<'de> for Reference<'a> {
+        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            struct Object;
+            impl<'de> Visitor<'de> for Object {
+                type Value = Reference<'de>;
+                fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    f.write_str("an object")
+                }
+                fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                    let mut members = Vec::new();
+                    while let Some((key, raw)) = map.next_entry::<String, &RawValue>()? {
+                        members.push((key, raw.get()));
+                    }
+                    Ok(Reference(members))
+                }
+            }
+            from.deserialize_map(Object)
+        }
+    }
+
+    /// Reads `text` with both readers, in every way this one knows. Says whether it is JSON.
+    fn agree(text: &str) -> bool {
+        let raw = Raw::of(text).map(Raw::get);
+        assert_eq!(raw, serde_json::from_str(text).map(RawValue::get).ok(), "{text:?}");
+        let members = read(text).ok().map(|Members(members)| {
+            Reference(members.into_iter().map(|(key, raw)| (key.into_owned(), raw.get())).collect())
+        });
+        assert_eq!(members, serde_json::from_str(text).ok(), "{text:?}");
+        let elements = read(text).ok().map(|all: Vec<Raw<'_>>| all.into_iter().map(Raw::get).collect());
+        let reference = serde_json::from_str(text).ok();
+        assert_eq!(
+            elements,
+            reference.map(|all: Vec<&RawValue>| all.into_iter().map(RawValue::get).collect::<Vec<_>>())
+        );
+        assert_eq!(read(text).ok(), serde_json::from_str::<Option<u64>>(text).ok(), "{text:?}");
+        assert_eq!(read(text).ok(), serde_json::from_str::<u32>(text).ok(), "{text:?}");
+        let characters = read(text).ok().and_then(|text: Text<'_>| text.characters());
+        assert_eq!(characters.as_deref(), serde_json::from_str::<String>(text).ok().as_deref(), "{text:?}");
+        raw.is_some()
+    }
+
+    /// The JSON of every fixture: whole files, and what stands in `data` lines.
+    fn recorded(place: &Path, all: &mut Vec<String>) {
+        for entry in std::fs::read_dir(place).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                recorded(&path, all);
+            } else if let Ok(text) = std::fs::read_to_string(&path) {
+                match path.extension().and_then(|extension| extension.to_str()) {
+                    Some("json") => all.push(text),
+                    Some("sse") => {
+                        all.extend(
+                            text.lines().filter_map(|line| line.strip_prefix("data: ")).map(Into::into),
+                        );
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn reads_what_the_reference_reads_of_fixtures_whole_and_broken() {
+        let mut all = Vec::new();
+        recorded(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures"), &mut all);
+        all.sort();
+        all.dedup();
+        let (mut whole, mut broken) = (0, 0);
+        for (seed, text) in all.iter().enumerate() {
+            whole += usize::from(agree(text));
+            // Other places of other texts, more than a hundred thousand in all.
+            let step = 1 + text.len() / 16;
+            for at in (seed % step..text.len()).step_by(step) {
+                broken += usize::from(text.get(..at).is_some_and(|cut| !agree(cut)));
+                for bit in 0..8 {
+                    let mut bytes = text.clone().into_bytes();
+                    bytes[at] ^= 1 << bit;
+                    broken += usize::from(String::from_utf8(bytes).is_ok_and(|flipped| !agree(&flipped)));
+                }
+            }
+        }
+        assert!(whole > 1000 && broken > 10_000, "{whole} whole, {broken} broken");
+    }
+
+    #[test]
+    fn reads_what_the_reference_reads_at_every_place_of_a_string() {
+        for before in 0..20 {
+            for first in 0..=0xff {
+                let (first, rest) = (char::from(first), "b".repeat(20 - before));
+                agree(&format!("\"{}{first}{rest}\"", "a".repeat(before)));
+            }
+            for special in ["\\\"", "\\\\", "\"", "\\", "\u{1f}"] {
+                for next in 0..0x80 {
+                    agree(&format!("\"{}{special}{}bcdefgh\"", "a".repeat(before), char::from(next)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_and_words() {
+        for text in [
+            "0",
+            "-0",
+            "00",
+            "01",
+            "-",
+            "-01",
+            "1.",
+            ".1",
+            "1.5",
+            "-1.50",
+            "1e5",
+            "1E+5",
+            "1e-05",
+            "1e",
+            "1e+",
+            "+1",
+            "1.e1",
+            "0x1",
+            "1 ",
+            " 1",
+            "1,",
+            "4294967295",
+            "4294967296",
+            "18446744073709551615",
+            "18446744073709551616",
+            "null",
+            "nul",
+            "nulll",
+            "true",
+            "false",
+            "True",
+            "NaN",
+            "Infinity",
+            "",
+            " ",
+            "\u{feff}1",
+            "[1,]",
+            "[,]",
+            "{\"a\":1,}",
+            "{,}",
+            "{\"a\"}",
+            "{a:1}",
+            "[1 2]",
+            "[]]",
+            "{}{}",
+            "[1}",
+            "\u{a0}1",
+            "\u{b}1",
+            "[1]\0",
+        ] {
+            agree(text);
+        }
+    }
+
+    #[test]
+    fn levels_are_counted() {
+        let nested = |levels: usize| format!("{}{}", "[{\"a\":".repeat(levels / 2), "}]".repeat(levels / 2));
+        let filled = |levels| nested(levels).replacen(":}", ":[]}", 1);
+        assert!(Raw::of(&filled(126)).is_some());
+        assert!(Raw::of(&filled(128)).is_none());
+        assert!(Raw::of(&format!("{}{}", "[".repeat(128), "]".repeat(128))).is_some());
+        assert!(Raw::of(&format!("{}{}", "[".repeat(129), "]".repeat(129))).is_none());
+        assert!(Raw::of(&"[".repeat(1_000_000)).is_none());
+        // Side by side is not inside.
+        assert!(Raw::of(&format!("[{}[]]", "[],".repeat(1000))).is_some());
+    }
+
+    #[test]
+    fn failures_have_a_place() {
+        for (text, place) in [
+            ("", (1, 0)),
+            ("{\"a\":", (1, 5)),
+            ("{\"a\":}", (1, 6)),
+            ("{\n \"a\": nul}", (2, 10)),
+            ("{\n\n}x", (3, 2)),
+            ("{\"a\" 1}", (1, 6)),
+            ("{\"é\": ?}", (1, 8)),
+        ] {
+            let error = serde_json::from_str::<Reference<'_>>(text).unwrap_err();
+            let (line, column) = place;
+            assert_eq!(read::<Members<'_>>(text).unwrap_err(), Invalid { line, column }, "{text:?}");
+            assert_eq!((error.line(), error.column()), place, "{text:?}");
+        }
+    }
+
+    const TOKENS: &[&str] = &[
+        "{", "}", "[", "]", ",", ":", "{\"", "\":", "\"", "\"a\"", "\"\\", "\\u", "\\ud83d", "\\ude00",
+        "\\n", "\\/", "\\x", "00", "0", "12", "-", ".", "e", "E", "+", "null", "true", "false", "nul", " ",
+        "\n", "\t", "\r", "é", "😀", "\u{1}", "\u{7f}", "/",
+    ];
+
+    fn value() -> impl Strategy<Value = String> {
+        let leaf = prop_oneof![
+            "-?(0|[1-9][0-9]{0,4})(\\.[0-9]{1,3})?([eE][+-]?[0-9]{1,2})?",
+            prop::sample::select(vec!["null", "true", "false"]).prop_map(str::to_owned),
+            any::<String>().prop_map(|text| serde_json::to_string(&text).unwrap()),
+            "\"(\\\\u[0-9a-fA-F]{4}|\\\\[\"\\\\/bfnrt]|[ !#-\\[\\]-~é]){0,12}\"",
+        ];
+        leaf.prop_recursive(4, 32, 5, |inner| {
+            let member = ("\"(\\\\u[0-9a-f]{4}|[a-c]){0,3}\"", inner.clone());
+            let join = |all: Vec<String>| all.join(" ,\n");
+            prop_oneof![
+                prop::collection::vec(inner, 0..5).prop_map(move |all| format!("[{}\t]", join(all))),
+                prop::collection::vec(member.prop_map(|(key, value)| format!("{key}:{value}")), 0..5)
+                    .prop_map(move |all| format!(" {{ {}}}", join(all))),
+            ]
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 4096, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn reads_what_the_reference_reads_of_tokens(tokens in prop::collection::vec(prop::sample::select(TOKENS), 0..10)) {
+            agree(&tokens.concat());
+        }
+
+        #[test]
+        fn reads_what_the_reference_reads_of_values(value in value(), at in any::<prop::sample::Index>(), byte in 0..0x80_u8) {
+            prop_assert!(agree(&value));
+            let mut bytes = value.into_bytes();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            if let Ok(changed) = String::from_utf8(bytes) {
+                agree(&changed);
+            }
+        }
+    }
+}
