@@ -6,7 +6,7 @@
 mod scan;
 
 use bytes::{BufMut, BytesMut};
-pub(crate) use scan::{Read, Scanner, read};
+pub(crate) use scan::{Read, Scanner, read, read_into};
 use std::borrow::Cow;
 use std::fmt;
 

@@ -25,9 +25,14 @@ pub(crate) trait Read<'a>: Default {
 /// The text is not JSON, or its value is of another type.
 pub(crate) fn read<'a, T: Read<'a>>(text: &'a str) -> Result<T, Invalid> {
     let mut value = T::default();
+    read_into(text, &mut value).map(|()| value)
+}
+
+/// The same, into a place of the caller's.
+pub(crate) fn read_into<'a, T: Read<'a>>(text: &'a str, value: &mut T) -> Result<(), Invalid> {
     let mut from = Scanner { text, at: 0, depth: 0 };
     match value.read(&mut from) {
-        Some(()) if from.peek().is_none() => Ok(value),
+        Some(()) if from.peek().is_none() => Ok(()),
         _ => Err(Invalid::at(text, from.at)),
     }
 }

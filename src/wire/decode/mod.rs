@@ -13,7 +13,7 @@ use super::event::{
 use super::fault::{Failure, Fault, is_error_object};
 use super::rule::Rule;
 use super::sse::Frame;
-use crate::json::{Few, Raw, Read, Scanner, Text, integer, object, read};
+use crate::json::{Few, Raw, Read, Scanner, Text, integer, object, read, read_into};
 
 /// Where decoders put what they read.
 pub trait Sink {
@@ -93,7 +93,8 @@ impl Decode for Chunks {
 
 impl Chunks {
     fn chunk(&self, text: &str, whole: bool, to: &mut dyn Sink) -> Result<(), Unreadable> {
-        let mut chunk: Chunk<'_> = read(text).map_err(|_| Unreadable)?;
+        let mut chunk = Chunk::default();
+        read_into(text, &mut chunk).map_err(|_| Unreadable)?;
         if let Some(failure) = chunk.failure(text) {
             to.mended(Rule::ErrorShape);
             to.event(Event::Fail(failure));
