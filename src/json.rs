@@ -231,10 +231,11 @@ fn code_unit(hex: Option<&str>) -> u32 {
 fn respell(body: &str, out: &mut BytesMut) {
     let mut rest = body;
     // 0xc2 and 0xe2 lead U+0085 and U+2028/U+2029, which line splitters take for line ends.
-    while let Some(at) = memchr::memchr3(b'\\', 0xc2, 0xe2, rest.as_bytes()) {
-        let (before, special) = rest.split_at(at);
+    loop {
+        let (before, special) = rest.split_at(scan::run(rest.as_bytes(), [b'\\', 0xc2, 0xe2], 0));
         out.extend_from_slice(before.as_bytes());
         let length = match special.as_bytes() {
+            [] => return,
             [b'\\', short @ (b'"' | b'\\' | b'n' | b't' | b'r' | b'b' | b'f'), ..] => {
                 out.extend_from_slice(&[b'\\', *short]);
                 2
@@ -252,7 +253,6 @@ fn respell(body: &str, out: &mut BytesMut) {
         };
         rest = special.get(length..).unwrap_or("");
     }
-    out.extend_from_slice(rest.as_bytes());
 }
 
 /// Plain characters to canonical spelling.

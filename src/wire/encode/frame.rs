@@ -10,12 +10,14 @@ use std::sync::Arc;
 /// `[DONE]`, the last event of a complete stream.
 pub(super) const DONE: &[u8] = b"data: [DONE]\n\n";
 
+const DATA: &[u8] = b"data: ";
+
 /// The constant part of all frames of one stream, or of one object, rendered when it becomes known.
 #[derive(Debug)]
 pub(super) struct Envelope {
     object: &'static str,
     pub(super) options: Arc<Options>,
-    /// `{"id":…,"object":…,"created":…,"model":…` up to `"choices":[`.
+    /// `data: {"id":…,"object":…,"created":…,"model":…` up to `"choices":[`.
     rendered: BytesMut,
     /// Frames carry `"usage":null`.
     usage_key: bool,
@@ -29,6 +31,7 @@ impl Envelope {
     pub(super) fn render(&mut self, head: &Head<'_>) {
         let out = &mut self.rendered;
         out.clear();
+        out.extend_from_slice(DATA);
         out.extend_from_slice(b"{\"id\":\"");
         if let Some(id) = head.id {
             id.write(out);
@@ -53,13 +56,12 @@ impl Envelope {
 
     /// Opens a frame, up to and with `"choices":[`.
     pub(super) fn open_frame(&self, out: &mut BytesMut) {
-        out.extend_from_slice(b"data: ");
         out.extend_from_slice(&self.rendered);
     }
 
     /// Opens an object, up to and with `"choices":[`.
     pub(super) fn open_object(&self, out: &mut BytesMut) {
-        out.extend_from_slice(&self.rendered);
+        out.extend_from_slice(self.rendered.get(DATA.len()..).unwrap_or_default());
     }
 
     /// Closes a frame after its choice: usage, padding, leftovers of the chunk.
