@@ -511,6 +511,31 @@ mod tests {
     }
 
     #[test]
+    fn escapes_in_strings_and_keys() {
+        for escape in [
+            r"\n",
+            r"\/",
+            r"\x",
+            r"\u00e9",
+            r"\u00E9",
+            r"\u00g9",
+            r"\u00e",
+            r"\u",
+            r"\ud83d\ude00",
+            r"\ud83d",
+            r"\ude00",
+            r"\ud83d\n",
+            r"\ud83d\u0061",
+            r"\ud83dx",
+            r"\ufffd",
+            r"\u0000",
+        ] {
+            agree(&format!("\"a{escape}\""));
+            agree(&format!("{{\"a{escape}\":{{\"b{escape}\":1}}}}"));
+        }
+    }
+
+    #[test]
     fn levels_are_counted() {
         let nested = |levels: usize| format!("{}{}", "[{\"a\":".repeat(levels / 2), "}]".repeat(levels / 2));
         let filled = |levels| nested(levels).replacen(":}", ":[]}", 1);
