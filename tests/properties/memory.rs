@@ -131,3 +131,32 @@ fn depth() {
         assert_eq!(code.as_deref(), Some("upstream_invalid_event"));
     }
 }
+
+#[test]
+fn the_chunks_of_a_running_stream_allocate_nothing() {
+    let chunk = |delta: &str| {
+        format!(
+            "data: {{\"id\":\"a\",\"created\":1,\"model\":\"m\",\"choices\":[{{\"index\":0,\"delta\":{delta},\
+             \"logprobs\":null,\"finish_reason\":null,\"token_ids\":null}}]}}\n\n"
+        )
+    };
+    let call = r#"{"tool_calls":[{"index":0,"id":"c","type":"function","function":{"name":"f"}}]}"#;
+    for delta in [
+        r#"{"content":" word \"\u00e9\" \n"}"#,
+        r#"{"reasoning_content":null,"content":" word"}"#,
+        r#"{"reasoning":" word"}"#,
+        r#"{"content":null,"tool_calls":[{"index":0,"function":{"arguments":"{\"a"}}]}"#,
+    ] {
+        let mut rewriter = rewriter(1);
+        let mut out = BytesMut::with_capacity(1 << 16);
+        rewriter.push(chunk(call).as_bytes(), &mut out);
+        rewriter.push(chunk(delta).as_bytes(), &mut out);
+        let read = chunk(delta).repeat(10);
+        out.clear();
+        let info = allocation_counter::measure(|| {
+            rewriter.push(read.as_bytes(), &mut out);
+        });
+        assert!(out.len() > 1_000, "{delta}");
+        assert_eq!(info.count_total, 0, "{delta}");
+    }
+}
