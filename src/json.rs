@@ -413,7 +413,14 @@ impl<'a, T: Read<'a>> Read<'a> for Few<T> {
 
 /// An object as its keys and raw values, in order, nothing else read.
 #[derive(Debug, Default)]
-pub(crate) struct Members<'a>(pub(crate) Vec<(Cow<'a, str>, Raw<'a>)>);
+pub struct Members<'a>(pub Vec<(Cow<'a, str>, Raw<'a>)>);
+
+impl<'a> Members<'a> {
+    /// The members of the object that `text` is; `None` if it is not one.
+    pub fn of(text: &'a str) -> Option<Self> {
+        read(text).ok()
+    }
+}
 
 impl<'a> Read<'a> for Members<'a> {
     fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
