@@ -1,5 +1,7 @@
 //! The JSON reader against a strict reference: both accept the same texts and see the same pieces in them.
 
+#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, reason = "a test crate")]
+
 use proptest::prelude::*;
 use samewire::json::{Members, Raw, Text};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
