@@ -15,11 +15,13 @@ mod canonical;
 mod cases;
 #[path = "agree/engines.rs"]
 mod engines;
+mod seeded;
 
 use canonical::{Frame, frames};
 use cases::{Answer, Case, Cut, captures};
 use engines::Dialect;
 use proptest::prelude::*;
+use seeded::seeded;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -134,7 +136,7 @@ fn run(case: &Case) -> Answer {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(seeded(2_000))]
 
     /// The same tokens in the same chunks: the same bytes.
     #[test]

@@ -13,12 +13,14 @@
 
 mod cases;
 mod random;
+mod seeded;
 mod slow;
 
 use cases::{Case, Cut, captures, vectors};
 use proptest::prelude::*;
 use random::library_case;
 use samewire::wire::{Api, Ending};
+use seeded::seeded;
 
 /// A case of the library as one of the reference.
 fn slow_case(case: &Case) -> slow::Case {
@@ -81,7 +83,7 @@ fn fixtures_and_vectors() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(seeded(20_000))]
 
     #[test]
     fn random_streams(case in slow::random::case()) {

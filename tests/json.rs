@@ -2,8 +2,11 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, reason = "a test crate")]
 
+mod seeded;
+
 use proptest::prelude::*;
 use samewire::json::{Members, Raw, Text};
+use seeded::seeded;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::fmt;
@@ -210,7 +213,7 @@ fn value() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4096, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(seeded(4_096))]
 
     #[test]
     fn reads_what_the_reference_reads_of_tokens(tokens in prop::collection::vec(prop::sample::select(TOKENS), 0..10)) {

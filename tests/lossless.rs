@@ -14,12 +14,14 @@
 mod canonical;
 mod cases;
 mod random;
+mod seeded;
 mod slow;
 
 use canonical::said::{Call, Said, Told, read};
 use cases::{Case, Cut, captures, vectors};
 use proptest::prelude::*;
 use samewire::wire::Api;
+use seeded::seeded;
 use serde_json::Value;
 
 /// What the client must be told of what the engine said.
@@ -132,7 +134,7 @@ fn the_other_form() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 8_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(seeded(8_000))]
 
     #[test]
     fn random_answers(case in random::case()) {

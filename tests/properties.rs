@@ -22,11 +22,13 @@ mod prefixes;
 mod random;
 #[path = "properties/regressions.rs"]
 mod regressions;
+mod seeded;
 mod slow;
 
 use canonical::{End, Frame, frames};
 use cases::{Answer, Case, Cut};
 use proptest::prelude::*;
+use seeded::seeded;
 
 /// `max_event_bytes`, where it is not what is tried.
 const LIMIT: usize = 4 << 20;
@@ -103,10 +105,6 @@ fn sizes() -> impl Strategy<Value = Vec<usize>> {
     proptest::collection::vec(1usize..90, 1..8)
 }
 
-fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
-}
-
 /// The same without the fixed point: an answer may be larger than what was allowed to come in.
 fn narrow(case: &Case, limit: usize, sizes: &[usize]) -> Result<(), String> {
     let answer = case.run_within(limit, &Cut::Whole);
@@ -121,7 +119,7 @@ fn narrow(case: &Case, limit: usize, sizes: &[usize]) -> Result<(), String> {
 }
 
 proptest! {
-    #![proptest_config(config(5_000))]
+    #![proptest_config(seeded(5_000))]
 
     #[test]
     fn mangled_fixtures(case in mangle::fixture(), sizes in sizes()) {

@@ -11,8 +11,10 @@
     reason = "a test crate"
 )]
 
+mod seeded;
 mod slow;
 
+use seeded::seeded;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -118,7 +120,7 @@ impl Vector {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(seeded(256))]
 
     /// The generator's streams are answered, and what is a success stays as it is when read again.
     #[test]
