@@ -13,6 +13,9 @@ use super::{Api, Ending, Shape, Stamp, ident};
 use crate::json::{Extras, Kept, Raw, Text};
 use bytes::BytesMut;
 
+/// Tool calls of one choice. Models make a handful; with the square of their number grows what it costs to tell them apart.
+const CALLS: usize = 1024;
+
 /// Where grammatical events go.
 pub(super) struct Output<'o> {
     pub(super) encoder: &'o mut dyn Encode,
@@ -410,6 +413,11 @@ impl Normaliser {
             true => choice.open(entry.index),
             false => choice.slot(entry.index, id.as_deref(), name.is_some()),
         };
+        if choice.calls.len() > CALLS {
+            let message = "The upstream engine sent more tool calls than an answer can have.";
+            self.fail(Failure::from(Fault::InvalidEvent).with_message(message), to);
+            return riders;
+        }
         let next = choice.started();
         let Some(call) = choice.calls.get_mut(slot) else { return riders };
         if call.started.is_some() && (id.is_some() || name.is_some()) {

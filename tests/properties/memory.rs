@@ -119,8 +119,11 @@ fn huge_indices_of_calls() {
     };
     let code = within(1 << 17, 1, (0..200).map(|at| chunk(u64::MAX - at)));
     assert_eq!(code.as_deref(), Some("upstream_incomplete"));
-    // What is remembered of a call grows with the calls and with nothing else.
-    within(2_000 * 1_024, 1, (0..2_000).map(chunk));
+    // What is remembered of a call grows with the calls and with nothing else, and there is an end to them.
+    let code = within(1_024 * 1_024, 1, (0..1_024).map(chunk));
+    assert_eq!(code.as_deref(), Some("upstream_incomplete"));
+    let code = within(1_024 * 1_024, 1, (0..1_025).map(chunk));
+    assert_eq!(code.as_deref(), Some("upstream_invalid_event"));
 }
 
 #[test]
