@@ -144,12 +144,14 @@ fn forced_function(from: &Checked<'_>) -> Result<Option<String>, Failure> {
         };
     }
     let choice = from.object("tool_choice", field)?;
+    no_duplicates(&choice, &["type", "function"], "tool_choice.")?;
     let member = |members: &[Field<'_>], key: &str| {
         members.iter().find(|member| member.key == key).map(|member| member.value.get().to_owned())
     };
     let Some(function) = member(&choice, "function") else { return Ok(None) };
     let function = fields::read(&function, &function)
         .map_err(|_| invalid("tool_choice.function", "it must be an object"))?;
+    no_duplicates(&function, &["name"], "tool_choice.function.")?;
     let name = member(&function, "name")
         .and_then(|name| Raw::of(&name).and_then(Text::of).map(|name| name.decoded().into_owned()));
     name.map(Some).ok_or_else(|| invalid("tool_choice.function.name", "it must be a string"))

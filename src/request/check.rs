@@ -71,6 +71,7 @@ impl<'a> Checked<'a> {
         known: &'static [&'static str],
     ) -> Result<Self, Failure> {
         no_duplicates(&fields, known, "")?;
+        no_duplicates(&fields, &["chat_template_kwargs"], "")?;
         if let Some(field) = fields.iter().find(|field| FORBIDDEN.contains(&field.key.as_ref())) {
             return Err(forbidden(field.key.to_string()));
         }

@@ -35,7 +35,8 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
     from.required("prompt", complete && from.get("prompt_embeds").is_none())?;
     let streaming = from.streaming()?;
     let n = from.whole("n", 1..=128)?.unwrap_or(1);
-    let best_of = from.whole("best_of", 1..=128)?.unwrap_or(1);
+    // It says how many an engine tries, not how many it gives (fixtures `completions-best-of*`).
+    from.whole("best_of", 1..=128)?;
     from.number("temperature", 0.0..=2.0)?;
     from.number("top_p", 0.0..=1.0)?;
     from.number("frequency_penalty", -2.0..=2.0)?;
@@ -46,7 +47,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         api: Api::Completions,
         model: from.string("model")?.unwrap_or_default(),
         stream: streaming.stream,
-        choices: u32::try_from(n.max(best_of).saturating_mul(prompts)).unwrap_or(u32::MAX),
+        choices: u32::try_from(n.saturating_mul(prompts)).unwrap_or(u32::MAX),
         include_usage: streaming.include_usage,
         continuous_usage: streaming.continuous_usage,
         include_obfuscation: streaming.include_obfuscation,

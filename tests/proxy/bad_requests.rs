@@ -163,6 +163,9 @@ async fn fault_c04_duplicate_keys_of_what_samewire_reads() {
         ("tool_choice", r#""tool_choice":"auto","tool_choice":"none""#),
         ("logprobs", r#""logprobs":true,"logprobs":false"#),
         ("include_usage", r#""stream_options":{"include_usage":true,"include_usage":false}"#),
+        ("chat_template_kwargs", r#""chat_template_kwargs":{},"chat_template_kwargs":{"tokenize":true}"#),
+        ("function", r#""tool_choice":{"type":"function","function":{"name":"a"},"function":{"name":"b"}}"#),
+        ("name", r#""tool_choice":{"type":"function","function":{"name":"a","name":"b"}}"#),
     ];
     let world = world().await;
     for (field, more) in rows {
