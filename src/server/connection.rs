@@ -9,17 +9,19 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use socket2::SockRef;
 use std::io::{self, ErrorKind, IoSlice};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Bytes read ahead of the library.
 const AHEAD: usize = 8 << 10;
+/// How often it is looked whether a client has left that has sent more than that.
+const GLANCE: Duration = Duration::from_millis(100);
 /// How much, and how long, a client may go on sending after the last answer.
 const LINGER_BYTES: usize = 64 << 10;
 const LINGER: Duration = Duration::from_secs(1);
@@ -82,6 +84,8 @@ pub(super) struct Guarded {
     wait: Wait,
     /// Read before the library wanted it.
     ahead: Vec<u8>,
+    /// When to look next, while no more is read ahead.
+    glance: Option<Pin<Box<Sleep>>>,
     head: Duration,
     idle: Duration,
     stall: Duration,
@@ -99,6 +103,7 @@ impl Guarded {
             stage,
             wait: Wait::Head(Instant::now()),
             ahead: Vec::new(),
+            glance: None,
             head: *timeouts.client_head,
             idle: *timeouts.client_idle,
             stall: *timeouts.client_write_stall,
@@ -135,7 +140,10 @@ impl Guarded {
 
     /// Looks whether the client is still there, while the library does not.
     fn look_ahead(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        while self.stage.is(ANSWERING) && self.ahead.len() < AHEAD {
+        while self.stage.is(ANSWERING) {
+            if self.ahead.len() >= AHEAD {
+                return self.glance(cx);
+            }
             let mut space = [0; 1024];
             let mut buffer = ReadBuf::new(&mut space);
             match Pin::new(self.io.inner_mut()).poll_read(cx, &mut buffer) {
@@ -150,6 +158,25 @@ impl Guarded {
             cx.waker().wake_by_ref();
         }
         Ok(())
+    }
+
+    /// Looks for the end of a connection behind bytes that nobody reads: by the socket's state, now and again (faults
+    /// C26).
+    fn glance(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        loop {
+            let state =
+                pin!(self.io.inner().ready(Interest::READABLE)).poll(&mut Context::from_waker(Waker::noop()));
+            if let Poll::Ready(state) = state
+                && state?.is_read_closed()
+            {
+                return Err(ErrorKind::ConnectionAborted.into());
+            }
+            let sleep = self.glance.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + GLANCE)));
+            if sleep.as_mut().poll(cx).is_pending() {
+                return Ok(());
+            }
+            self.glance = None;
+        }
     }
 
     /// Times a write that the client does not take.

@@ -83,6 +83,12 @@ impl App {
     fn is_cut(&self) -> bool {
         self.phase() == Phase::Cut
     }
+
+    /// Returns when what still runs is cut.
+    async fn cut(&self) {
+        // The sender is this very struct's.
+        let _ = self.phase.subscribe().wait_for(|phase| *phase == Phase::Cut).await;
+    }
 }
 
 /// One thread's share: the shared state, and connections to the engine of its own.
@@ -138,7 +144,10 @@ async fn serve(listeners: Listeners, config: Config) -> io::Result<()> {
     }
     // The listener and the ways to the threads are closed now: what lives, lives until its requests end.
     let cut = async {
-        tokio::time::sleep(*app.config.timeouts.drain).await;
+        tokio::select! {
+            () = tokio::time::sleep(*app.config.timeouts.drain) => {}
+            () = app.cut() => {}
+        }
         app.phase.send_replace(Phase::Cut);
         tokio::time::sleep(LEAVE).await;
     };

@@ -20,7 +20,7 @@ use axum::body::Body as Incoming;
 use axum::extract::{Request, State};
 use axum::routing::{get, post};
 use bytes::{Bytes, BytesMut};
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{ALLOW, AUTHORIZATION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, request};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -46,7 +46,7 @@ pub(super) fn router(worker: Arc<Worker>) -> Router {
 }
 
 /// What a path and a method ask for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Answer(Api),
     Embeddings,
@@ -85,9 +85,13 @@ async fn answer(worker: Arc<Worker>, request: Request, target: Target) -> Respon
     let has_body = head.headers.contains_key(TRANSFER_ENCODING)
         || head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
     let body = has_body.then_some(body);
-    let mut handling = Handling { worker, chance, busy, record: Some(record), unread: has_body };
+    let mut handling =
+        Handling { worker, chance, busy, record: Some(record), unread: has_body, passed: HeaderMap::new() };
     let result = handling.dispatch(&head, target, body).await;
     let mut response = result.unwrap_or_else(|failure| handling.refuse(&failure));
+    if target == Target::Nothing && response.status() == StatusCode::METHOD_NOT_ALLOWED {
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, POST"));
+    }
     if handling.unread || handling.worker.app.is_draining() || head.headers.contains_key(TRANSFER_ENCODING) {
         headers::close(&mut response);
     }
@@ -123,6 +127,8 @@ struct Handling {
     record: Option<Record>,
     /// The client may still be sending.
     unread: bool,
+    /// Headers of the engine's answer that pass.
+    passed: HeaderMap,
 }
 
 impl Handling {
@@ -228,9 +234,13 @@ impl Handling {
     }
 
     async fn body(&mut self, body: Option<Incoming>, limit: usize) -> Result<Bytes, Failure> {
+        let app = &self.worker.app;
         let bytes = match body {
-            Some(body) => body::read(body, limit, &self.worker.app).await?,
             None => Bytes::new(),
+            Some(body) => tokio::select! {
+                bytes = body::read(body, limit, app) => bytes?,
+                () = app.cut() => return Err(Fault::Draining.into()),
+            },
         };
         self.unread = false;
         self.busy.has_read();
@@ -265,9 +275,11 @@ impl Handling {
             record.attempts = 1;
         }
         let app = Arc::clone(&self.worker.app);
-        let asked =
-            tokio::time::timeout(*app.config.timeouts.total_whole, self.exchange(request, limit)).await;
-        let result = asked.unwrap_or_else(|_| Err(Fault::Timeout.into()));
+        let result = tokio::select! {
+            result = self.exchange(request, limit) => result,
+            () = tokio::time::sleep(*app.config.timeouts.total_whole) => Err(Fault::Timeout.into()),
+            () = app.cut() => Err(Fault::Draining.into()),
+        };
         let outcome =
             result.as_ref().err().map_or("ok", |error| error.public.code.as_deref().unwrap_or("refused"));
         app.metrics.attempt(outcome);
@@ -279,9 +291,10 @@ impl Handling {
         })
     }
 
-    async fn exchange(&self, request: &Outgoing, limit: usize) -> Result<Bytes, Error> {
+    async fn exchange(&mut self, request: &Outgoing, limit: usize) -> Result<Bytes, Error> {
         let (app, client) = (&self.worker.app, &self.worker.client);
         let mut answer = client.send(request).await?;
+        self.passed = headers::passed(&answer.head.headers);
         let status = answer.head.status;
         let good = (200..300).contains(&status) && status != 204;
         if !(good || status >= 400) || answer.head.is_encoded() {
@@ -300,13 +313,12 @@ impl Handling {
     }
 
     fn object(&mut self, bytes: Bytes) -> Response<Body> {
-        let none = HeaderMap::new();
         let response = match &mut self.record {
             Some(record) => {
                 record.answered(200);
                 record.completed();
                 record.bytes = bytes.len();
-                let head = headers::Success { request_id: &record.request_id, passed: &none };
+                let head = headers::Success { request_id: &record.request_id, passed: &self.passed };
                 head.object(record.started.elapsed())
             }
             None => Response::new(()),
@@ -316,8 +328,7 @@ impl Handling {
 
     fn refuse(&mut self, failure: &Failure) -> Response<Body> {
         let Some(record) = &mut self.record else { return bare(StatusCode::INTERNAL_SERVER_ERROR) };
-        let none = HeaderMap::new();
-        let refusal = headers::Refusal { failure, passed: &none, elapsed: record.started.elapsed() };
+        let refusal = headers::Refusal { failure, passed: &self.passed, elapsed: record.started.elapsed() };
         let response = refusal.response(&record.request_id);
         record.answered(failure.status);
         record.failed(failure);

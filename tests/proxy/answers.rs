@@ -293,3 +293,20 @@ async fn errors_of_embeddings_are_normalised() {
     );
     world.end().await;
 }
+
+/// What the engine says of its limits reaches the client from every route (wire-format 5).
+#[tokio::test]
+async fn embeddings_pass_on_how_long_to_wait() {
+    let body = r#"{"object":"error","message":"full","type":"TooManyRequests","param":null,"code":429}"#;
+    let head =
+        "HTTP/1.1 429 Too Many Requests\r\nretry-after: 7\r\nretry-after-ms: 6500\r\nx-ratelimit-left: 0\r\n";
+    let script = Script::new()
+        .raw(format!("{head}content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len()));
+    let world = World::start(Engine::script(script).await, Setup::new()).await;
+    let answer = world.ask(&Request::post("/v1/embeddings", r#"{"model":"m","input":"x"}"#)).await;
+    assert_eq!(answer.head.status, 429);
+    for (name, value) in [("retry-after", "7"), ("retry-after-ms", "6500"), ("x-ratelimit-left", "0")] {
+        assert_eq!(answer.head.header(name), Some(value), "{name}");
+    }
+    world.end().await;
+}

@@ -32,15 +32,13 @@ async fn world() -> World {
 }
 
 /// Asks, waits for the moment, leaves; gives the time until the engine saw the close.
-async fn leave_at(world: &World, moment: &str, streaming: bool, manner: Manner, surplus: bool) -> Duration {
+async fn leave_at(world: &World, moment: &str, streaming: bool, manner: Manner, surplus: usize) -> Duration {
     let n = world.engine.attempt_count();
     let user = format!(r#","user":"{moment}""#);
     let request = if streaming { Request::stream(&user) } else { Request::plain(&user) };
     let mut client = Client::connect(world.proxy()).await;
     client.send(&request.bytes()).await;
-    if surplus {
-        client.send(b"X").await;
-    }
+    client.send(&b"X".repeat(surplus)).await;
     until("the request reaches the engine", PATIENCE, || world.engine.attempt_count() > n).await;
     if moment != "before-head" {
         until("the engine has answered", PATIENCE, || world.engine.written(n) > 0).await;
@@ -57,7 +55,7 @@ async fn leave_at(world: &World, moment: &str, streaming: bool, manner: Manner, 
 }
 
 /// Leaves `rounds` times at each of the moments in both manners, and checks the times.
-async fn check(rows: &[(&str, bool)], rounds: usize, surplus: bool, name: &str) {
+async fn check(rows: &[(&str, bool)], rounds: usize, surplus: usize, name: &str) {
     let world = world().await;
     let mut times = Vec::new();
     for _ in 0..rounds {
@@ -88,23 +86,32 @@ async fn check(rows: &[(&str, bool)], rounds: usize, surplus: bool, name: &str) 
 #[tokio::test]
 async fn fault_c24_disconnect_before_the_first_token_closes_the_engine() {
     let rows = [("before-head", true), ("prefill", true), ("after-role", true)];
-    check(&rows, 5, false, "left before the first token").await;
+    check(&rows, 5, 0, "left before the first token").await;
 }
 
 #[tokio::test]
 async fn fault_c24_disconnect_while_a_whole_answer_is_made_closes_the_engine() {
-    check(&[("before-head", false), ("half-body", false)], 5, false, "left before a whole answer").await;
+    check(&[("before-head", false), ("half-body", false)], 5, 0, "left before a whole answer").await;
 }
 
 #[tokio::test]
 async fn fault_c25_disconnect_in_the_stream_closes_the_engine() {
-    check(&[("between-tokens", true), ("writing", true)], 5, false, "left between tokens").await;
+    check(&[("between-tokens", true), ("writing", true)], 5, 0, "left between tokens").await;
 }
 
 #[tokio::test]
 async fn fault_c26_disconnect_behind_a_surplus_byte_closes_the_engine() {
     let rows = [("before-head", true), ("before-head", false), ("prefill", true), ("between-tokens", true)];
-    check(&rows, 2, true, "left behind a surplus byte").await;
+    check(&rows, 2, 1, "left behind a surplus byte").await;
+}
+
+/// More than anybody reads ahead, so that the end of the connection stands behind bytes that stay unread.
+#[tokio::test]
+async fn fault_c26_disconnect_behind_many_surplus_bytes_closes_the_engine() {
+    let rows = [("before-head", true), ("before-head", false), ("prefill", true), ("between-tokens", true)];
+    for surplus in [9_000, 20_000, 100_000] {
+        check(&rows, 1, surplus, "left behind surplus bytes").await;
+    }
 }
 
 #[tokio::test]

@@ -262,3 +262,56 @@ async fn idle_process_ends_soon() {
     samewire.signal("TERM");
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
 }
+
+/// Waits of every kind: half a body, an embedding, a whole answer, a stream.
+async fn waiting(samewire: &Samewire, engine: &Engine) -> Vec<Client> {
+    let requests = [
+        Request::post("/v1/embeddings", r#"{"model":"m","input":"x"}"#),
+        Request::plain(""),
+        Request::stream(""),
+    ];
+    let mut clients = Vec::new();
+    for request in &requests {
+        let mut client = Client::connect(samewire.proxy).await;
+        client.send(&request.bytes()).await;
+        clients.push(client);
+    }
+    let mut half = Client::connect(samewire.proxy).await;
+    let whole = Request::plain("").bytes();
+    half.send(&whole[..whole.len() - 10]).await;
+    clients.push(half);
+    until("the requests wait", PATIENCE, || engine.attempt_count() >= requests.len()).await;
+    clients
+}
+
+/// At the end of the drain every request that still waits is told so, and leaves its line.
+#[tokio::test]
+async fn fault_o02_everything_that_waits_is_told_at_the_deadline() {
+    let engine = Engine::script(Script::new().hang()).await;
+    let setup = Setup::new().upstream(&engine.url()).config("[timeouts]\ndrain = 1\n");
+    let mut samewire = Samewire::start(&setup).await;
+    let clients = waiting(&samewire, &engine).await;
+    samewire.signal("TERM");
+    for mut client in clients {
+        let answer = client.answer().await;
+        assert_eq!((answer.head.status, answer.fault().code.as_deref()), (503, Some("draining")));
+    }
+    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
+    let lines = samewire.request_lines();
+    assert_eq!(lines.iter().filter(|line| line.contains(r#""end":"draining""#)).count(), 4, "{lines:#?}");
+}
+
+#[tokio::test]
+async fn fault_o03_a_second_interrupt_ends_it_at_once() {
+    let engine = Engine::script(Script::new().hang()).await;
+    let mut samewire = Samewire::start(&Setup::new().upstream(&engine.url())).await;
+    let clients = waiting(&samewire, &engine).await;
+    samewire.signal("INT");
+    until("it drains", PATIENCE, || samewire.logs().iter().any(|line| line.contains("draining"))).await;
+    samewire.signal("INT");
+    for mut client in clients {
+        assert_eq!(client.answer().await.head.status, 503);
+    }
+    // 20 s of drain are not waited for.
+    assert_eq!(samewire.exit(Duration::from_secs(10)).await.code(), Some(0));
+}
