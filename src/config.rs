@@ -13,7 +13,7 @@ use crate::engine::{self, ENGINES, Engine};
 use crate::wire::options::Options;
 use http::Uri;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What the flags of `serve`, or the environment, say. All of it is optional.
@@ -40,14 +40,12 @@ pub struct Overrides {
 impl Overrides {
     /// What the environment says (`SAMEWIRE_<FLAG>`). Other variables of that prefix are none of ours: Kubernetes
     /// makes some for a service of this name.
-    ///
-    /// # Errors
-    /// Values that cannot be read.
-    pub fn environment() -> Result<Self, Mistakes> {
+    /// Values that cannot be read are mistakes.
+    pub fn environment() -> (Self, Mistakes) {
         Self::from_variables(variable)
     }
 
-    fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Mistakes> {
+    fn from_variables(variable: impl Fn(&str) -> Option<String>) -> (Self, Mistakes) {
         let mut mistakes = Mistakes::default();
         let list = |name| variable(name).map(|all| all.split(',').map(|one| one.trim().to_owned()).collect());
         let insecure = variable("SAMEWIRE_INSECURE_NO_AUTH").and_then(|text| match text.as_str() {
@@ -68,7 +66,7 @@ impl Overrides {
             threads,
             set: list("SAMEWIRE_SET").unwrap_or_default(),
         };
-        mistakes.or(this)
+        (this, mistakes)
     }
 
     fn apply(&self, file: &mut File, mistakes: &mut Mistakes) {
@@ -214,10 +212,17 @@ impl Config {
     /// # Errors
     /// Everything that is wrong.
     pub fn load(flags: &Overrides) -> Result<Self, Mistakes> {
-        let environment = Overrides::environment()?;
+        let (environment, mut mistakes) = Overrides::environment();
         let path = flags.config.as_ref().or(environment.config.as_ref());
-        let text = path.map(|path| read(path)).transpose()?.unwrap_or_default();
-        Self::read(&text, &[&environment, flags])
+        let name = path.map_or_else(String::new, |path| path.display().to_string());
+        let text = match path.map(std::fs::read_to_string).transpose() {
+            Ok(text) => text.unwrap_or_default(),
+            Err(error) => {
+                mistakes.add(name, error.to_string());
+                return Err(mistakes);
+            }
+        };
+        Self::of((&name, &text), &[&environment, flags], mistakes)
     }
 
     /// The same from text. Later overrides beat earlier ones.
@@ -225,7 +230,24 @@ impl Config {
     /// # Errors
     /// Everything that is wrong.
     pub fn read(text: &str, overrides: &[&Overrides]) -> Result<Self, Mistakes> {
-        let (mut file, mut mistakes) = File::read(text)?;
+        Self::of(("the configuration", text), overrides, Mistakes::default())
+    }
+
+    fn of(
+        (name, text): (&str, &str),
+        overrides: &[&Overrides],
+        mut mistakes: Mistakes,
+    ) -> Result<Self, Mistakes> {
+        let mut file = match File::read(name, text) {
+            Ok((file, more)) => {
+                mistakes.extend(more);
+                file
+            }
+            Err(more) => {
+                mistakes.extend(more);
+                return Err(mistakes);
+            }
+        };
         for layer in overrides {
             layer.apply(&mut file, &mut mistakes);
         }
@@ -245,9 +267,12 @@ impl Config {
                 ),
             );
         }
-        let upstream = match file.upstream.as_slice() {
-            [one] => UpstreamConfig::meant(one, &file.wire, &mut mistakes),
-            [] => mistakes
+        let all = file.upstream.iter().enumerate();
+        let mut upstreams: Vec<_> =
+            all.map(|(at, one)| UpstreamConfig::meant(at, one, &file.wire, &mut mistakes)).collect();
+        let upstream = match upstreams.len() {
+            1 => upstreams.pop().flatten(),
+            0 => mistakes
                 .none("upstream", "no engine is named; give its address with --upstream http://HOST:PORT"),
             _ => mistakes.none("upstream", "this version takes exactly one upstream"),
         };
@@ -278,27 +303,23 @@ impl Config {
     }
 }
 
-fn read(path: &Path) -> Result<String, Mistakes> {
-    std::fs::read_to_string(path)
-        .map_err(|error| Mistakes::one(path.display().to_string(), error.to_string()))
-}
-
 fn address(path: &str, text: &str, mistakes: &mut Mistakes) -> Option<SocketAddr> {
     let found = text.to_socket_addrs().ok().and_then(|mut all| all.next());
     found.or_else(|| mistakes.none(path, format!("\"{text}\" is not an address such as 127.0.0.1:8080")))
 }
 
 impl UpstreamConfig {
-    fn meant(file: &UpstreamFile, wire: &Options, mistakes: &mut Mistakes) -> Option<Self> {
-        let target = target(&file.url).map_err(|why| mistakes.add("upstream[0].url", why)).ok();
+    fn meant(at: usize, file: &UpstreamFile, wire: &Options, mistakes: &mut Mistakes) -> Option<Self> {
+        let path = |key: &str| format!("upstream[{at}].{key}");
+        let target = target(&file.url).map_err(|why| mistakes.add(path("url"), why)).ok();
         let engine = engine::named(&file.engine).or_else(|| {
             let names: Vec<_> = ENGINES.iter().map(|engine| engine.name).collect();
             let why = format!("unknown engine \"{}\"; one of {}", file.engine, names.join(", "));
-            mistakes.none("upstream[0].engine", why)
+            mistakes.none(&path("engine"), why)
         });
-        let auth = credentials(file, mistakes);
+        let auth = credentials(&path("api_key_file"), file, mistakes);
         let options = overlay(wire, &file.wire)
-            .map_err(|error| mistakes.add("upstream[0].wire", mistakes::explain(error.message(), "option")))
+            .map_err(|error| mistakes.add(path("wire"), mistakes::explain(error.message(), "option")))
             .ok();
         let (host, port, prefix) = target?;
         Some(Self {
@@ -339,15 +360,14 @@ fn target(url: &str) -> Result<(String, u16, String), String> {
 }
 
 /// `auto`: a key of the proxy's own if one is given, else the client's passes: samewire itself checks none.
-fn credentials(file: &UpstreamFile, mistakes: &mut Mistakes) -> Option<Credentials> {
+fn credentials(path: &str, file: &UpstreamFile, mistakes: &mut Mistakes) -> Option<Credentials> {
     let given = !file.api_key_file.as_os_str().is_empty();
     match file.auth {
         Auth::None => Some(Credentials::None),
         Auth::Pass => Some(Credentials::Pass),
         Auth::Auto if !given => Some(Credentials::Pass),
-        Auth::Own if !given => mistakes.none("upstream[0].api_key_file", "missing, although auth = \"own\""),
+        Auth::Own if !given => mistakes.none(path, "missing, although auth = \"own\""),
         Auth::Auto | Auth::Own => {
-            let path = "upstream[0].api_key_file";
             let key = match std::fs::read_to_string(&file.api_key_file) {
                 Ok(key) => key,
                 Err(error) => {
@@ -407,9 +427,10 @@ mod tests {
             };
             Some(value.to_owned())
         };
-        let read = Overrides::from_variables(variables).unwrap();
+        let (read, mistakes) = Overrides::from_variables(variables);
+        assert_eq!(mistakes, Mistakes::default());
         assert_eq!(read.upstream, ["http://a:1", "http://b:2"]);
         assert_eq!((read.insecure_no_auth, read.threads), (Some(true), Some(3)));
-        assert!(Overrides::from_variables(|_| Some("maybe".to_owned())).is_err());
+        assert_ne!(Overrides::from_variables(|_| Some("maybe".to_owned())).1, Mistakes::default());
     }
 }

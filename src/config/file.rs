@@ -215,12 +215,13 @@ impl Serialize for Seconds {
 }
 
 impl File {
-    /// Reads what can be read, and says what cannot: each key is tried alone, so that one mistake hides no other.
-    pub(super) fn read(text: &str) -> Result<(Self, Mistakes), Mistakes> {
+    /// Reads what can be read, and says what cannot: each key is tried alone, so that one mistake hides no other. `name`:
+    /// the file's, for a text that is no TOML.
+    pub(super) fn read(name: &str, text: &str) -> Result<(Self, Mistakes), Mistakes> {
         let table = toml::from_str::<Table>(text).map_err(|error| {
             let line =
                 error.span().map_or(0, |span| text.get(..span.start).unwrap_or("").matches('\n').count() + 1);
-            Mistakes::one(format!("line {line}"), error.message())
+            Mistakes::one(format!("{name}, line {line}"), error.message())
         })?;
         let mut mistakes = Mistakes::default();
         let mut good = Table::new();

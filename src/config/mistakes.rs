@@ -17,6 +17,11 @@ impl Mistakes {
         self.0.push((path.into(), why.into()));
     }
 
+    /// Some more.
+    pub(super) fn extend(&mut self, more: Self) {
+        self.0.extend(more.0);
+    }
+
     /// One more, in the place of a value.
     pub(super) fn none<T>(&mut self, path: &str, why: impl Into<String>) -> Option<T> {
         self.add(path, why);
@@ -41,11 +46,25 @@ impl fmt::Display for Mistakes {
 
 impl std::error::Error for Mistakes {}
 
+/// How serde ends what it says of a wrong type, and what people say.
+const TYPES: [(&str, &str); 4] = [
+    ("expected usize", "expected a whole number"),
+    ("expected u64", "expected a whole number"),
+    ("expected f64", "expected a number"),
+    ("expected a boolean", "expected true or false"),
+];
+
 /// Puts serde's words into ours: ``unknown field `x`, expected one of `a`, `b` `` becomes an unknown `noun` with the
-/// nearest name.
+/// nearest name, and types have the names that people give them.
 pub(super) fn explain(message: &str, noun: &str) -> String {
     let message = message.trim();
-    let Some(rest) = message.strip_prefix("unknown field ") else { return message.to_owned() };
+    let Some(rest) = message.strip_prefix("unknown field ") else {
+        let typed = |message: String, (rust, plain): (&str, &str)| match message.strip_suffix(rust) {
+            Some(front) => format!("{front}{plain}"),
+            None => message,
+        };
+        return TYPES.iter().copied().fold(message.to_owned(), typed);
+    };
     let mut quoted = rest.split('`').skip(1).step_by(2);
     let name = quoted.next().unwrap_or("");
     let steps = |known: &str| if known.starts_with(name) { 0 } else { distance(name, known) };
