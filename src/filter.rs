@@ -40,6 +40,8 @@ pub struct Order {
     pub stamp: Stamp,
     /// Bounds.
     pub limits: Limits,
+    /// A person reads it: an object ends its line.
+    pub shown: bool,
 }
 
 /// What an answer can become.
@@ -294,14 +296,25 @@ impl Filter {
         if let Some(failure) = refusal {
             let mut out = BytesMut::new();
             failure.write(false, &mut out);
+            self.end_line(&mut out);
             output.write_all(&out)?;
             output.flush()?;
             return Ok(false);
         }
         let Body::Events(writer) = &mut self.body else { return Ok(false) };
-        output.write_all(&writer.out.split())?;
+        let (mut out, success) = (writer.out.split(), writer.rewriter.any_failure().is_none());
+        if !writer.stream {
+            self.end_line(&mut out);
+        }
+        output.write_all(&out)?;
         output.flush()?;
-        Ok(writer.rewriter.any_failure().is_none())
+        Ok(success)
+    }
+
+    fn end_line(&self, out: &mut BytesMut) {
+        if self.order.shown {
+            out.extend_from_slice(b"\n");
+        }
     }
 }
 

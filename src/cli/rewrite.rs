@@ -178,6 +178,7 @@ impl Rewrite {
             },
             stamp: stamp(self.ids, self.now),
             limits,
+            shown: io::stdout().is_terminal(),
         })
     }
 }
