@@ -21,7 +21,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// Bytes read ahead of the library.
 const AHEAD: usize = 8 << 10;
 /// How often it is looked whether a client has left that has sent more than that.
-const GLANCE: Duration = Duration::from_millis(100);
+const GLANCE: Duration = Duration::from_millis(50);
 /// How much, and how long, a client may go on sending after the last answer.
 const LINGER_BYTES: usize = 64 << 10;
 const LINGER: Duration = Duration::from_secs(1);
