@@ -13,6 +13,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 /// Lines that may wait for a slow reader; later ones are dropped.
 const WAITING: usize = 1024;
+/// Bytes that are written at once.
+const TOGETHER: usize = 32 << 10;
 /// Bytes of one line.
 const LONGEST: usize = 8 << 10;
 
@@ -54,8 +56,14 @@ fn filter(level: Level) -> LevelFilter {
 
 fn write_all(lines: &Receiver<Vec<u8>>) {
     // The end of the channel and the end of stderr are the same to this thread: nothing is left to do.
-    while let Ok(line) = lines.recv() {
-        if io::stderr().lock().write_all(&line).is_err() {
+    while let Ok(mut text) = lines.recv() {
+        // What has come meanwhile goes along in one write.
+        while text.len() < TOGETHER
+            && let Ok(next) = lines.try_recv()
+        {
+            text.extend_from_slice(&next);
+        }
+        if io::stderr().lock().write_all(&text).is_err() {
             return;
         }
     }
