@@ -156,8 +156,6 @@ pub enum Ending {
 /// How far an answer is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes were written for the client, or an error waits to be its answer.
-    pub decided: bool,
     /// Text, a tool call or a finish has been seen.
     pub spoken: bool,
     /// Nothing more will be written.
@@ -286,7 +284,6 @@ impl Rewriter {
     /// How far the answer is.
     pub fn progress(&self) -> Progress {
         Progress {
-            decided: self.core.committed || self.core.failure.is_some(),
             spoken: self.core.normaliser.spoken,
             ended: self.core.normaliser.is_ended(),
         }
