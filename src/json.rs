@@ -318,6 +318,13 @@ pub(crate) fn write_compact(raw: &str, out: &mut BytesMut) {
     out.extend_from_slice(rest.as_bytes());
 }
 
+/// The raw value as [`write_compact`] writes it, to be kept.
+pub(crate) fn compacted(raw: Raw<'_>) -> String {
+    let mut out = BytesMut::new();
+    write_compact(raw.get(), &mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
 /// Where the string that starts after its opening quote ends.
 fn string_end(inner: &str) -> usize {
     let mut from = 0;

@@ -1,10 +1,10 @@
 //! Responses requests: what their answer repeats of them (wire-format 4.2, 4.4).
 
 use super::fields::{self, Field};
-use crate::json::{self, Raw, Text, write_compact};
+use crate::json::{self, Raw, Text, compacted};
 use crate::wire::encode::Echo;
 use crate::wire::fault::Failure;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 /// Keys that are repeated as they are.
 const REPEATED: &[&str] = &[
@@ -111,12 +111,6 @@ impl<'a> Object<'a> {
         });
         format!("{{{}}}", written.collect::<Vec<_>>().join(","))
     }
-}
-
-fn compacted(raw: Raw<'_>) -> String {
-    let mut out = BytesMut::new();
-    write_compact(raw.get(), &mut out);
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 #[cfg(test)]

@@ -283,10 +283,7 @@ impl Rewriter {
 
     /// How far the answer is.
     pub fn progress(&self) -> Progress {
-        Progress {
-            spoken: self.core.normaliser.spoken,
-            ended: self.core.normaliser.is_ended(),
-        }
+        Progress { spoken: self.core.normaliser.spoken, ended: self.core.normaliser.is_ended() }
     }
 
     /// What the answer was.

@@ -7,7 +7,7 @@
 
 use super::Encode;
 use super::frame::{DONE, Envelope, LogprobLists, write_index, write_logprobs, write_stop};
-use crate::json::{Raw, Text, write_compact, write_number, write_string};
+use crate::json::{Text, compacted, write_number, write_string};
 use crate::wire::event::{Delta, Event, Finish, PartName, Riders, ToolKind};
 use crate::wire::options::{Obfuscation, ReasoningField, RoleFrame};
 use crate::wire::{Shape, Stamp};
@@ -355,10 +355,4 @@ impl Message {
         }
         out.extend_from_slice(if self.calls.is_empty() { b"}" } else { b"]}" });
     }
-}
-
-fn compacted(raw: Raw<'_>) -> String {
-    let mut out = BytesMut::new();
-    write_compact(raw.get(), &mut out);
-    String::from_utf8_lossy(&out).into_owned()
 }
