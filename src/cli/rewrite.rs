@@ -11,7 +11,6 @@ use crate::wire::{Api, Ending, Stamp};
 use bytes::Bytes;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
-use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -176,7 +175,7 @@ impl Rewrite {
                 Eof::Clean => Ending::Clean,
                 Eof::Reset => Ending::Reset,
             },
-            stamp: stamp(self.ids, self.now),
+            stamp: stamp(self.ids, self.now)?,
             limits,
             shown: io::stdout().is_terminal(),
         })
@@ -189,22 +188,17 @@ fn ended(code: u8, text: impl std::fmt::Display) -> ExitCode {
 }
 
 /// One answer needs at most one id, so the counter does not get beyond its first number.
-fn stamp(ids: Ids, now: Option<u64>) -> Stamp {
+fn stamp(ids: Ids, now: Option<u64>) -> Result<Stamp, Wrong> {
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let now = now.unwrap_or_else(clock);
     match ids {
-        Ids::Counter => Stamp { id: format!("{:032x}", 1), now, seed: 1 },
+        Ids::Counter => Ok(Stamp { id: format!("{:032x}", 1), now, seed: 1 }),
         Ids::Random => {
-            let mut bytes = [0; 24];
-            // Fails only on systems without a source of randomness; ids are then not unique, and nothing else is lost.
-            let _ = getrandom::fill(&mut bytes);
-            let (id, seed) = bytes.split_at(16);
-            let hex = |mut text: String, byte: &u8| {
-                let _ = write!(text, "{byte:02x}");
-                text
-            };
-            let seed = seed.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-            Stamp { id: id.iter().fold(String::new(), hex), now, seed }
+            let chance = || Ok((getrandom::u64()?, getrandom::u64()?, getrandom::u64()?));
+            let (high, low, seed) = chance().map_err(|error: getrandom::Error| {
+                Wrong(ENVIRONMENT, format!("no random numbers: {error}"))
+            })?;
+            Ok(Stamp { id: format!("{high:016x}{low:016x}"), now, seed })
         }
     }
 }
