@@ -52,6 +52,8 @@ apt_install() {
 }
 
 set_up() {
+  # Some tests open thousands of connections.
+  ulimit -n "$(ulimit -H -n)"
   if ! command -v cargo >/dev/null; then
     echo "cargo is missing: install Rust $(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml) or newer (rustup.rs)" >&2
     return 1

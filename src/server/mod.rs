@@ -37,8 +37,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tower::Service;
 
-/// Connections that wait for a thread to take them.
-const HANDOVER: usize = 1024;
 /// How long streams have to take leave once they are cut.
 const LEAVE: Duration = Duration::from_secs(2);
 /// How often each thread closes upstream connections that have grown old.
@@ -249,7 +247,8 @@ async fn watch_upstream(app: Arc<App>) {
 /// Where a thread gets its connections from.
 struct Door {
     worker: Arc<Worker>,
-    to: mpsc::Sender<std::net::TcpStream>,
+    /// Without a bound of its own: what waits here counts as open already.
+    to: mpsc::UnboundedSender<std::net::TcpStream>,
 }
 
 async fn accept(listener: TcpListener, doors: Vec<Door>, app: &App) -> Infallible {
@@ -279,14 +278,14 @@ fn hand_over(stream: std::net::TcpStream, doors: &[Door]) {
         return;
     };
     door.worker.connections.fetch_add(1, Ordering::Relaxed);
-    if door.to.try_send(stream).is_err() {
+    if door.to.send(stream).is_err() {
         door.worker.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Starts a thread.
 fn start(n: usize, app: &Arc<App>, alive: mpsc::Sender<Infallible>) -> io::Result<Door> {
-    let (to, arrivals) = mpsc::channel(HANDOVER);
+    let (to, arrivals) = mpsc::unbounded_channel();
     let client = Arc::new(Client::new(&app.config.upstream, &app.config.timeouts));
     let limits = &app.config.limits;
     let mut http = http1::Builder::new();
@@ -308,7 +307,7 @@ fn start(n: usize, app: &Arc<App>, alive: mpsc::Sender<Infallible>) -> io::Resul
 fn work(
     runtime: &Runtime,
     worker: Arc<Worker>,
-    mut arrivals: mpsc::Receiver<std::net::TcpStream>,
+    mut arrivals: mpsc::UnboundedReceiver<std::net::TcpStream>,
     alive: mpsc::Sender<Infallible>,
 ) {
     let (connected, mut disconnected) = mpsc::channel::<Infallible>(1);

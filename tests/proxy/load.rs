@@ -44,6 +44,32 @@ async fn five_hundred_streams_are_complete_and_not_mixed() {
     world.end().await;
 }
 
+/// More connections than a thread takes at once wait for it; none is dropped.
+#[tokio::test]
+async fn a_rush_of_connections_loses_none() {
+    const CONNECTIONS: usize = 3_500;
+    // One behind the other on each connection, so that serving takes longer than accepting.
+    const REQUESTS: usize = 20;
+    let world =
+        World::start(Engine::script(Script::new()).await, Setup::new().args(&["--threads", "1"])).await;
+    let mut clients = Vec::new();
+    // The kernel goes on accepting while the process stands still: then all of them come in one moment.
+    world.samewire.signal("STOP");
+    for _ in 0..CONNECTIONS {
+        let mut client = Client::connect(world.proxy()).await;
+        client.send(&Request::get("/v1/nothing").bytes().repeat(REQUESTS)).await;
+        clients.push(client);
+    }
+    world.samewire.signal("CONT");
+    for (n, client) in clients.iter_mut().enumerate() {
+        for _ in 0..REQUESTS {
+            let answer = client.try_answer().await.unwrap_or_else(|| panic!("connection {n} was dropped"));
+            assert_eq!(answer.head.status, 404);
+        }
+    }
+    world.end().await;
+}
+
 /// Streams whose clients leave at every point of their life, and nothing that stays.
 #[tokio::test]
 async fn fault_c25_churn_leaves_nothing_behind() {
