@@ -8,7 +8,7 @@ use super::App;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use socket2::SockRef;
-use std::io::{self, ErrorKind, IoSlice};
+use std::io::{self, ErrorKind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -82,6 +82,8 @@ pub(super) struct Guarded {
     io: TokioIo<TcpStream>,
     stage: Stage,
     wait: Wait,
+    /// The library has just looked for bytes itself, and found none.
+    looked: bool,
     /// Read before the library wanted it.
     ahead: Vec<u8>,
     /// When to look next, while no more is read ahead.
@@ -102,6 +104,7 @@ impl Guarded {
             io: TokioIo::new(stream),
             stage,
             wait: Wait::Head(Instant::now()),
+            looked: false,
             ahead: Vec::new(),
             glance: None,
             head: *timeouts.client_head,
@@ -231,7 +234,8 @@ impl Read for Guarded {
             return Poll::Ready(Ok(()));
         }
         let read = Pin::new(&mut this.io).poll_read(cx, buffer);
-        if read.is_pending() {
+        this.looked = read.is_pending();
+        if this.looked {
             return this.poll_patience(cx);
         }
         if let Wait::Idle(_) = this.wait {
@@ -247,21 +251,15 @@ impl Write for Guarded {
         self.poll_stall(cx, written)
     }
 
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
-        self.poll_stall(cx, written)
-    }
-
+    /// A token is small: copied together with its framing it goes out faster than in three pieces.
     fn is_write_vectored(&self) -> bool {
-        true
+        false
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.look_ahead(cx)?;
+        if !std::mem::take(&mut self.looked) {
+            self.look_ahead(cx)?;
+        }
         // The library may have asked for a next head before it let go of the last answer, and would not ask again.
         if self.wait == Wait::Answer && self.stage.is(IDLE) {
             let _ = self.poll_patience(cx)?;

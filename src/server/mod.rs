@@ -29,7 +29,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
@@ -49,7 +49,7 @@ pub(crate) struct App {
     pub(crate) metrics: Metrics,
     /// Requests under way.
     requests: Gauge,
-    phase: watch::Sender<Phase>,
+    course: Course,
 }
 
 /// How near the end of the process is.
@@ -65,9 +65,47 @@ enum Phase {
     Cut,
 }
 
+/// The phases as they follow each other.
+struct Course {
+    /// The present one. Streams look at it for each token, which behind the lock of `changes` could be felt.
+    phase: AtomicU8,
+    changes: watch::Sender<Phase>,
+}
+
+impl Course {
+    fn new() -> Self {
+        Self { phase: AtomicU8::new(Phase::Serving as u8), changes: watch::Sender::new(Phase::Serving) }
+    }
+
+    fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Serving,
+            1 => Phase::Settling,
+            2 => Phase::Draining,
+            _ => Phase::Cut,
+        }
+    }
+
+    /// Goes on to `phase`, never back.
+    fn reach(&self, phase: Phase) {
+        self.changes.send_if_modified(|present| {
+            let later = phase > *present;
+            if later {
+                *present = phase;
+                self.phase.store(phase as u8, Ordering::Release);
+            }
+            later
+        });
+    }
+
+    fn subscribe(&self) -> watch::Receiver<Phase> {
+        self.changes.subscribe()
+    }
+}
+
 impl App {
     fn phase(&self) -> Phase {
-        *self.phase.borrow()
+        self.course.phase()
     }
 
     fn is_draining(&self) -> bool {
@@ -85,7 +123,7 @@ impl App {
     /// Returns when what still runs is cut.
     async fn cut(&self) {
         // The sender is this very struct's.
-        let _ = self.phase.subscribe().wait_for(|phase| *phase == Phase::Cut).await;
+        let _ = self.course.subscribe().wait_for(|phase| *phase == Phase::Cut).await;
     }
 }
 
@@ -124,7 +162,7 @@ async fn serve(listeners: Listeners, config: Config) -> io::Result<()> {
         upstream: Upstream::new(config.upstream.clone(), config.limits.max_event_bytes),
         metrics: Metrics::new(&config.upstream.name),
         requests: Gauge::default(),
-        phase: watch::Sender::new(Phase::Serving),
+        course: Course::new(),
         config,
     });
     let (alive, mut gone) = mpsc::channel::<Infallible>(1);
@@ -146,11 +184,10 @@ async fn serve(listeners: Listeners, config: Config) -> io::Result<()> {
             () = tokio::time::sleep(*app.config.timeouts.drain) => {}
             () = app.cut() => {}
         }
-        app.phase.send_replace(Phase::Cut);
+        app.course.reach(Phase::Cut);
         tokio::time::sleep(LEAVE).await;
     };
-    app.phase
-        .send_if_modified(|phase| std::mem::replace(phase, (*phase).max(Phase::Draining)) < Phase::Draining);
+    app.course.reach(Phase::Draining);
     tokio::select! {
         _ = gone.recv() => {}
         () = cut => {}
@@ -224,19 +261,19 @@ async fn settle(app: &Arc<App>, mut signals: Signals) {
         _ = signals.interrupt.recv() => {}
     }
     tracing::info!(requests = app.requests.value(), "draining");
-    app.phase.send_replace(Phase::Settling);
+    app.course.reach(Phase::Settling);
     let settled = tokio::time::sleep(*app.config.timeouts.settle);
     tokio::select! {
         () = settled => {}
         _ = signals.interrupt.recv() => {
-            app.phase.send_replace(Phase::Cut);
+            app.course.reach(Phase::Cut);
         }
     }
     let app = Arc::clone(app);
     #[expect(clippy::disallowed_methods, reason = "it serves the process, not a request")]
     tokio::spawn(async move {
         signals.interrupt.recv().await;
-        app.phase.send_replace(Phase::Cut);
+        app.course.reach(Phase::Cut);
     });
 }
 
@@ -364,7 +401,7 @@ impl Open {
             router.clone().call(request)
         });
         let mut connection = pin!(self.worker.http.serve_connection(io, service));
-        let mut phases = self.worker.app.phase.subscribe();
+        let mut phases = self.worker.app.course.subscribe();
         let mut changes = pin!(async move { while phases.changed().await.is_ok() {} });
         let mut seen = None;
         std::future::poll_fn(move |cx| {

@@ -32,7 +32,7 @@ enum Engine {
     /// It waits for the head of the answer.
     Asked(Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>),
     /// It reads the body.
-    Answers(Box<Answer>, Manner),
+    Answers(Answer, Manner),
     /// It has let go of it.
     Done,
 }
@@ -227,7 +227,7 @@ impl Relay {
 
     /// Ready when there is something for the client, or nothing more will be. All that is ready at once goes together.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.clock.reads(Instant::now());
+        self.clock.reads();
         let mut waits = false;
         for _ in 0..READS {
             if self.pen.ended() || self.pen.out.len() >= self.limits().stream_buffer_bytes / 2 && self.stream
@@ -239,7 +239,8 @@ impl Relay {
                 break;
             }
             waits = self.poll_engine(cx).is_pending();
-            if waits {
+            // What is due goes out before it is asked whether there is more: then there mostly is none.
+            if waits || self.stream && self.has_drained() && self.pen.is_due() {
                 break;
             }
         }
@@ -265,6 +266,11 @@ impl Relay {
         Poll::Ready(())
     }
 
+    /// The engine's socket held no more than what was read.
+    fn has_drained(&self) -> bool {
+        matches!(&self.engine, Engine::Answers(answer, _) if answer.has_drained())
+    }
+
     fn poll_engine(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.engine {
             Engine::Asked(asked) => {
@@ -287,7 +293,7 @@ impl Relay {
     fn begin(&mut self, answer: Answer) {
         self.passed = headers::passed(&answer.head.headers);
         match manner(&answer.head) {
-            Some(manner) => self.engine = Engine::Answers(Box::new(answer), manner),
+            Some(manner) => self.engine = Engine::Answers(answer, manner),
             None => self.fail(Fault::InvalidResponse.into()),
         }
     }
@@ -296,11 +302,14 @@ impl Relay {
         let Self { engine, pen, received, lease, .. } = self;
         let Engine::Answers(answer, manner) = engine else { return Poll::Ready(()) };
         let limits = &lease.0.config.limits;
-        let mut reading = Reading { pen, received, manner, limits, wrong: false, spent: Duration::ZERO };
+        let mut reading = Reading { pen, received, manner, limits, wrong: false, began: None };
         let read = ready!(answer.poll_read(cx, &mut |bytes| reading.bytes(bytes)));
-        let Reading { wrong, spent, .. } = reading;
-        self.record.rewriting += spent;
-        self.clock.heard(self.pen.spoken() || !self.stream);
+        let Reading { wrong, began, .. } = reading;
+        let now = Instant::now();
+        if let Some(began) = began {
+            self.record.rewriting += now.saturating_duration_since(began);
+        }
+        self.clock.heard(now, self.pen.spoken() || !self.stream);
         if self.pen.spoken() && self.record.first_token.is_none() {
             let elapsed = self.record.started.elapsed();
             self.record.first_token = Some(elapsed);
@@ -373,7 +382,7 @@ impl Relay {
         if let (Engine::Answers(answer, _), true) =
             (std::mem::replace(&mut self.engine, Engine::Done), failure.is_none() || refused)
         {
-            self.client.give_back_soon(*answer);
+            self.client.give_back_soon(answer);
         }
     }
 
@@ -430,7 +439,8 @@ struct Reading<'r> {
     limits: &'r Limits,
     /// It is too much, or neither an object nor events.
     wrong: bool,
-    spent: Duration,
+    /// When the rewriter got the first of them.
+    began: Option<Instant>,
 }
 
 impl Reading<'_> {
@@ -455,9 +465,8 @@ impl Reading<'_> {
         }
         match self.manner {
             Manner::Events => {
-                let start = std::time::Instant::now();
+                self.began.get_or_insert_with(Instant::now);
                 self.pen.push(bytes);
-                self.spent += start.elapsed();
             }
             Manner::Whole(body) => body.extend_from_slice(bytes),
             Manner::Refusal(body) => {
@@ -480,9 +489,11 @@ enum Due {
     Comment,
 }
 
-/// The timers of one request. There is one timer of the runtime; it is set anew only when it has run out, so that a
-/// token costs no more than a look at the time.
+/// The timers of one request. There is one timer of the runtime; it is touched only when it has run out or something is
+/// due earlier, and the time is read no more than three times for each token.
 struct Clock {
+    /// When it was last read.
+    now: Instant,
     started: Instant,
     /// Since when we wait for the engine, and nobody waits for us.
     waiting: Instant,
@@ -497,6 +508,8 @@ struct Clock {
     inter_token: Duration,
     commit_after: Option<Duration>,
     keepalive: Option<Duration>,
+    /// When the timer will wake the task.
+    armed: Option<Instant>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
@@ -505,6 +518,7 @@ impl Clock {
         let now = Instant::now();
         let seconds = |seconds: u64| Some(Duration::from_secs(seconds)).filter(|_| stream);
         Self {
+            now,
             started: now,
             waiting: now,
             written: now,
@@ -517,28 +531,30 @@ impl Clock {
             inter_token: *timeouts.inter_token,
             commit_after: seconds(options.commit_after_seconds),
             keepalive: seconds(options.keepalive_seconds).filter(|pause| !pause.is_zero()),
+            armed: None,
             sleep: None,
         }
     }
 
     /// We turn to the engine. The time since the last turn to the client was not the engine's.
-    fn reads(&mut self, now: Instant) {
+    fn reads(&mut self) {
+        self.now = Instant::now();
         if std::mem::take(&mut self.paused) {
-            self.waiting = now;
+            self.waiting = self.now;
         }
     }
 
     /// The engine has sent something.
-    fn heard(&mut self, spoken: bool) {
-        self.waiting = Instant::now();
+    fn heard(&mut self, now: Instant, spoken: bool) {
+        self.now = now;
+        self.waiting = now;
         self.spoken |= spoken;
     }
 
     /// Bytes go to the client; since when it had none.
     fn wrote(&mut self) -> Option<Duration> {
-        let now = Instant::now();
-        let pause = now.saturating_duration_since(self.written);
-        self.written = now;
+        let pause = self.now.saturating_duration_since(self.written);
+        self.written = self.now;
         self.paused = true;
         self.committed = true;
         std::mem::replace(&mut self.wrote, true).then_some(pause)
@@ -546,7 +562,7 @@ impl Clock {
 
     fn committed(&mut self) {
         self.committed = true;
-        self.written = Instant::now();
+        self.written = self.now;
     }
 
     fn next(&self) -> (Instant, Due) {
@@ -566,15 +582,18 @@ impl Clock {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Due> {
         loop {
             let (at, due) = self.next();
-            let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(at)));
-            if at < sleep.deadline() {
-                sleep.as_mut().reset(at);
-            }
-            ready!(sleep.as_mut().poll(cx));
-            if at <= Instant::now() {
+            if at <= self.now {
                 return Poll::Ready(due);
             }
+            // The task's waker never changes: a timer that runs will wake it.
+            if self.armed.is_some_and(|armed| self.now < armed && armed <= at) {
+                return Poll::Pending;
+            }
+            let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(at)));
             sleep.as_mut().reset(at);
+            self.armed = Some(at);
+            ready!(sleep.as_mut().poll(cx));
+            self.now = Instant::now();
         }
     }
 }

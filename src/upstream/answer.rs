@@ -40,11 +40,13 @@ pub struct Answer {
     stream: TcpStream,
     /// What came along with the head.
     rest: BytesMut,
+    /// The last read took all there was.
+    drained: bool,
 }
 
 impl Answer {
     pub(super) fn new(head: Head, stream: TcpStream, rest: BytesMut) -> Self {
-        Self { head, stream, rest }
+        Self { head, stream, rest, drained: false }
     }
 
     /// Gives what one read of the connection brings of the body to `sink`, in pieces.
@@ -65,11 +67,18 @@ impl Answer {
         }
         let mut space = [const { MaybeUninit::uninit() }; READ];
         let mut buffer = ReadBuf::uninit(&mut space);
-        match ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer)) {
+        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer));
+        self.drained = buffer.remaining() > 0;
+        match read {
             Err(_) => Poll::Ready(Err(Broken::Reset)),
             Ok(()) if buffer.filled().is_empty() => Poll::Ready(self.closed()),
             Ok(()) => Poll::Ready(self.take(buffer.filled(), sink)),
         }
+    }
+
+    /// The last read took all that the socket held.
+    pub fn has_drained(&self) -> bool {
+        self.drained
     }
 
     fn closed(&mut self) -> Result<Read, Broken> {
