@@ -284,8 +284,8 @@ async fn watch_upstream(app: Arc<App>) {
 /// Where a thread gets its connections from.
 struct Door {
     worker: Arc<Worker>,
-    /// Without a bound of its own: what waits here counts as open already.
-    to: mpsc::UnboundedSender<std::net::TcpStream>,
+    /// There is room for all connections that may be open: what waits here counts as one.
+    to: mpsc::Sender<std::net::TcpStream>,
 }
 
 async fn accept(listener: TcpListener, doors: Vec<Door>, app: &App) -> Infallible {
@@ -315,14 +315,14 @@ fn hand_over(stream: std::net::TcpStream, doors: &[Door]) {
         return;
     };
     door.worker.connections.fetch_add(1, Ordering::Relaxed);
-    if door.to.send(stream).is_err() {
+    if door.to.try_send(stream).is_err() {
         door.worker.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Starts a thread.
 fn start(n: usize, app: &Arc<App>, alive: mpsc::Sender<Infallible>) -> io::Result<Door> {
-    let (to, arrivals) = mpsc::unbounded_channel();
+    let (to, arrivals) = mpsc::channel(app.config.limits.connections);
     let client = Arc::new(Client::new(&app.config.upstream, &app.config.timeouts));
     let limits = &app.config.limits;
     let mut http = http1::Builder::new();
@@ -344,7 +344,7 @@ fn start(n: usize, app: &Arc<App>, alive: mpsc::Sender<Infallible>) -> io::Resul
 fn work(
     runtime: &Runtime,
     worker: Arc<Worker>,
-    mut arrivals: mpsc::UnboundedReceiver<std::net::TcpStream>,
+    mut arrivals: mpsc::Receiver<std::net::TcpStream>,
     alive: mpsc::Sender<Infallible>,
 ) {
     let (connected, mut disconnected) = mpsc::channel::<Infallible>(1);

@@ -32,7 +32,7 @@ enum Engine {
     /// It waits for the head of the answer.
     Asked(Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>),
     /// It reads the body.
-    Answers(Answer, Manner),
+    Answers(Box<Answer>, Manner),
     /// It has let go of it.
     Done,
 }
@@ -293,7 +293,7 @@ impl Relay {
     fn begin(&mut self, answer: Answer) {
         self.passed = headers::passed(&answer.head.headers);
         match manner(&answer.head) {
-            Some(manner) => self.engine = Engine::Answers(answer, manner),
+            Some(manner) => self.engine = Engine::Answers(Box::new(answer), manner),
             None => self.fail(Fault::InvalidResponse.into()),
         }
     }
@@ -382,7 +382,7 @@ impl Relay {
         if let (Engine::Answers(answer, _), true) =
             (std::mem::replace(&mut self.engine, Engine::Done), failure.is_none() || refused)
         {
-            self.client.give_back_soon(answer);
+            self.client.give_back_soon(*answer);
         }
     }
 
