@@ -6,9 +6,10 @@
 mod scan;
 
 use bytes::{BufMut, BytesMut};
-pub(crate) use scan::{Read, Scanner, read, read_into};
+pub(crate) use scan::{Read, Scanner, leading_text, read, read_into};
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
 /// A JSON value carried as its source text, which has been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +92,13 @@ impl<'a> Text<'a> {
     pub fn of(raw: Raw<'a>) -> Option<Self> {
         let inner = raw.get().strip_prefix('"')?.strip_suffix('"')?;
         Some(Self::json(inner))
+    }
+
+    /// Where in `data` it stands, if it is the inside of a JSON string there.
+    pub(crate) fn place_in(&self, data: &[u8]) -> Option<Range<usize>> {
+        let start = self.body.as_ptr().addr().checked_sub(data.as_ptr().addr())?;
+        let place = start..start.checked_add(self.body.len())?;
+        (self.spelling == Spelling::Json && place.end <= data.len()).then_some(place)
     }
 
     /// No characters at all.

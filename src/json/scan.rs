@@ -37,6 +37,12 @@ pub(crate) fn read_into<'a, T: Read<'a>>(text: &'a str, value: &mut T) -> Result
     }
 }
 
+/// The rest of a JSON string whose first quote went before, up to the one that ends it, as it is spelled.
+#[inline]
+pub(crate) fn leading_text(text: &str) -> Option<&str> {
+    Scanner { text, at: 0, depth: 0 }.string_end().map(|(body, _)| body)
+}
+
 /// A text that cannot be read: where the byte is that has no place there, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Invalid {
@@ -233,6 +239,12 @@ impl<'a> Scanner<'a> {
     #[inline]
     fn string(&mut self) -> Option<(&'a str, bool)> {
         self.take(b'"')?;
+        self.string_end()
+    }
+
+    /// The same behind the first quote.
+    #[inline]
+    fn string_end(&mut self) -> Option<(&'a str, bool)> {
         let start = self.at;
         let mut escaped = false;
         loop {

@@ -8,6 +8,9 @@
 //! Takes: bytes of an answer, cut anywhere, and how they ended. Gives: canonical bytes, a [`Summary`].
 //! Remembers: what the stages name. Never: waits, reads a clock, draws a random number, panics, returns an error.
 //!
+//! Frames that are spelled like the two before them, but for their text, take a short way from the framer to the end
+//! ([`stencil`]).
+//!
 //! Parsers of text that an engine left unparsed (`<think>`, Harmony, tool markup) will stand between decode and
 //! normalise: they take `Content` events and give `Reasoning`, `Content` and tool entries, so that neither side changes.
 
@@ -22,6 +25,7 @@ mod normalise;
 pub mod options;
 pub mod rule;
 pub mod sse;
+mod stencil;
 
 use crate::json::Raw;
 use bytes::BytesMut;
@@ -32,8 +36,9 @@ use fault::{Failure, Fault};
 use normalise::{Normaliser, Output};
 use options::{InvalidEvent, Options};
 use rule::{Rule, Tally};
-use sse::{Found, Framer};
+use sse::{Found, Frame, Framer};
 use std::sync::Arc;
+use stencil::{Said, Stencil};
 
 /// The APIs whose answers are read and written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,6 +191,7 @@ struct Core {
     decoder: Box<dyn Decode>,
     normaliser: Normaliser,
     encoder: Box<dyn Encode>,
+    stencil: Stencil,
     skip_invalid: bool,
     whole: bool,
     /// The status has gone out, or bytes have: a failure must be told in the stream.
@@ -218,6 +224,7 @@ impl Rewriter {
                 whole: false,
                 normaliser: Normaliser::new(shape, stamp),
                 encoder,
+                stencil: Stencil::default(),
                 committed: false,
                 failure: None,
                 events: 0,
@@ -248,7 +255,7 @@ impl Rewriter {
     pub fn whole(&mut self, body: &[u8], out: &mut BytesMut) -> Progress {
         let (before, committed) = (out.len(), self.core.committed);
         self.core.whole = true;
-        self.core.found(Found::Frame(sse::Frame { error: false, data: body, whole: true }), out);
+        self.core.found(Found::Frame(Frame { error: false, data: body, whole: true }), out);
         self.core.end_of_input(Ending::Whole, out);
         // All of it was there at once: a broken answer is judged before anything of it is written.
         if let Some(failure) = self.core.normaliser.failure().filter(|_| !committed) {
@@ -310,11 +317,28 @@ impl Core {
             }
             Found::Frame(frame) => {
                 self.events += 1;
-                let (skip_invalid, whole) = (self.skip_invalid, self.whole);
-                let Self { decoder, normaliser, encoder, committed, failure, .. } = self;
-                let to = Output { encoder: encoder.as_mut(), out, committed, failure };
-                decoder.frame(frame, &mut Stage { normaliser, to, skip_invalid, whole });
+                if !self.stencil.fill(&frame, out, &mut self.normaliser.tally) {
+                    self.read(frame, out);
+                }
             }
+        }
+    }
+
+    /// Takes a frame apart.
+    fn read(&mut self, frame: Frame<'_>, out: &mut BytesMut) {
+        let (skip_invalid, whole) = (self.skip_invalid, self.whole);
+        let learns = self.encoder.is_plain() && self.stencil.is_learning();
+        let known = learns.then(|| self.normaliser.tally.clone());
+        let start = out.len();
+        let mut said = Said::default();
+        let Self { decoder, normaliser, encoder, committed, failure, .. } = self;
+        let to = Output { encoder: encoder.as_mut(), out, committed, failure };
+        let data = frame.data;
+        decoder.frame(frame, &mut Stage { normaliser, to, data, said: &mut said, skip_invalid, whole });
+        if let Some(known) = known {
+            let written = out.get(start..).unwrap_or_default();
+            let counts = self.normaliser.tally.since(&known);
+            self.stencil.learn(&frame, &said, written, counts, |event, out| encoder.event(event, out));
         }
     }
 
@@ -333,12 +357,15 @@ impl Core {
 struct Stage<'s> {
     normaliser: &'s mut Normaliser,
     to: Output<'s>,
+    data: &'s [u8],
+    said: &'s mut Said,
     skip_invalid: bool,
     whole: bool,
 }
 
 impl Sink for Stage<'_> {
     fn event(&mut self, event: Event<'_>) {
+        self.said.event(&event);
         let event = match event {
             Event::Fail(failure) if failure.fault == Fault::InvalidEvent => {
                 if self.whole {
@@ -356,10 +383,12 @@ impl Sink for Stage<'_> {
     }
 
     fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'a>) -> Riders<'a> {
+        self.said.delta(self.data, choice, &delta);
         self.normaliser.delta(choice, delta, riders, &mut self.to)
     }
 
     fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a> {
+        self.said.more();
         self.normaliser.tool(choice, entry, riders, &mut self.to)
     }
 

@@ -117,6 +117,14 @@ impl Tally {
         self.0.get(rule as usize).copied().unwrap_or(0)
     }
 
+    /// What was counted since it stood at `known`.
+    pub(super) fn since(&self, known: &Self) -> impl Iterator<Item = (Rule, u32)> {
+        Rule::ALL.iter().copied().zip(self.0.iter().zip(known.0)).filter_map(|(rule, (now, before))| {
+            let times = now.saturating_sub(before);
+            (times > 0).then_some((rule, times))
+        })
+    }
+
     /// The rules that changed something, with how often.
     pub fn iter(&self) -> impl Iterator<Item = (Rule, u32)> {
         Rule::ALL.iter().copied().zip(self.0).filter(|(_, times)| *times > 0)

@@ -42,6 +42,10 @@ impl Encode for Stream {
             Event::End => out.extend_from_slice(DONE),
         }
     }
+
+    fn is_plain(&self) -> bool {
+        self.padding.is_none()
+    }
 }
 
 impl Stream {

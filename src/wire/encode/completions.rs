@@ -63,6 +63,10 @@ impl Encode for Stream {
             Event::End => out.extend_from_slice(DONE),
         }
     }
+
+    fn is_plain(&self) -> bool {
+        true
+    }
 }
 
 /// The whole object, written at the end.

@@ -20,6 +20,11 @@ use bytes::BytesMut;
 pub trait Encode: Send {
     /// Writes what the event means to the client.
     fn event(&mut self, event: Event<'_>, out: &mut BytesMut);
+
+    /// What is written for a delta depends on the delta and the last head alone.
+    fn is_plain(&self) -> bool {
+        false
+    }
 }
 
 /// The encoder for an answer of this shape.
