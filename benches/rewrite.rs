@@ -53,6 +53,16 @@ const ENGINES: &[Engine] = &[
         head: "{\"role\":\"assistant\",\"content\":\"\"}",
         chunk: |at| vllm(&format!("{{\"content\":\" word{}\"}}", at % 10)),
     },
+    // No two in a row are spelled alike: all of them are taken apart.
+    Engine {
+        name: "vllm",
+        what: "content, unlike",
+        head: "{\"role\":\"assistant\",\"content\":\"\"}",
+        chunk: |at| match at % 2 {
+            0 => vllm("{\"content\":\" word\"}"),
+            _ => vllm("{\"content\":\" word\",\"refusal\":null}"),
+        },
+    },
     Engine {
         name: "vllm",
         what: "reasoning, escapes",
