@@ -9,7 +9,7 @@
 //! Remembers: what the stages name. Never: waits, reads a clock, draws a random number, panics, returns an error.
 //!
 //! Frames that are spelled like the two before them, but for their text, take a short way from the framer to the end
-//! ([`stencil`]).
+//! (`stencil`).
 //!
 //! Parsers of text that an engine left unparsed (`<think>`, Harmony, tool markup) will stand between decode and
 //! normalise: they take `Content` events and give `Reasoning`, `Content` and tool entries, so that neither side changes.
