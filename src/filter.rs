@@ -8,8 +8,8 @@ use crate::config::Limits;
 use crate::json::{self, Raw, Text, object};
 use crate::plan::{self, Route};
 use crate::request::Ask;
-use crate::request::responses::echo;
-use crate::wire::encode::Response;
+use crate::request::responses::{echo, streams};
+use crate::wire::encode::{Reply, Response};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::sse::{Found, Framer};
 use crate::wire::{Api, Ending, Form, Rewriter, Shape, Stamp};
@@ -49,7 +49,7 @@ pub struct Order {
 pub enum Target {
     /// An answer of the API it is of.
     Same(Api),
-    /// A Responses object; only a whole answer of Chat Completions can.
+    /// An answer of Responses; only one of Chat Completions can.
     Response,
 }
 
@@ -238,11 +238,10 @@ impl Filter {
         };
         let refused = |text: &str| Stopped::Refused(text.to_owned());
         match order.to {
-            Some(Target::Response) if api != Api::Chat || events => {
-                return Err(refused(
-                    "Only a whole answer of Chat Completions can become a Responses object.",
-                ));
+            Some(Target::Response) if api != Api::Chat => {
+                return Err(refused("Only an answer of Chat Completions can become one of Responses."));
             }
+            Some(Target::Response) => return self.response(events),
             Some(Target::Same(to)) if to != api => {
                 let text = "The answer cannot become one of that API: leave --to away, or give it the value of --api.";
                 return Err(refused(text));
@@ -262,17 +261,35 @@ impl Filter {
             },
         };
         let stream = shape.stream;
-        let stamp = order.stamp.clone();
-        let rewriter = if order.to == Some(Target::Response) {
-            let echo = order.request.as_ref().map(echo).transpose();
-            let echo =
-                echo.map_err(|failure| Stopped::Refused(format!("The request: {}", failure.message)))?;
-            let encoder = Box::new(Response::new(echo.unwrap_or_default(), &stamp));
-            Rewriter::with_encoder(Shape { stream: false, ..shape }, stamp, encoder)
-        } else {
-            Rewriter::new(shape, stamp)
+        Ok(Writer { rewriter: Rewriter::new(shape, order.stamp.clone()), out: BytesMut::new(), stream })
+    }
+
+    /// The answer becomes one of Responses.
+    fn response(&self, events: bool) -> Result<Writer, Stopped> {
+        let Order { request, route, stamp, .. } = &self.order;
+        let told = |failure: Failure| Stopped::Refused(format!("The request: {}", failure.message));
+        let echo = request.as_ref().map(echo).transpose().map_err(told)?;
+        let stream = match request {
+            Some(request) => streams(request).map_err(told)?,
+            None => events,
         };
-        Ok(Writer { rewriter, out: BytesMut::new(), stream: stream && order.to != Some(Target::Response) })
+        let options = &route.options;
+        let reply = Reply {
+            echo: echo.unwrap_or_default(),
+            reasoning: options.responses_reasoning,
+            dialect: options.responses_dialect,
+            stream,
+            ..Reply::default()
+        };
+        let shape = Shape {
+            include_usage: true,
+            quirks: route.engine.quirks,
+            max_event_bytes: route.max_event_bytes,
+            ..Shape::new(Api::Chat, stream, options.clone())
+        };
+        let encoder = Box::new(Response::new(reply, stamp));
+        let rewriter = Rewriter::with_encoder(shape, stamp.clone(), encoder);
+        Ok(Writer { rewriter, out: BytesMut::new(), stream })
     }
 
     /// Writes what is due.

@@ -18,7 +18,7 @@ use samewire::engine::named;
 use samewire::plan::{Route, shape};
 use samewire::request::Ask;
 use samewire::request::responses::echo;
-use samewire::wire::encode::Response;
+use samewire::wire::encode::{Reply, Response};
 use samewire::wire::{Api, Rewriter, Stamp};
 use serde_json::Value;
 use std::sync::Arc;
@@ -107,7 +107,8 @@ fn as_response(request: &str, message: &str, finish: &str) -> String {
     let body = Bytes::from(request.to_owned());
     let shape = shape(&Ask::recall(Api::Chat, &body).unwrap(), &route);
     let stamp = Stamp { id: format!("{:032x}", 1), now: 1_779_866_860, seed: 1 };
-    let encoder = Response::new(echo(&body).unwrap(), &stamp);
+    let reply = Reply { echo: echo(&body).unwrap(), ..Reply::default() };
+    let encoder = Response::new(reply, &stamp);
     let mut rewriter = Rewriter::with_encoder(shape, stamp, Box::new(encoder));
     let input = format!(
         r#"{{"id":"chatcmpl-1","object":"chat.completion","created":5,"model":"m","choices":[{{"index":0,"message":{message},"finish_reason":"{finish}"}}]}}"#

@@ -57,6 +57,15 @@ pub fn echo(body: &Bytes) -> Result<Echo, Failure> {
     Ok(echo)
 }
 
+/// Whether the answer is to be an event stream.
+///
+/// # Errors
+/// The body is no JSON object.
+pub fn streams(body: &Bytes) -> Result<bool, Failure> {
+    let text = fields::text(body)?;
+    Ok(Object(fields::read(text, text)?).compact("stream").as_deref() == Some("true"))
+}
+
 /// A tool, with the members that its kind always shows.
 fn tool(raw: Raw<'_>) -> String {
     let Some(tool) = Object::of(raw) else { return compacted(raw) };

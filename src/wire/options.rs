@@ -109,6 +109,30 @@ choice! {
     }
 }
 choice! {
+    /// Which events a Responses stream has (4.9).
+    ResponsesDialect {
+        /// Those of the OpenAI service.
+        #[default] Openai = "openai",
+        /// Those of the Open Responses specification.
+        Openresponses = "openresponses",
+        /// Those of the OpenAI service and older ones.
+        CodexLegacy = "codex-legacy",
+    }
+}
+choice! {
+    /// Where reasoning stands in a Responses answer (4.5).
+    ResponsesReasoning {
+        /// In the content of reasoning items.
+        #[default] Content = "content",
+        /// In their summary.
+        Summary = "summary",
+        /// In both.
+        Both = "both",
+        /// Nowhere.
+        None = "none",
+    }
+}
+choice! {
     /// Padding of delta frames (2.9).
     Obfuscation {
         /// Never.
@@ -126,7 +150,7 @@ choice! {
         Drop = "drop",
     }
 }
-/// Every option that concerns Chat Completions and Completions, with the defaults of wire-format 1.9.
+/// Every option that concerns the APIs that are served, with the defaults of wire-format 1.9.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
@@ -168,6 +192,10 @@ pub struct Options {
     pub commit_after_seconds: u64,
     /// Treatment of unknown request fields.
     pub request_unknown: RequestUnknown,
+    /// Events of a Responses stream.
+    pub responses_dialect: ResponsesDialect,
+    /// Place of reasoning in a Responses answer.
+    pub responses_reasoning: ResponsesReasoning,
 }
 
 impl Default for Options {
@@ -192,6 +220,8 @@ impl Default for Options {
             keepalive_seconds: 15,
             commit_after_seconds: 10,
             request_unknown: RequestUnknown::default(),
+            responses_dialect: ResponsesDialect::default(),
+            responses_reasoning: ResponsesReasoning::default(),
         }
     }
 }

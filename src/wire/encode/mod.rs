@@ -9,7 +9,7 @@ mod frame;
 mod responses;
 mod transcript;
 
-pub use responses::{Echo, Response};
+pub use responses::{Called, Calls, Echo, Reply, Response, Seal};
 pub use transcript::Transcript;
 
 use super::event::Event;

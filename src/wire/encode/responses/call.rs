@@ -1,0 +1,151 @@
+//! Tool calls as items, and what the names in them stand for (wire-format 4.2, 4.4).
+
+use super::event::{self, Voice};
+use crate::json::{Raw, Text, write_string};
+use crate::wire::arguments::Arguments;
+use crate::wire::event::ToolKind;
+use bytes::{BufMut, BytesMut};
+use std::collections::BTreeMap;
+
+/// What a name in an engine's call stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Called {
+    /// The namespace that the tool was given in.
+    pub namespace: Option<String>,
+    /// The tool's own name.
+    pub name: String,
+    /// The engine knows it as a function with one string `input`; to the client it is a custom tool.
+    pub custom: bool,
+}
+
+/// Names that stand for something else than a function of that name.
+#[derive(Clone, Debug, Default)]
+pub struct Calls(BTreeMap<String, Called>);
+
+impl Calls {
+    /// The engine knows `called` by this name.
+    pub fn keep(&mut self, name: String, called: Called) {
+        self.0.insert(name, called);
+    }
+
+    /// What this name stands for.
+    pub fn named(&self, name: &str) -> Called {
+        let plain = || Called { namespace: None, name: name.to_owned(), custom: false };
+        self.0.get(name).cloned().unwrap_or_else(plain)
+    }
+}
+
+/// A call.
+#[derive(Debug)]
+pub(super) struct Call {
+    /// Its place among the choice's calls.
+    pub(super) slot: u32,
+    id: String,
+    called: Called,
+    kind: ToolKind,
+    /// Arguments or input in JSON spelling, as far as the client has them.
+    text: BytesMut,
+    /// Arguments that hold the input of a custom tool.
+    wrapped: String,
+    progress: Arguments,
+}
+
+impl Call {
+    pub(super) fn new(slot: u32, id: &str, called: Called, kind: ToolKind) -> Self {
+        Self {
+            slot,
+            id: id.to_owned(),
+            called,
+            kind,
+            text: BytesMut::new(),
+            wrapped: String::new(),
+            progress: Arguments::default(),
+        }
+    }
+
+    /// A piece of arguments or input; gives what the client is to have of it at once.
+    pub(super) fn take(&mut self, piece: &Text<'_>) -> Option<&[u8]> {
+        self.progress.read(piece);
+        if self.is_wrapped() {
+            self.wrapped.push_str(&piece.decoded());
+            return None;
+        }
+        let start = self.text.len();
+        piece.write(&mut self.text);
+        self.text.get(start..)
+    }
+
+    /// The input of a custom tool that came as arguments, once they are all there.
+    pub(super) fn unwrap(&mut self) -> Option<&[u8]> {
+        if !self.is_wrapped() {
+            return None;
+        }
+        let wrapped = std::mem::take(&mut self.wrapped);
+        self.text.clear();
+        match input(&wrapped) {
+            Some(input) => input.write(&mut self.text),
+            // Not what was agreed upon: nothing of it is lost.
+            None => Text::plain(&wrapped).write(&mut self.text),
+        }
+        Some(&self.text).filter(|text| !text.is_empty()).map(|text| &text[..])
+    }
+
+    fn is_wrapped(&self) -> bool {
+        self.called.custom && self.kind == ToolKind::Function
+    }
+
+    fn is_custom(&self) -> bool {
+        self.called.custom || self.kind == ToolKind::Custom
+    }
+
+    /// Nothing more can come. Of free text one never knows.
+    pub(super) fn is_complete(&self) -> bool {
+        self.kind == ToolKind::Function && self.progress.is_complete()
+    }
+
+    pub(super) fn prefix(&self) -> &'static str {
+        if self.is_custom() { "ctc" } else { "fc" }
+    }
+
+    pub(super) fn word(&self) -> &'static str {
+        if self.is_custom() { "custom_tool_call" } else { "function_call" }
+    }
+
+    pub(super) fn voice(&self) -> &'static Voice {
+        if self.is_custom() { &event::INPUT } else { &event::ARGUMENTS }
+    }
+
+    pub(super) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    pub(super) fn write_id(&self, out: &mut BytesMut) {
+        write_string(&self.id, out);
+    }
+
+    pub(super) fn write_name(&self, out: &mut BytesMut) {
+        write_string(&self.called.name, out);
+    }
+
+    /// The members behind `status`; `text`: arguments or input.
+    pub(super) fn write(&self, text: &[u8], out: &mut BytesMut) {
+        out.extend_from_slice(b",\"call_id\":");
+        self.write_id(out);
+        out.extend_from_slice(b",\"name\":");
+        self.write_name(out);
+        if let Some(namespace) = &self.called.namespace {
+            out.extend_from_slice(b",\"namespace\":");
+            write_string(namespace, out);
+        }
+        out.extend_from_slice(if self.is_custom() { b",\"input\":\"" } else { b",\"arguments\":\"" });
+        out.extend_from_slice(text);
+        out.put_u8(b'"');
+    }
+}
+
+/// The string `input` of a JSON object.
+fn input(arguments: &str) -> Option<Text<'_>> {
+    let members = crate::json::read::<crate::json::Members<'_>>(arguments).ok()?.0;
+    let (_, value) = members.into_iter().rfind(|(key, _)| key == "input")?;
+    Text::of(Raw::of(value.get())?)
+}

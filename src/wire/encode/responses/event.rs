@@ -1,0 +1,398 @@
+//! Events, numbered, in the dialects (wire-format 4.6, 4.7, 4.9).
+
+use super::super::frame::DONE;
+use super::call::Call;
+use super::item::{Item, Kind, Place, State, Thought};
+use crate::json::{write_number, write_string};
+use crate::wire::fault::Failure;
+use crate::wire::options::ResponsesDialect;
+use bytes::{BufMut, BytesMut};
+
+/// How one kind of text is told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Voice {
+    /// The stem of its events.
+    delta: &'static str,
+    done: &'static str,
+    /// The events of its part, if it is in one.
+    part: Option<(&'static str, &'static str)>,
+    /// The key of the part's index.
+    index: &'static str,
+    /// The key of the whole text.
+    text: &'static str,
+    /// The part's type.
+    kind: &'static str,
+    /// Log probabilities travel along.
+    logprobs: bool,
+}
+
+const CONTENT_PART: Option<(&str, &str)> =
+    Some(("response.content_part.added", "response.content_part.done"));
+
+pub(super) const TEXT: Voice = Voice {
+    delta: "response.output_text.delta",
+    done: "response.output_text.done",
+    part: CONTENT_PART,
+    index: "content_index",
+    text: "text",
+    kind: "output_text",
+    logprobs: true,
+};
+pub(super) const REFUSAL: Voice = Voice {
+    delta: "response.refusal.delta",
+    done: "response.refusal.done",
+    text: "refusal",
+    kind: "refusal",
+    logprobs: false,
+    ..TEXT
+};
+pub(super) const REASONING: Voice = Voice {
+    delta: "response.reasoning_text.delta",
+    done: "response.reasoning_text.done",
+    kind: "reasoning_text",
+    logprobs: false,
+    ..TEXT
+};
+pub(super) const SUMMARY: Voice = Voice {
+    delta: "response.reasoning_summary_text.delta",
+    done: "response.reasoning_summary_text.done",
+    part: Some(("response.reasoning_summary_part.added", "response.reasoning_summary_part.done")),
+    index: "summary_index",
+    kind: "summary_text",
+    logprobs: false,
+    ..TEXT
+};
+pub(super) const ARGUMENTS: Voice = Voice {
+    delta: "response.function_call_arguments.delta",
+    done: "response.function_call_arguments.done",
+    part: None,
+    text: "arguments",
+    kind: "",
+    logprobs: false,
+    ..TEXT
+};
+pub(super) const INPUT: Voice = Voice {
+    delta: "response.custom_tool_call_input.delta",
+    done: "response.custom_tool_call_input.done",
+    text: "input",
+    ..ARGUMENTS
+};
+
+impl Voice {
+    /// The name of its events in a dialect.
+    fn spoken(&self, dialect: ResponsesDialect) -> (&'static str, &'static str) {
+        match (dialect, self.kind) {
+            (ResponsesDialect::Openresponses, "reasoning_text") => {
+                ("response.reasoning.delta", "response.reasoning.done")
+            }
+            _ => (self.delta, self.done),
+        }
+    }
+
+    /// A part with this text.
+    pub(super) fn write_part(&self, told: Told<'_>, out: &mut BytesMut) {
+        out.extend_from_slice(b"{\"type\":\"");
+        out.extend_from_slice(self.kind.as_bytes());
+        out.put_u8(b'"');
+        string(self.text, told.text, out);
+        if self.logprobs {
+            out.extend_from_slice(b",\"annotations\":[]");
+        }
+        self.write_logprobs(told.logprobs, out);
+        out.put_u8(b'}');
+    }
+
+    fn write_logprobs(&self, entries: &[u8], out: &mut BytesMut) {
+        if self.logprobs {
+            out.extend_from_slice(b",\"logprobs\":[");
+            out.extend_from_slice(entries);
+            out.put_u8(b']');
+        }
+    }
+
+    fn write_place(&self, place: &Place, at: usize, out: &mut BytesMut) {
+        place.write(out);
+        if self.part.is_some() {
+            member(self.index, out);
+            write_number(at, out);
+        }
+    }
+}
+
+/// Writes events and numbers them; nothing at all where there is no stream.
+#[derive(Debug)]
+pub(super) struct Events {
+    on: bool,
+    dialect: ResponsesDialect,
+    next: u64,
+    /// The id of the response.
+    response: String,
+}
+
+impl Events {
+    pub(super) fn new(on: bool, dialect: ResponsesDialect) -> Self {
+        Self { on, dialect, next: 0, response: String::new() }
+    }
+
+    /// They belong to this response.
+    pub(super) fn begin(&mut self, response: &str) {
+        response.clone_into(&mut self.response);
+    }
+
+    /// An event with the members that `write` appends.
+    pub(super) fn say(&mut self, kind: &str, out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
+        if !self.on {
+            return;
+        }
+        for piece in ["event: ", kind, "\ndata: {\"type\":\"", kind, "\",\"sequence_number\":"] {
+            out.extend_from_slice(piece.as_bytes());
+        }
+        write_number(self.next, out);
+        self.next += 1;
+        write(out);
+        out.extend_from_slice(b"}\n\n");
+    }
+
+    /// An event of the older description of the API, where the dialect has them: it names the response.
+    fn say_legacy(&mut self, kind: &str, out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
+        if self.dialect != ResponsesDialect::CodexLegacy {
+            return;
+        }
+        let response = std::mem::take(&mut self.response);
+        self.say(kind, out, |out| {
+            out.extend_from_slice(b",\"response\":{\"id\":\"");
+            out.extend_from_slice(response.as_bytes());
+            out.put_u8(b'"');
+            write(out);
+        });
+        self.response = response;
+    }
+
+    /// An item begins.
+    pub(super) fn begin_item(&mut self, item: &Item, out: &mut BytesMut) {
+        self.item("response.output_item.added", item, State::Added, out);
+    }
+
+    fn item(&mut self, kind: &str, item: &Item, state: State, out: &mut BytesMut) {
+        self.say(kind, out, |out| {
+            member("output_index", out);
+            write_number(item.place.index, out);
+            member("item", out);
+            item.write(state, out);
+        });
+    }
+
+    /// A part begins: a text of this voice, not told yet.
+    pub(super) fn begin_part(&mut self, voice: &Voice, place: &Place, at: usize, out: &mut BytesMut) {
+        let Some((added, _)) = voice.part else { return };
+        self.part(added, voice, place, at, Told::default(), out);
+        if voice.kind == SUMMARY.kind {
+            self.say_legacy("response.reasoning.summary.added", out, |out| {
+                out.put_u8(b'}');
+                place.write_id(out);
+                member(voice.index, out);
+                write_number(at, out);
+                member("part", out);
+                voice.write_part(Told::default(), out);
+            });
+        }
+    }
+
+    fn part(
+        &mut self,
+        kind: &str,
+        voice: &Voice,
+        place: &Place,
+        at: usize,
+        told: Told<'_>,
+        out: &mut BytesMut,
+    ) {
+        self.say(kind, out, |out| {
+            voice.write_place(place, at, out);
+            member("part", out);
+            voice.write_part(told, out);
+        });
+    }
+
+    /// A piece of text.
+    pub(super) fn delta(
+        &mut self,
+        voice: &Voice,
+        place: &Place,
+        at: usize,
+        told: Told<'_>,
+        out: &mut BytesMut,
+    ) {
+        self.say(voice.spoken(self.dialect).0, out, |out| {
+            voice.write_place(place, at, out);
+            string("delta", told.text, out);
+            voice.write_logprobs(told.plain_logprobs, out);
+        });
+        let write = |out: &mut BytesMut| {
+            out.put_u8(b'}');
+            if voice.kind == SUMMARY.kind {
+                place.write_id(out);
+                member(voice.index, out);
+                write_number(at, out);
+            } else {
+                voice.write_place(place, at, out);
+            }
+            string("delta", told.text, out);
+        };
+        match voice.kind {
+            "reasoning_text" => self.say_legacy("response.reasoning.delta", out, write),
+            "summary_text" => self.say_legacy("response.reasoning.summary.delta", out, write),
+            _ => {}
+        }
+    }
+
+    /// A text is complete, and its part with it.
+    pub(super) fn end_part(
+        &mut self,
+        voice: &Voice,
+        place: &Place,
+        at: usize,
+        told: Told<'_>,
+        out: &mut BytesMut,
+    ) {
+        self.say(voice.spoken(self.dialect).1, out, |out| {
+            voice.write_place(place, at, out);
+            string(voice.text, told.text, out);
+            voice.write_logprobs(told.plain_logprobs, out);
+        });
+        if voice.kind == REASONING.kind {
+            self.say_legacy("response.reasoning.done", out, |out| {
+                out.put_u8(b'}');
+                voice.write_place(place, at, out);
+                string(voice.text, told.text, out);
+            });
+        }
+        if let Some((_, done)) = voice.part {
+            self.part(done, voice, place, at, told, out);
+        }
+    }
+
+    /// An item is complete: first what is open in it, then itself.
+    pub(super) fn end_item(&mut self, item: &mut Item, out: &mut BytesMut) {
+        let place = &item.place;
+        match &mut item.kind {
+            Kind::Reasoning(thought) => {
+                for (voice, text) in [(&REASONING, &thought.content), (&SUMMARY, &thought.summary)] {
+                    if let Some(text) = text {
+                        self.end_part(voice, place, 0, Told::text(text), out);
+                    }
+                }
+            }
+            Kind::Message(parts) => {
+                if let Some((at, part)) = parts.iter().enumerate().next_back() {
+                    self.end_part(part.voice(), place, at, part.told(), out);
+                }
+            }
+            Kind::Call(call) => self.end_call(call, place, out),
+        }
+        self.item("response.output_item.done", item, State::Present, out);
+        if let Kind::Reasoning(Thought { sealed: Some(sealed), .. }) = &item.kind {
+            self.say_legacy("response.additional_context", out, |out| {
+                out.put_u8(b'}');
+                member("context", out);
+                out.extend_from_slice(b"{\"reasoning.encrypted_content\":\"");
+                out.extend_from_slice(sealed.as_bytes());
+                out.extend_from_slice(b"\"}");
+            });
+        }
+    }
+
+    fn end_call(&mut self, call: &mut Call, place: &Place, out: &mut BytesMut) {
+        let voice = call.voice();
+        if let Some(input) = call.unwrap() {
+            self.delta(voice, place, 0, Told::text(input), out);
+        }
+        self.say(voice.done, out, |out| {
+            place.write(out);
+            if voice.text == ARGUMENTS.text {
+                member("name", out);
+                call.write_name(out);
+            }
+            string(voice.text, call.text(), out);
+        });
+        if voice.text == ARGUMENTS.text {
+            self.say_legacy("response.tool_call.delta", out, |out| {
+                out.extend_from_slice(b"},\"delta\":{\"content\":[{\"type\":\"tool_call\",\"id\":");
+                call.write_id(out);
+                member("name", out);
+                call.write_name(out);
+                string("arguments", call.text(), out);
+                out.extend_from_slice(b"}]}");
+            });
+        }
+    }
+
+    /// The answer fails.
+    pub(super) fn error(&mut self, failure: &Failure, out: &mut BytesMut) {
+        self.say("error", out, |out| {
+            member("code", out);
+            write_or_null(failure.code.as_deref(), out);
+            member("message", out);
+            write_string(&failure.message, out);
+            member("param", out);
+            write_or_null(failure.param.as_deref(), out);
+            out.put_u8(b',');
+            let mut nested = BytesMut::new();
+            failure.write(false, &mut nested);
+            // `{"error":{…}}` without its own braces.
+            out.extend_from_slice(nested.get(1..nested.len() - 1).unwrap_or_default());
+        });
+        self.say_legacy("response.error", out, |out| {
+            out.extend_from_slice(b",\"status\":\"failed\"}");
+            member("error", out);
+            out.extend_from_slice(b"{\"type\":");
+            write_string(&failure.kind, out);
+            member("message", out);
+            write_string(&failure.message, out);
+            out.put_u8(b'}');
+        });
+    }
+
+    /// Behind the last event.
+    pub(super) fn last(&self, out: &mut BytesMut) {
+        if self.on && self.dialect == ResponsesDialect::Openresponses {
+            out.extend_from_slice(DONE);
+        }
+    }
+}
+
+/// A text as events tell it, in JSON spelling.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Told<'a> {
+    pub(super) text: &'a [u8],
+    /// The entries of `logprobs` in a part, which say more than those of other events.
+    pub(super) logprobs: &'a [u8],
+    pub(super) plain_logprobs: &'a [u8],
+}
+
+impl<'a> Told<'a> {
+    pub(super) fn text(text: &'a [u8]) -> Self {
+        Self { text, ..Self::default() }
+    }
+}
+
+fn member(key: &str, out: &mut BytesMut) {
+    for piece in [",\"", key, "\":"] {
+        out.extend_from_slice(piece.as_bytes());
+    }
+}
+
+/// A member whose value is a string, spelled already.
+fn string(key: &str, text: &[u8], out: &mut BytesMut) {
+    member(key, out);
+    out.put_u8(b'"');
+    out.extend_from_slice(text);
+    out.put_u8(b'"');
+}
+
+fn write_or_null(text: Option<&str>, out: &mut BytesMut) {
+    match text {
+        Some(text) => write_string(text, out),
+        None => out.extend_from_slice(b"null"),
+    }
+}

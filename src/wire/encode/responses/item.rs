@@ -1,0 +1,210 @@
+//! Items of `output` (wire-format 4.4).
+
+use super::call::Call;
+use super::event::{self, Told, Voice};
+use crate::json::{Text, write_compact, write_number};
+use crate::wire::event::TokenLogprob;
+use bytes::{BufMut, BytesMut};
+
+/// One item.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) kind: Kind,
+    pub(super) place: Place,
+    /// More may come.
+    pub(super) open: bool,
+    /// It ended too early.
+    pub(super) cut: bool,
+}
+
+/// Id and index.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) id: String,
+    pub(super) index: usize,
+}
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    Reasoning(Thought),
+    Message(Vec<Part>),
+    Call(Call),
+}
+
+/// Reasoning: texts in JSON spelling.
+#[derive(Debug, Default)]
+pub(super) struct Thought {
+    pub(super) content: Option<BytesMut>,
+    pub(super) summary: Option<BytesMut>,
+    pub(super) sealed: Option<String>,
+}
+
+impl Thought {
+    /// What is sealed: the text, or else its summary.
+    pub(super) fn text(&self) -> String {
+        let spelled = self.content.as_ref().or(self.summary.as_ref());
+        let spelled = spelled.map(|text| String::from_utf8_lossy(text)).unwrap_or_default();
+        Text::json(&spelled).decoded().into_owned()
+    }
+}
+
+/// A part of a message.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) refusal: bool,
+    /// In JSON spelling.
+    pub(super) text: BytesMut,
+    /// The entries of `logprobs` in a part, which say more than those of a delta.
+    logprobs: BytesMut,
+    /// The same as deltas spell them.
+    plain_logprobs: BytesMut,
+}
+
+/// What is written of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It has just begun: nothing is in it.
+    Added,
+    /// As it stands.
+    Present,
+}
+
+impl Item {
+    pub(super) fn new(kind: Kind, response: &str, index: usize) -> Self {
+        let prefix = match &kind {
+            Kind::Reasoning(_) => "rs",
+            Kind::Message(_) => "msg",
+            Kind::Call(call) => call.prefix(),
+        };
+        let suffix = response.strip_prefix("resp_").unwrap_or(response);
+        let place = Place { id: format!("{prefix}_{suffix}_{index}"), index };
+        Self { kind, place, open: true, cut: false }
+    }
+
+    /// The object.
+    pub(super) fn write(&self, state: State, out: &mut BytesMut) {
+        let added = state == State::Added;
+        let word = match &self.kind {
+            Kind::Reasoning(_) => "reasoning",
+            Kind::Message(_) => "message",
+            Kind::Call(call) => call.word(),
+        };
+        let status = match (added, self.cut) {
+            (true, _) => "in_progress",
+            (false, true) => "incomplete",
+            (false, false) => "completed",
+        };
+        for piece in ["{\"id\":\"", &self.place.id, "\",\"type\":\"", word, "\",\"status\":\"", status, "\""]
+        {
+            out.extend_from_slice(piece.as_bytes());
+        }
+        match &self.kind {
+            Kind::Reasoning(_) if added => out.extend_from_slice(b",\"summary\":[],\"content\":[]"),
+            Kind::Reasoning(thought) => thought.write(out),
+            Kind::Message(parts) => {
+                out.extend_from_slice(b",\"role\":\"assistant\",\"content\":[");
+                for (at, part) in parts.iter().enumerate().filter(|_| !added) {
+                    if at > 0 {
+                        out.put_u8(b',');
+                    }
+                    part.voice().write_part(part.told(), out);
+                }
+                out.put_u8(b']');
+            }
+            Kind::Call(call) => call.write(if added { b"" } else { call.text() }, out),
+        }
+        out.put_u8(b'}');
+    }
+}
+
+impl Thought {
+    fn write(&self, out: &mut BytesMut) {
+        for (key, voice, text) in
+            [("summary", event::SUMMARY, &self.summary), ("content", event::REASONING, &self.content)]
+        {
+            out.extend_from_slice(b",\"");
+            out.extend_from_slice(key.as_bytes());
+            out.extend_from_slice(b"\":[");
+            if let Some(text) = text {
+                voice.write_part(Told::text(text), out);
+            }
+            out.put_u8(b']');
+        }
+        if let Some(sealed) = &self.sealed {
+            out.extend_from_slice(b",\"encrypted_content\":\"");
+            out.extend_from_slice(sealed.as_bytes());
+            out.put_u8(b'"');
+        }
+    }
+}
+
+impl Part {
+    pub(super) fn new(refusal: bool) -> Self {
+        Self { refusal, text: BytesMut::new(), logprobs: BytesMut::new(), plain_logprobs: BytesMut::new() }
+    }
+
+    pub(super) fn voice(&self) -> &'static Voice {
+        if self.refusal { &event::REFUSAL } else { &event::TEXT }
+    }
+
+    /// Takes up the log probabilities of a delta, and spells them for it.
+    pub(super) fn board(&mut self, entries: &[TokenLogprob<'_>], delta: &mut BytesMut) {
+        write_entries(entries, true, &mut self.logprobs);
+        write_entries(entries, false, delta);
+        if !self.plain_logprobs.is_empty() && !delta.is_empty() {
+            self.plain_logprobs.put_u8(b',');
+        }
+        self.plain_logprobs.extend_from_slice(delta);
+    }
+
+    pub(super) fn told(&self) -> Told<'_> {
+        Told { text: &self.text, logprobs: &self.logprobs, plain_logprobs: &self.plain_logprobs }
+    }
+}
+
+/// `full`: with the bytes of each token, as parts have them and deltas do not.
+fn write_entries(entries: &[TokenLogprob<'_>], full: bool, out: &mut BytesMut) {
+    for entry in entries {
+        if !out.is_empty() {
+            out.put_u8(b',');
+        }
+        write_entry(entry, full, out);
+        out.extend_from_slice(b",\"top_logprobs\":[");
+        for (at, top) in entry.top.iter().enumerate() {
+            if at > 0 {
+                out.put_u8(b',');
+            }
+            write_entry(top, full, out);
+            out.put_u8(b'}');
+        }
+        out.extend_from_slice(b"]}");
+    }
+}
+
+fn write_entry(entry: &TokenLogprob<'_>, full: bool, out: &mut BytesMut) {
+    out.extend_from_slice(b"{\"token\":\"");
+    entry.token.write(out);
+    if full {
+        out.extend_from_slice(b"\",\"bytes\":");
+        write_compact(entry.bytes.map_or("[]", |raw| raw.get()), out);
+        out.extend_from_slice(b",\"logprob\":");
+    } else {
+        out.extend_from_slice(b"\",\"logprob\":");
+    }
+    write_compact(entry.logprob.map_or("-9999.0", |raw| raw.get()), out);
+}
+
+impl Place {
+    /// `,"item_id":…,"output_index":…`
+    pub(super) fn write(&self, out: &mut BytesMut) {
+        self.write_id(out);
+        out.extend_from_slice(b",\"output_index\":");
+        write_number(self.index, out);
+    }
+
+    pub(super) fn write_id(&self, out: &mut BytesMut) {
+        out.extend_from_slice(b",\"item_id\":\"");
+        out.extend_from_slice(self.id.as_bytes());
+        out.put_u8(b'"');
+    }
+}

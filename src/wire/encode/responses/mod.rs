@@ -1,0 +1,311 @@
+//! The Responses API for a client: events, or the object at the end (wire-format 4.4–4.7).
+//!
+//! ```text
+//! created ─→ in_progress ─→ { item added ─→ deltas ─→ done } ─→ completed | incomplete | failed
+//! ```
+//!
+//! Takes: the events of one choice. Gives: numbered events, or the final object; both from the same items.
+//! Remembers: the text of every item, once. Never: gives an item another id, name or index than it began with.
+
+mod call;
+mod event;
+mod item;
+mod object;
+
+pub use call::{Called, Calls};
+pub use object::Echo;
+
+use super::Encode;
+use crate::json::Text;
+use crate::wire::event::{Delta, Event, Head, Logprobs, Reason, Riders, ToolKind};
+use crate::wire::fault::Failure;
+use crate::wire::options::{ResponsesDialect, ResponsesReasoning};
+use crate::wire::{Stamp, ident};
+use bytes::BytesMut;
+use call::Call;
+use event::{Events, Told};
+use item::{Item, Kind, Part, Thought};
+use object::{Ending, Object};
+
+/// Makes `encrypted_content` of a reasoning item's text (wire-format 4.5).
+pub type Seal = Box<dyn Fn(&str) -> String + Send>;
+
+/// What a Responses request says of its answer.
+#[derive(Default)]
+pub struct Reply {
+    /// What the object repeats of the request.
+    pub echo: Echo,
+    /// What the names in the engine's calls stand for.
+    pub calls: Calls,
+    /// Where reasoning goes.
+    pub reasoning: ResponsesReasoning,
+    /// Which events there are.
+    pub dialect: ResponsesDialect,
+    /// The client asked for logprobs.
+    pub logprobs: bool,
+    /// The client asked for encrypted reasoning.
+    pub seal: Option<Seal>,
+    /// Events, or one object.
+    pub stream: bool,
+}
+
+/// The answer to a Responses request. Only the first choice counts: the API has one.
+pub struct Response {
+    object: Object,
+    events: Events,
+    calls: Calls,
+    reasoning: ResponsesReasoning,
+    logprobs: bool,
+    seal: Option<Seal>,
+    stream: bool,
+    items: Vec<Item>,
+    /// The message or the reasoning item that goes on.
+    current: Option<usize>,
+    finish: Option<Reason>,
+}
+
+impl Response {
+    /// The encoder for a request that asks for this.
+    pub fn new(reply: Reply, stamp: &Stamp) -> Self {
+        Self {
+            object: Object::new(reply.echo, stamp),
+            events: Events::new(reply.stream, reply.dialect),
+            calls: reply.calls,
+            reasoning: reply.reasoning,
+            logprobs: reply.logprobs,
+            seal: reply.seal,
+            stream: reply.stream,
+            items: Vec::new(),
+            current: None,
+            finish: None,
+        }
+    }
+}
+
+impl Encode for Response {
+    fn event(&mut self, event: Event<'_>, out: &mut BytesMut) {
+        match event {
+            Event::Head(head) => self.head(&head, out),
+            Event::Delta { choice: 0, delta, riders } => self.delta(&delta, &riders, out),
+            Event::Usage { usage, .. } => self.object.usage = Some(usage),
+            Event::Delta { .. } | Event::Foreign { .. } => {}
+            Event::Fail(failure) => self.fail(&failure, out),
+            Event::End => self.end(out),
+        }
+    }
+}
+
+impl Response {
+    fn head(&mut self, head: &Head<'_>, out: &mut BytesMut) {
+        if !self.object.begin(head) {
+            return;
+        }
+        self.events.begin(self.object.id());
+        for kind in ["response.created", "response.in_progress"] {
+            self.lifecycle(kind, Ending::None, out);
+        }
+    }
+
+    fn delta(&mut self, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut BytesMut) {
+        match delta {
+            Delta::Reasoning(text) => {
+                let (content, summary) = match self.reasoning {
+                    ResponsesReasoning::Content => (true, false),
+                    ResponsesReasoning::Summary => (false, true),
+                    ResponsesReasoning::Both => (true, true),
+                    ResponsesReasoning::None => (false, false),
+                };
+                self.think(content, summary, text, out);
+            }
+            Delta::Summary(text) => self.think(false, self.reasoning != ResponsesReasoning::None, text, out),
+            Delta::Content(text) => {
+                let logprobs = riders.logprobs.as_ref().filter(|_| self.logprobs);
+                self.say(false, text, logprobs, out);
+            }
+            Delta::Refusal(text) => self.say(true, text, None, out),
+            Delta::ToolStart { slot, id, name, kind } => self.call(*slot, id, name, *kind, out),
+            Delta::ToolArgs { slot, args } => self.argue(*slot, args, out),
+            Delta::FunctionCall { name, arguments } => {
+                self.legacy_call(name.as_ref(), arguments.as_ref(), out)
+            }
+            Delta::Break => self.close_items(false, out),
+            Delta::Finish(finish) => self.finish(finish.reason, out),
+            // Parts are none of a stream's.
+            Delta::Part { .. } | Delta::Role | Delta::Bare => {}
+        }
+    }
+
+    // === items ===
+
+    /// Opens an item behind those that end with it.
+    fn open(&mut self, kind: Kind, out: &mut BytesMut) -> usize {
+        self.close_items(false, out);
+        let index = self.items.len();
+        let item = Item::new(kind, self.object.id(), index);
+        self.events.begin_item(&item, out);
+        self.items.push(item);
+        index
+    }
+
+    fn think(&mut self, content: bool, summary: bool, text: &Text<'_>, out: &mut BytesMut) {
+        if !content && !summary {
+            return;
+        }
+        let goes_on = |at: &usize| matches!(self.items.get(*at), Some(Item { kind: Kind::Reasoning(_), .. }));
+        let at = match self.current.filter(goes_on) {
+            Some(at) => at,
+            None => self.open(Kind::Reasoning(Thought::default()), out),
+        };
+        self.current = Some(at);
+        let Self { items, events, .. } = self;
+        let Some(Item { kind: Kind::Reasoning(thought), place, .. }) = items.get_mut(at) else { return };
+        for (wanted, part, voice) in [
+            (content, &mut thought.content, &event::REASONING),
+            (summary, &mut thought.summary, &event::SUMMARY),
+        ] {
+            if !wanted {
+                continue;
+            }
+            if part.is_none() {
+                events.begin_part(voice, place, 0, out);
+            }
+            let part = part.get_or_insert_default();
+            let start = part.len();
+            text.write(part);
+            events.delta(voice, place, 0, Told::text(part.get(start..).unwrap_or_default()), out);
+        }
+    }
+
+    fn say(&mut self, refusal: bool, text: &Text<'_>, logprobs: Option<&Logprobs<'_>>, out: &mut BytesMut) {
+        let goes_on = |at: &usize| matches!(self.items.get(*at), Some(Item { kind: Kind::Message(_), .. }));
+        let at = match self.current.filter(goes_on) {
+            Some(at) => at,
+            None => self.open(Kind::Message(Vec::new()), out),
+        };
+        self.current = Some(at);
+        let Self { items, events, .. } = self;
+        let Some(Item { kind: Kind::Message(parts), place, .. }) = items.get_mut(at) else { return };
+        if parts.last().is_none_or(|part| part.refusal != refusal) {
+            if let Some((index, last)) = parts.iter().enumerate().next_back() {
+                events.end_part(last.voice(), place, index, last.told(), out);
+            }
+            let part = Part::new(refusal);
+            events.begin_part(part.voice(), place, parts.len(), out);
+            parts.push(part);
+        }
+        let index = parts.len() - 1;
+        let Some(part) = parts.last_mut() else { return };
+        let start = part.text.len();
+        text.write(&mut part.text);
+        let mut spelled = BytesMut::new();
+        if let Some(Logprobs::Tokens { content: Some(entries), .. }) = logprobs {
+            part.board(entries, &mut spelled);
+        }
+        let text = part.text.get(start..).unwrap_or_default();
+        let told = Told { plain_logprobs: &spelled, ..Told::text(text) };
+        events.delta(part.voice(), place, index, told, out);
+    }
+
+    fn call(&mut self, slot: u32, id: &str, name: &str, kind: ToolKind, out: &mut BytesMut) {
+        let call = Call::new(slot, id, self.calls.named(name), kind);
+        self.open(Kind::Call(call), out);
+        self.current = None;
+    }
+
+    fn argue(&mut self, slot: u32, args: &Text<'_>, out: &mut BytesMut) {
+        let Self { items, events, .. } = self;
+        for item in items.iter_mut().rev() {
+            let Item { kind: Kind::Call(call), place, .. } = item else { continue };
+            if call.slot == slot {
+                let voice = call.voice();
+                if let Some(piece) = call.take(args) {
+                    events.delta(voice, place, 0, Told::text(piece), out);
+                }
+                return;
+            }
+        }
+    }
+
+    /// The deprecated form of one call, which has no id.
+    fn legacy_call(&mut self, name: Option<&Text<'_>>, arguments: Option<&Text<'_>>, out: &mut BytesMut) {
+        const SLOT: u32 = u32::MAX;
+        let is_known =
+            self.items.iter().any(|item| matches!(&item.kind, Kind::Call(call) if call.slot == SLOT));
+        if let Some(name) = name.filter(|_| !is_known) {
+            let id = ident::derived_call(self.object.id(), 0, 0);
+            self.call(SLOT, &id, &name.decoded(), ToolKind::Function, out);
+        }
+        if let Some(arguments) = arguments.filter(|arguments| !arguments.is_empty()) {
+            self.argue(SLOT, arguments, out);
+        }
+    }
+
+    /// Closes what is open, in order; `all`: also calls whose arguments are not complete.
+    fn close_items(&mut self, all: bool, out: &mut BytesMut) {
+        self.current = None;
+        let Self { items, events, seal, .. } = self;
+        // Calls may stay open behind closed items, and there are few of either.
+        for item in items.iter_mut().filter(|item| item.open) {
+            if !all && matches!(&item.kind, Kind::Call(call) if !call.is_complete()) {
+                continue;
+            }
+            item.open = false;
+            if let (Kind::Reasoning(thought), Some(seal)) = (&mut item.kind, seal.as_ref()) {
+                thought.sealed = Some(seal(&thought.text()));
+            }
+            events.end_item(item, out);
+        }
+    }
+
+    // === the end ===
+
+    fn finish(&mut self, reason: Reason, out: &mut BytesMut) {
+        self.finish = Some(reason);
+        if let Some(last) = self.items.last_mut().filter(|item| item.open) {
+            last.cut = matches!(reason, Reason::Length | Reason::ContentFilter);
+        }
+        self.close_items(true, out);
+    }
+
+    fn end(&mut self, out: &mut BytesMut) {
+        let (kind, ending) = match self.finish {
+            Some(Reason::Length) => ("response.incomplete", Ending::Incomplete("max_output_tokens")),
+            Some(Reason::ContentFilter) => ("response.incomplete", Ending::Incomplete("content_filter")),
+            _ => ("response.completed", Ending::Completed),
+        };
+        if self.stream {
+            self.lifecycle(kind, ending, out);
+            self.events.last(out);
+        } else {
+            self.object.write(&ending, &self.items, out);
+        }
+    }
+
+    /// The answer breaks off: what is open stays open (wire-format 4.7).
+    fn fail(&mut self, failure: &Failure, out: &mut BytesMut) {
+        // Before the end nothing of an object has been written: a failure is the HTTP answer, which is not the encoder's.
+        if !self.stream {
+            return;
+        }
+        for item in &mut self.items {
+            item.cut |= item.open;
+        }
+        self.events.error(failure, out);
+        self.lifecycle("response.failed", Ending::Failed(failure), out);
+        self.events.last(out);
+    }
+
+    fn lifecycle(&mut self, kind: &'static str, ending: Ending<'_>, out: &mut BytesMut) {
+        let Self { events, object, items, .. } = self;
+        events.say(kind, out, |out| {
+            out.extend_from_slice(b",\"response\":");
+            object.write(&ending, items, out);
+        });
+    }
+}
+
+impl std::fmt::Debug for Response {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Response").field("items", &self.items).finish_non_exhaustive()
+    }
+}

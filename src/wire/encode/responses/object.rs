@@ -1,0 +1,194 @@
+//! The Responses object (wire-format 4.4).
+//!
+//! Keys: `id, object, created_at, status, background, completed_at, error, frequency_penalty, incomplete_details,
+//! instructions, max_output_tokens, max_tool_calls, model, output, parallel_tool_calls, presence_penalty,
+//! previous_response_id, prompt_cache_key, reasoning, safety_identifier, service_tier, store, temperature, text,
+//! tool_choice, tools, top_logprobs, top_p, truncation, usage, user, metadata`, then `conversation` where there is one.
+
+use super::item::{Item, State};
+use crate::json::{write_number, write_string};
+use crate::wire::event::{Head, Usage};
+use crate::wire::fault::Failure;
+use crate::wire::{Stamp, ident};
+use bytes::{BufMut, BytesMut};
+
+/// What a Responses object repeats of its request: JSON texts in canonical form, by key.
+#[derive(Clone, Debug, Default)]
+pub struct Echo(Vec<(&'static str, String)>);
+
+impl Echo {
+    /// The request says this.
+    pub fn keep(&mut self, key: &'static str, json: String) {
+        self.0.push((key, json));
+    }
+
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(kept, _)| *kept == key).map(|(_, json)| json.as_str())
+    }
+
+    fn write(&self, members: &[(&'static str, &'static str)], out: &mut BytesMut) {
+        for (key, default) in members {
+            member(key, self.get(key).unwrap_or(default), out);
+        }
+    }
+}
+
+/// How far the answer is that the object tells of.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ending<'a> {
+    /// It has begun.
+    None,
+    /// It is complete.
+    Completed,
+    /// It ended early, for this reason.
+    Incomplete(&'static str),
+    /// It broke off.
+    Failed(&'a Failure),
+}
+
+/// Codes that clients of the API know in a failed response; every other one is told as `server_error`.
+const CODES: [&str; 6] = [
+    "rate_limit_exceeded",
+    "invalid_prompt",
+    "context_length_exceeded",
+    "insufficient_quota",
+    "usage_not_included",
+    "server_is_overloaded",
+];
+
+/// What the object says besides its items.
+#[derive(Debug)]
+pub(super) struct Object {
+    echo: Echo,
+    now: u64,
+    id: String,
+    created: u64,
+    /// In JSON spelling.
+    model: BytesMut,
+    pub(super) usage: Option<Usage>,
+}
+
+impl Object {
+    pub(super) fn new(echo: Echo, stamp: &Stamp) -> Self {
+        Self { echo, now: stamp.now, id: String::new(), created: 0, model: BytesMut::new(), usage: None }
+    }
+
+    /// It is known who answers; false if it was known already.
+    pub(super) fn begin(&mut self, head: &Head<'_>) -> bool {
+        if !self.id.is_empty() {
+            return false;
+        }
+        let id = head.id.map(|id| ident::compact(&id.decoded())).unwrap_or_default();
+        self.id = format!("resp_{id}");
+        self.created = head.created.unwrap_or(self.now);
+        if let Some(model) = head.model {
+            model.write(&mut self.model);
+        }
+        true
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The object; items only where the answer has ended.
+    pub(super) fn write(&self, ending: &Ending<'_>, items: &[Item], out: &mut BytesMut) {
+        let (status, details) = match ending {
+            Ending::None => ("\"in_progress\"", None),
+            Ending::Completed => ("\"completed\"", None),
+            Ending::Incomplete(reason) => ("\"incomplete\"", Some(reason)),
+            Ending::Failed(_) => ("\"failed\"", None),
+        };
+        out.extend_from_slice(b"{\"id\":\"");
+        out.extend_from_slice(self.id.as_bytes());
+        out.extend_from_slice(b"\",\"object\":\"response\",\"created_at\":");
+        write_number(self.created, out);
+        member("status", status, out);
+        self.echo.write(&[("background", "false")], out);
+        match ending {
+            Ending::Completed => member("completed_at", &self.now.to_string(), out),
+            _ => member("completed_at", "null", out),
+        }
+        write_error(ending, out);
+        self.echo.write(&[("frequency_penalty", "0.0")], out);
+        match details {
+            Some(reason) => member("incomplete_details", &format!("{{\"reason\":\"{reason}\"}}"), out),
+            None => member("incomplete_details", "null", out),
+        }
+        self.echo.write(
+            &[("instructions", "null"), ("max_output_tokens", "null"), ("max_tool_calls", "null")],
+            out,
+        );
+        out.extend_from_slice(b",\"model\":\"");
+        out.extend_from_slice(&self.model);
+        out.extend_from_slice(b"\",\"output\":[");
+        let said = if matches!(ending, Ending::None) { &[] } else { items };
+        for (at, item) in said.iter().enumerate() {
+            if at > 0 {
+                out.put_u8(b',');
+            }
+            item.write(State::Present, out);
+        }
+        out.put_u8(b']');
+        self.echo.write(BEHIND_OUTPUT, out);
+        out.extend_from_slice(b",\"usage\":");
+        let usage = self.usage.as_ref().filter(|_| !matches!(ending, Ending::None));
+        write_usage(usage, out);
+        self.echo.write(&[("user", "null"), ("metadata", "{}")], out);
+        if let Some(conversation) = self.echo.get("conversation") {
+            member("conversation", conversation, out);
+        }
+        out.put_u8(b'}');
+    }
+}
+
+fn write_error(ending: &Ending<'_>, out: &mut BytesMut) {
+    let Ending::Failed(failure) = ending else { return member("error", "null", out) };
+    let code = failure.code.as_deref().filter(|code| CODES.contains(code)).unwrap_or("server_error");
+    out.extend_from_slice(b",\"error\":{\"code\":");
+    write_string(code, out);
+    out.extend_from_slice(b",\"message\":");
+    write_string(&failure.message, out);
+    out.put_u8(b'}');
+}
+
+/// What the request says, or its default, between `output` and `usage`.
+const BEHIND_OUTPUT: &[(&str, &str)] = &[
+    ("parallel_tool_calls", "true"),
+    ("presence_penalty", "0.0"),
+    ("previous_response_id", "null"),
+    ("prompt_cache_key", "null"),
+    ("reasoning", r#"{"effort":null,"summary":null}"#),
+    ("safety_identifier", "null"),
+    ("service_tier", "\"default\""),
+    ("store", "true"),
+    ("temperature", "1.0"),
+    ("text", r#"{"format":{"type":"text"},"verbosity":"medium"}"#),
+    ("tool_choice", "\"auto\""),
+    ("tools", "[]"),
+    ("top_logprobs", "0"),
+    ("top_p", "1.0"),
+    ("truncation", "\"disabled\""),
+];
+
+fn member(key: &str, json: &str, out: &mut BytesMut) {
+    out.put_u8(b',');
+    write_string(key, out);
+    out.put_u8(b':');
+    out.extend_from_slice(json.as_bytes());
+}
+
+fn write_usage(usage: Option<&Usage>, out: &mut BytesMut) {
+    let Some(usage) = usage else { return out.extend_from_slice(b"null") };
+    let text = format!(
+        "{{\"input_tokens\":{},\"input_tokens_details\":{{\"cached_tokens\":{},\"cache_write_tokens\":{}}},\
+         \"output_tokens\":{},\"output_tokens_details\":{{\"reasoning_tokens\":{}}},\"total_tokens\":{}}}",
+        usage.prompt,
+        usage.cached,
+        usage.cache_write.unwrap_or(0),
+        usage.completion,
+        usage.reasoning,
+        usage.total
+    );
+    out.extend_from_slice(text.as_bytes());
+}
