@@ -23,6 +23,8 @@ pub mod engine;
 
 pub mod plan;
 
+pub mod seal;
+
 // The shell: it waits, connects, draws ids and reads clocks.
 
 pub mod error;

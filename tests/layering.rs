@@ -12,7 +12,7 @@
 use std::path::{Path, PathBuf};
 
 /// The last module of the pure half.
-const LAST_PURE: &str = "plan";
+const LAST_PURE: &str = "seal";
 
 /// What the pure half must not name: everything that waits, connects, draws, reads a clock or the machine.
 const WORLD: [&str; 18] = [

@@ -1,0 +1,182 @@
+//! Text that a client keeps and cannot read: reasoning and summaries of conversations (wire-format 4.5, 4.13).
+//!
+//! ```text
+//! swr1.<key id>.<base64url of nonce and ciphertext>      reasoning
+//! swc1.<key id>.<base64url of nonce and ciphertext>      summary of a compacted conversation
+//! ```
+//!
+//! Takes: text, the tenant, a nonce and the time. Gives: a sealed text, or what is in one. Remembers: the keys.
+//! Never: opens what another tenant's text was sealed as, or one kind as the other.
+
+use crate::json::{self, object, write_number, write_string};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use bytes::BytesMut;
+use chacha20poly1305::aead::{Aead, KeyInit, Payload};
+use chacha20poly1305::{XChaCha20Poly1305, XNonce};
+use std::borrow::Cow;
+use std::fmt;
+
+/// Bytes of a nonce.
+pub const NONCE: usize = 24;
+/// Bytes of a key.
+pub const KEY: usize = 32;
+/// Bytes of a sealed text that is looked at.
+const LONGEST: usize = 16 << 20;
+
+/// What a sealed text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The text of a reasoning item.
+    Reasoning,
+    /// The summary in a compaction item.
+    Compaction,
+}
+
+impl Kind {
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Reasoning => "swr1.",
+            Self::Compaction => "swc1.",
+        }
+    }
+
+    fn associated(self, tenant: &str) -> Vec<u8> {
+        let purpose = match self {
+            Self::Reasoning => "samewire/reasoning/v1",
+            Self::Compaction => "samewire/compaction/v1",
+        };
+        [purpose.as_bytes(), tenant.as_bytes()].concat()
+    }
+}
+
+/// Keys by their ids. The first one seals, all of them open, so that one can follow another.
+pub struct Keys(Vec<(String, XChaCha20Poly1305)>);
+
+impl Keys {
+    /// One key.
+    pub fn of(id: impl Into<String>, key: &[u8; KEY]) -> Self {
+        Self(vec![(id.into(), XChaCha20Poly1305::new(key.into()))])
+    }
+
+    /// The keys of a file: a line for each, an id of letters, digits, `_` and `-`, a blank, 32 bytes in base64. Empty lines
+    /// and lines that begin with `#` are passed over.
+    ///
+    /// # Errors
+    /// What is wrong with the first line that is; never the key.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut keys: Vec<(String, XChaCha20Poly1305)> = Vec::new();
+        for (at, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let wrong = |what: &str| format!("line {}: {what}", at + 1);
+            let (id, key) = line.split_once(char::is_whitespace).ok_or_else(|| wrong("an id and a key"))?;
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+            if id.is_empty() || id.len() > 32 || !id.bytes().all(plain) {
+                return Err(wrong("an id has 1 to 32 letters, digits, _ and -"));
+            }
+            let key = STANDARD.decode(key.trim()).map_err(|_| wrong("the key is not base64"))?;
+            let key: [u8; KEY] = key.try_into().map_err(|_| wrong("the key must have 32 bytes"))?;
+            if keys.iter().any(|(known, _)| known == id) {
+                return Err(wrong("the id is there already"));
+            }
+            keys.push((id.to_owned(), XChaCha20Poly1305::new(&key.into())));
+        }
+        if keys.is_empty() { Err("there is no key".to_owned()) } else { Ok(Self(keys)) }
+    }
+
+    /// Seals a text. The nonce must not have been used before: it is to be random.
+    pub fn seal(&self, kind: Kind, tenant: &str, text: &str, now: u64, nonce: [u8; NONCE]) -> String {
+        let mut plain = BytesMut::from(&b"{\"v\":1,\"t\":"[..]);
+        write_string(text, &mut plain);
+        plain.extend_from_slice(b",\"iat\":");
+        write_number(now, &mut plain);
+        plain.extend_from_slice(b"}");
+        let Some((id, key)) = self.0.first() else { return String::new() };
+        let payload = Payload { msg: &plain, aad: &kind.associated(tenant) };
+        // It fails only for texts of more than 256 GiB.
+        let ciphertext = key.encrypt(&XNonce::from(nonce), payload).unwrap_or_default();
+        let bytes = [&nonce[..], &ciphertext].concat();
+        format!("{}{id}.{}", kind.prefix(), URL_SAFE_NO_PAD.encode(bytes))
+    }
+
+    /// What is in a sealed text; nothing if it is not one of this kind and tenant, or its key is gone.
+    pub fn open(&self, kind: Kind, tenant: &str, sealed: &str) -> Option<String> {
+        let (id, body) = sealed.strip_prefix(kind.prefix())?.split_once('.')?;
+        let (_, key) = self.0.iter().find(|(known, _)| known == id)?;
+        if body.len() > LONGEST {
+            return None;
+        }
+        let bytes = URL_SAFE_NO_PAD.decode(body).ok()?;
+        let (nonce, ciphertext) = bytes.split_first_chunk::<NONCE>()?;
+        let payload = Payload { msg: ciphertext, aad: &kind.associated(tenant) };
+        let plain = key.decrypt(&XNonce::from(*nonce), payload).ok()?;
+        let content: Content<'_> = json::read(std::str::from_utf8(&plain).ok()?).ok()?;
+        content.v.filter(|version| *version == 1)?;
+        content.t.map(|text| text.decoded()).map(Cow::into_owned)
+    }
+}
+
+object! {
+    /// What is sealed.
+    struct Content<'a> {
+        v: u64 = "v",
+        t: json::Text<'a> = "t",
+        iat: u64 = "iat",
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(id, _)| id)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "a \"thought\"\n\u{1f600}";
+
+    #[test]
+    fn opens_what_it_has_sealed_and_nothing_else() {
+        let keys = Keys::of("k1", &[7; KEY]);
+        let sealed = keys.seal(Kind::Reasoning, "tenant", TEXT, 5, [1; NONCE]);
+        assert!(sealed.starts_with("swr1.k1."), "{sealed}");
+        assert_eq!(keys.open(Kind::Reasoning, "tenant", &sealed).as_deref(), Some(TEXT));
+        assert_eq!(keys.open(Kind::Reasoning, "other", &sealed), None);
+        assert_eq!(keys.open(Kind::Compaction, "tenant", &sealed.replace("swr1", "swc1")), None);
+        assert_eq!(Keys::of("k1", &[8; KEY]).open(Kind::Reasoning, "tenant", &sealed), None);
+        for at in 0..sealed.len() {
+            let mut changed = sealed.clone().into_bytes();
+            changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
+            let changed = String::from_utf8(changed).unwrap();
+            assert_eq!(keys.open(Kind::Reasoning, "tenant", &changed), None, "byte {at}");
+            assert_eq!(keys.open(Kind::Reasoning, "tenant", &sealed[..at]), None, "{at} bytes");
+        }
+        assert_ne!(sealed, keys.seal(Kind::Reasoning, "tenant", TEXT, 5, [2; NONCE]));
+    }
+
+    #[test]
+    fn keys_follow_one_another() {
+        let [old, new] = [[1; KEY], [2; KEY]].map(|key| STANDARD.encode(key));
+        let sealed =
+            Keys::parse(&format!("2025 {old}\n")).unwrap().seal(Kind::Compaction, "", TEXT, 1, [0; NONCE]);
+        let both = Keys::parse(&format!("# first\n\n2026 {new}\n2025\t{old}\n")).unwrap();
+        assert_eq!(both.open(Kind::Compaction, "", &sealed).as_deref(), Some(TEXT));
+        assert!(both.seal(Kind::Compaction, "", TEXT, 1, [0; NONCE]).starts_with("swc1.2026."));
+        assert_eq!(format!("{both:?}"), r#"["2026", "2025"]"#);
+        for (text, wrong) in [
+            ("", "there is no key"),
+            ("k", "line 1: an id and a key"),
+            ("\nk AA==", "line 2: the key must have 32 bytes"),
+            ("k !", "line 1: the key is not base64"),
+            ("a.b AA==", "line 1: an id has 1 to 32 letters, digits, _ and -"),
+        ] {
+            assert_eq!(Keys::parse(text).unwrap_err(), wrong);
+        }
+        assert_eq!(Keys::parse(&format!("k {old}\nk {new}")).unwrap_err(), "line 2: the id is there already");
+    }
+}
