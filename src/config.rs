@@ -6,7 +6,7 @@
 mod file;
 mod mistakes;
 
-pub use file::{Auth, File, Level, Limits, Log, Seconds, Timeouts, UpstreamFile};
+pub use file::{Auth, Azure, File, Level, Limits, Log, Seconds, Timeouts, UpstreamFile};
 pub use mistakes::Mistakes;
 
 use crate::engine::{self, ENGINES, Engine};
@@ -158,6 +158,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// How much is logged.
     pub log: Log,
+    /// What the routes of Azure's clients say.
+    pub azure: Azure,
     /// Where requests go.
     pub upstream: UpstreamConfig,
     /// The file as it came to be: what `check` prints.
@@ -287,6 +289,7 @@ impl Config {
             limits: file.limits.clone(),
             timeouts: file.timeouts.clone(),
             log: file.log.clone(),
+            azure: file.azure.clone(),
             upstream,
             file,
         };

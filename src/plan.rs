@@ -76,8 +76,13 @@ fn upstream_body(ask: &Ask, body: &Bytes, route: &Route) -> Bytes {
     let Ok(text) = std::str::from_utf8(&body) else { return body };
     let mut edits = Edits::default();
     ask.stream_edits(text, &mut edits);
-    if let Some((alias, place)) = route.model_alias.as_ref().zip(ask.places.model.clone()) {
-        edits.replace(place, serde_json::to_vec(alias).unwrap_or_default());
+    let named = ask.named_by_path.then_some(&ask.model);
+    if let Some(model) = route.model_alias.as_ref().or(named) {
+        let name = serde_json::to_vec(model).unwrap_or_default();
+        match ask.places.model.clone() {
+            Some(place) => edits.replace(place, name),
+            None => insert_model(text, &name, &mut edits),
+        }
     }
     if let Some((key, place)) = route.engine.reasoning_key.zip(ask.places.messages.clone()) {
         rename_reasoning(text, text.get(place).unwrap_or(""), key, &mut edits);
@@ -86,6 +91,14 @@ fn upstream_body(ask: &Ask, body: &Bytes, route: &Route) -> Bytes {
         drop_unknown(text, &ask.places.unknown, &mut edits);
     }
     edits.apply(&body)
+}
+
+/// Names the model at the front of a body that does not.
+fn insert_model(text: &str, name: &[u8], edits: &mut Edits) {
+    let Some(at) = text.find('{').map(|brace| brace + 1) else { return };
+    let comma: &[u8] =
+        if text.get(at..).is_some_and(|rest| rest.trim_start().starts_with('}')) { b"" } else { b"," };
+    edits.replace(at..at, [b"\"model\":", name, comma].concat());
 }
 
 /// Gives the reasoning of assistant messages the name that the engine reads (wire-format 2.4).

@@ -21,6 +21,8 @@ mod sim;
 
 #[path = "proxy/answers.rs"]
 mod answers;
+#[path = "proxy/azure.rs"]
+mod azure;
 #[path = "proxy/bad_requests.rs"]
 mod bad_requests;
 #[path = "proxy/canonical.rs"]

@@ -20,6 +20,7 @@ pub struct File {
     pub limits: Limits,
     pub timeouts: Timeouts,
     pub log: Log,
+    pub azure: Azure,
     pub upstream: Vec<UpstreamFile>,
 }
 
@@ -34,6 +35,7 @@ impl Default for File {
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             log: Log::default(),
+            azure: Azure::default(),
             upstream: Vec::new(),
         }
     }
@@ -119,6 +121,15 @@ impl Default for Timeouts {
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
 pub struct Log {
     pub level: Level,
+}
+
+/// What the routes of Azure's clients say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct Azure {
+    pub api_versions: Vec<String>,
+    pub region: String,
 }
 
 /// The least severe lines that are logged.

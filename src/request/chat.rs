@@ -49,7 +49,6 @@ pub(super) const KNOWN: &[&str] = &[
 
 /// Reads a request; `complete`: nothing required may be missing.
 pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
-    from.required("model", complete)?;
     if let Some(field) = from.required("messages", complete)? {
         messages(from, field)?;
     }
@@ -77,6 +76,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         logprobs: from.flag("logprobs")?,
         limit: max_completion.or(max_tokens),
         forced_function: forced_function(from)?,
+        named_by_path: false,
         places: Places {
             model: from.place("model"),
             messages: from.place("messages"),

@@ -30,7 +30,6 @@ pub(super) const KNOWN: &[&str] = &[
 
 /// Reads a request; `complete`: nothing required may be missing.
 pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
-    from.required("model", complete)?;
     // vLLM takes `prompt_embeds` in the prompt's place.
     from.required("prompt", complete && from.get("prompt_embeds").is_none())?;
     let streaming = from.streaming()?;
@@ -56,6 +55,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
             .whole("max_completion_tokens", 0..=100_000_000)?
             .or(from.whole("max_tokens", 0..=100_000_000)?),
         forced_function: None,
+        named_by_path: false,
         places: Places {
             model: from.place("model"),
             stream_options: from.place("stream_options"),

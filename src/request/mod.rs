@@ -40,6 +40,8 @@ pub struct Ask {
     pub limit: Option<u64>,
     /// The function that `tool_choice` forces.
     pub forced_function: Option<String>,
+    /// The model is not the body's.
+    pub(crate) named_by_path: bool,
     /// Where the parts stand that may have to be changed.
     pub(crate) places: Places,
 }
@@ -64,7 +66,15 @@ impl Ask {
     /// # Errors
     /// The first thing that is wrong, with its `param` (faults C01–C04, C12, C13, C33, C35, C36).
     pub fn read(api: Api, body: &Bytes) -> Result<Self, Failure> {
-        Self::parse(api, body, true)
+        Self::parse(api, body, true, None)
+    }
+
+    /// The same where the path names the model: what the body says of it does not count.
+    ///
+    /// # Errors
+    /// As [`Ask::read`].
+    pub fn read_for(api: Api, body: &Bytes, model: Option<&str>) -> Result<Self, Failure> {
+        Self::parse(api, body, true, model)
     }
 
     /// Reads a request that has been answered already: what is missing in it is not complained of.
@@ -72,10 +82,10 @@ impl Ask {
     /// # Errors
     /// As [`Ask::read`], but for missing parameters.
     pub fn recall(api: Api, body: &Bytes) -> Result<Self, Failure> {
-        Self::parse(api, body, false)
+        Self::parse(api, body, false, None)
     }
 
-    fn parse(api: Api, body: &Bytes, complete: bool) -> Result<Self, Failure> {
+    fn parse(api: Api, body: &Bytes, complete: bool, model: Option<&str>) -> Result<Self, Failure> {
         let text = fields::text(body)?;
         let fields = fields::read(text, text)?;
         let known = match api {
@@ -83,10 +93,17 @@ impl Ask {
             Api::Completions => completions::KNOWN,
         };
         let checked = Checked::new(text, fields, known)?;
+        if model.is_none() {
+            checked.required("model", complete)?;
+        }
         let mut ask = match api {
             Api::Chat => chat::read(&checked, complete)?,
             Api::Completions => completions::read(&checked, complete)?,
         };
+        if let Some(model) = model {
+            model.clone_into(&mut ask.model);
+            ask.named_by_path = true;
+        }
         ask.places.offset = body.len() - text.len();
         ask.places.end = text.trim_end().len().saturating_sub(1);
         ask.places.unknown = checked.unknown().map(ToOwned::to_owned).collect();

@@ -11,7 +11,7 @@ use http::header::{
 use http::{Response, Version, request};
 use std::time::Duration;
 
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-samewire-attempts");
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");

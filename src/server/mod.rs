@@ -7,6 +7,7 @@
 mod admin;
 mod body;
 mod connection;
+mod door;
 mod headers;
 mod record;
 mod relay;

@@ -2,6 +2,7 @@
 
 use super::body::{self, Body};
 use super::connection::{Busy, Stage};
+use super::door::{self, DOORS, Door};
 use super::record::Record;
 use super::relay::{Order, Relay};
 use super::{Worker, headers};
@@ -20,7 +21,7 @@ use axum::body::Body as Incoming;
 use axum::extract::{Request, State};
 use axum::routing::{get, post};
 use bytes::{Bytes, BytesMut};
-use http::header::{ALLOW, AUTHORIZATION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{ALLOW, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, request};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -33,15 +34,27 @@ const LIST: usize = 1 << 20;
 /// The routes, each to its [`Target`]. Paths are compared as they stand: what is decoded or normalised in one place and
 /// not in the other opens doors.
 pub(super) fn router(worker: Arc<Worker>) -> Router {
-    let to = |target| move |State(worker), request| answer(worker, request, target);
-    Router::new()
-        .route("/v1/chat/completions", post(to(Target::Answer(Api::Chat))))
-        .route("/v1/completions", post(to(Target::Answer(Api::Completions))))
-        .route("/v1/embeddings", post(to(Target::Embeddings)))
-        .route("/v1/models", get(to(Target::Models)))
-        .route("/v1/models/{*id}", get(to(Target::Model)))
-        .method_not_allowed_fallback(to(Target::OtherMethod))
-        .fallback(to(Target::Nothing))
+    let to = |target, door| move |State(worker), request| answer(worker, request, target, door);
+    let mut router = Router::new();
+    for (door, before) in DOORS {
+        let at = |path| format!("{before}{path}");
+        if door != Door::Dated {
+            router = router
+                .route(&at("/chat/completions"), post(to(Target::Answer(Api::Chat), door)))
+                .route(&at("/completions"), post(to(Target::Answer(Api::Completions), door)));
+        }
+        if let Door::Plain | Door::Undated = door {
+            router = router.route(&at("/embeddings"), post(to(Target::Embeddings, door)));
+        }
+        if door != Door::Deployment {
+            router = router
+                .route(&at("/models"), get(to(Target::Models, door)))
+                .route(&at("/models/{*id}"), get(to(Target::Model, door)));
+        }
+    }
+    router
+        .method_not_allowed_fallback(to(Target::OtherMethod, Door::Plain))
+        .fallback(to(Target::Nothing, Door::Plain))
         .with_state(worker)
 }
 
@@ -70,8 +83,9 @@ impl Target {
 }
 
 /// Answers one request.
-async fn answer(worker: Arc<Worker>, request: Request, target: Target) -> Response<Body> {
+async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Door) -> Response<Body> {
     let (mut head, body) = request.into_parts();
+    let app = Arc::clone(&worker.app);
     let busy = Busy::begin(&head.extensions.remove::<Stage>().unwrap_or_default());
     if let Some(status) = refused_by_its_head(&head, worker.app.config.limits.max_head_bytes) {
         return bare(status);
@@ -85,8 +99,15 @@ async fn answer(worker: Arc<Worker>, request: Request, target: Target) -> Respon
     let has_body = head.headers.contains_key(TRANSFER_ENCODING)
         || head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
     let body = has_body.then_some(body);
-    let mut handling =
-        Handling { worker, chance, busy, record: Some(record), unread: has_body, passed: HeaderMap::new() };
+    let mut handling = Handling {
+        worker,
+        chance,
+        busy,
+        door,
+        record: Some(record),
+        unread: has_body,
+        passed: HeaderMap::new(),
+    };
     let result = handling.dispatch(&head, target, body).await;
     let mut response = result.unwrap_or_else(|failure| handling.refuse(&failure));
     if target == Target::Nothing && response.status() == StatusCode::METHOD_NOT_ALLOWED {
@@ -95,6 +116,8 @@ async fn answer(worker: Arc<Worker>, request: Request, target: Target) -> Respon
     if handling.unread || handling.worker.app.is_draining() || head.headers.contains_key(TRANSFER_ENCODING) {
         headers::close(&mut response);
     }
+    let asked = door::client_request_id(&head.headers);
+    door.sign(&mut response, asked, door::known_version(&head), &app.config.azure);
     response.map(|body| body.with(handling.busy))
 }
 
@@ -124,6 +147,7 @@ struct Handling {
     worker: Arc<Worker>,
     chance: Chance,
     busy: Busy,
+    door: Door,
     record: Option<Record>,
     /// The client may still be sending.
     unread: bool,
@@ -147,6 +171,7 @@ impl Handling {
             _ => {}
         }
         self.admit()?;
+        self.door.check(head, &self.worker.app.config.azure)?;
         headers::check(&head.headers)?;
         match target {
             Target::Answer(api) => self.relay(api, head, body).await,
@@ -175,7 +200,7 @@ impl Handling {
         let limit = if api == Api::Chat { limits.max_body_bytes } else { limits.other_body_bytes };
         let body = self.body(body, limit).await?;
         let start = Instant::now();
-        let ask = Ask::read(api, &body)?;
+        let ask = Ask::read_for(api, &body, self.door.deployment(head).as_deref())?;
         let upstream = &self.worker.app.upstream;
         let plan = plan(&ask, &body, &upstream.route());
         let accept = if ask.stream { "text/event-stream" } else { "application/json" };
@@ -226,7 +251,7 @@ impl Handling {
         let listed = models::read(&answer).ok_or(Fault::InvalidResponse)?;
         self.worker.app.upstream.listed(listed.iter().map(|model| model.id.as_str()), None);
         let mut out = BytesMut::new();
-        match head.uri.path().strip_prefix("/v1/models/") {
+        match head.uri.path().split_once("/models/").map(|(_, id)| id) {
             None => models::write(&listed, &mut out),
             Some(id) => found(&listed, id)?.write(&mut out),
         }
@@ -262,7 +287,11 @@ impl Handling {
             method,
             path,
             accept,
-            authorization: authorization(&self.worker.app.upstream.config.auth, headers),
+            authorization: match &self.worker.app.upstream.config.auth {
+                Credentials::None => None,
+                Credentials::Own(key) => Some(key.clone()),
+                Credentials::Pass => self.door.authorization(headers),
+            },
             request_id: format!("{}-1", self.chance.request_id()),
             trace: headers::trace(headers),
             body,
@@ -349,7 +378,8 @@ fn found<'m>(listed: &'m [Model], id: &str) -> Result<&'m Model, Failure> {
     listed.iter().find(|model| model.id == decoded).ok_or_else(missing)
 }
 
-fn decoded(text: &str) -> String {
+/// A part of a path with its percent-escapes resolved.
+pub(super) fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, behind)) = rest.split_first() {
@@ -359,18 +389,6 @@ fn decoded(text: &str) -> String {
         rest = if byte.is_some() { behind.get(2..).unwrap_or_default() } else { behind };
     }
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn authorization(auth: &Credentials, headers: &HeaderMap) -> Option<HeaderValue> {
-    match auth {
-        Credentials::None => None,
-        Credentials::Own(key) => Some(key.clone()),
-        // Two keys are no key: engine and proxy might each take another one.
-        Credentials::Pass => {
-            let mut keys = headers.get_all(AUTHORIZATION).iter();
-            keys.next().filter(|_| keys.next().is_none()).cloned()
-        }
-    }
 }
 
 /// Everything random that one request needs, drawn at once.

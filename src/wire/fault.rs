@@ -94,6 +94,8 @@ faults! {
     UnknownUrl = 404 "invalid_request_error" Some("unknown_url"), "Unknown request URL.";
     /// The route takes another method.
     MethodNotSupported = 405 "invalid_request_error" Some("method_not_supported"), "This URL does not support this method.";
+    /// The route's date is missing or not among the supported ones.
+    UnsupportedApiVersion = 400 "invalid_request_error" Some("unsupported_api_version"), "This API version is not supported.";
     /// The client accepts neither JSON nor SSE.
     NotAcceptable = 406 "invalid_request_error" Some("not_acceptable"), "The answer is application/json or text/event-stream; the request accepts neither.";
     /// The body did not come in time.
