@@ -39,6 +39,8 @@ pub mod upstream;
 
 pub mod replay;
 
+pub mod store;
+
 pub mod server;
 
 pub mod demo;

@@ -1,0 +1,556 @@
+//! The store in this process: gone with it.
+//!
+//! Takes: operations, one after the other, under the caller's lock. Remembers: all records, by name, by age, by item.
+
+use super::record::{
+    Ask, CLOSING, Caps, Conversation, Error, Events, Finish, Item, Json, Key, Kind, LEASE, LINKS, Millis,
+    New, Page, Record, Replay, Side, State, Totals, weight_of_events, weight_of_items,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A record with all that belongs to it.
+struct Row {
+    record: Record,
+    kind: Kind,
+    /// When it was last changed: the oldest goes first.
+    touched: Millis,
+    items: BTreeMap<Side, BTreeMap<u64, Item>>,
+    events: Vec<Json>,
+}
+
+impl Row {
+    fn is_alive(&self, now: Millis) -> bool {
+        !self.record.state.is_terminal() || self.record.expires > now
+    }
+
+    fn side(&self, side: Side) -> impl DoubleEndedIterator<Item = (u64, &Item)> {
+        self.items.get(&side).into_iter().flatten().map(|(place, item)| (*place, item))
+    }
+
+    fn page(&self, side: Side, ask: &Ask) -> Result<Page, Error> {
+        let all: Vec<&Item> = if ask.descending {
+            self.side(side).rev().map(|(_, item)| item).collect()
+        } else {
+            self.side(side).map(|(_, item)| item).collect()
+        };
+        let start = match &ask.after {
+            // Of two with one id the last one, or the pages would begin again.
+            Some(id) => all.iter().rposition(|item| item.id == *id).ok_or(Error::NoCursor)? + 1,
+            None => 0,
+        };
+        let rest = all.get(start..).unwrap_or_default();
+        let items: Vec<Item> = rest.iter().take(ask.bounded()).map(|item| (*item).clone()).collect();
+        Ok(Page { more: rest.len() > items.len(), items })
+    }
+}
+
+/// Where an item is: tenant, item, whose, record, place.
+type Entry = (Arc<str>, Arc<str>, Side, Arc<str>, u64);
+
+fn entries(row: &Row) -> Vec<Entry> {
+    let Key { tenant, id } = &row.record.key;
+    let sides =
+        row.items.iter().flat_map(|(side, items)| items.iter().map(|(place, item)| (*side, *place, item)));
+    sides.map(|(side, place, item)| (tenant.clone(), item.id.clone(), side, id.clone(), place)).collect()
+}
+
+/// All records.
+#[derive(Default)]
+pub(super) struct Memory {
+    rows: BTreeMap<Key, Row>,
+    running: BTreeSet<Key>,
+    /// What may be evicted, oldest first.
+    ended: BTreeSet<(Millis, Key)>,
+    ids: BTreeSet<Entry>,
+    bytes: u64,
+}
+
+impl Memory {
+    fn row(&self, key: &Key, kind: Kind, now: Millis) -> Result<&Row, Error> {
+        self.rows.get(key).filter(|row| row.kind == kind && row.is_alive(now)).ok_or(Error::NotFound)
+    }
+
+    /// A running response, for its owner.
+    fn owned(&self, key: &Key, term: u64, now: Millis) -> Result<&Row, Error> {
+        let row = self.row(key, Kind::Response, now)?;
+        if row.record.term == term { Ok(row) } else { Err(Error::Fenced) }
+    }
+
+    /// Changes a row, all but its items, and what is known about it elsewhere.
+    fn change(&mut self, key: &Key, change: impl FnOnce(&mut Row)) {
+        let Some(mut row) = self.remove(key) else { return };
+        change(&mut row);
+        self.add(row);
+    }
+
+    /// The same, items too.
+    fn change_items(&mut self, key: &Key, change: impl FnOnce(&mut Row)) {
+        let Some(mut row) = self.take(key) else { return };
+        change(&mut row);
+        self.put(row);
+    }
+
+    fn put(&mut self, row: Row) {
+        self.ids.extend(entries(&row));
+        self.add(row);
+    }
+
+    fn add(&mut self, row: Row) {
+        let key = row.record.key.clone();
+        if row.record.state.is_terminal() {
+            self.ended.insert((row.touched, key.clone()));
+        } else {
+            self.running.insert(key.clone());
+        }
+        self.bytes += row.record.bytes;
+        self.rows.insert(key, row);
+    }
+
+    fn take(&mut self, key: &Key) -> Option<Row> {
+        let row = self.remove(key)?;
+        for entry in entries(&row) {
+            self.ids.remove(&entry);
+        }
+        Some(row)
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<Row> {
+        let row = self.rows.remove(key)?;
+        self.running.remove(key);
+        self.ended.remove(&(row.touched, key.clone()));
+        self.bytes -= row.record.bytes;
+        Some(row)
+    }
+
+    /// Makes room for what `key` is about to weigh, or changes nothing.
+    fn make_room(&mut self, caps: &Caps, key: &Key, weight: u64, closing: bool) -> Result<(), Error> {
+        let before = self.rows.get(key).map_or(0, |row| row.record.bytes);
+        let closing = closing && weight <= before + CLOSING;
+        if weight > caps.record_bytes && !closing {
+            return Err(Error::Full);
+        }
+        let mut bytes = self.bytes - before + weight;
+        let mut records = self.rows.len() as u64 + u64::from(!self.rows.contains_key(key));
+        let mut oldest = self.ended.iter().filter(|(_, ended)| ended != key);
+        let mut victims = Vec::new();
+        while bytes > caps.bytes || records > caps.records {
+            let Some((_, victim)) = oldest.next() else {
+                if closing {
+                    break;
+                }
+                return Err(Error::Full);
+            };
+            bytes -= self.rows.get(victim).map_or(0, |row| row.record.bytes);
+            records -= 1;
+            victims.push(victim.clone());
+        }
+        for victim in &victims {
+            self.take(victim);
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, caps: &Caps, row: Row) -> Result<(), Error> {
+        let key = row.record.key.clone();
+        if self.rows.contains_key(&key) {
+            return Err(Error::Conflict);
+        }
+        self.make_room(caps, &key, row.record.bytes, false)?;
+        self.put(row);
+        Ok(())
+    }
+
+    pub(super) fn create(&mut self, caps: &Caps, new: &New, now: &Millis) -> Result<(), Error> {
+        if !new.state.is_terminal() && !new.output.is_empty() {
+            return Err(Error::Conflict);
+        }
+        let record = Record::first(new, caps, *now);
+        let items = [(Side::Input, placed(&new.input, 0)), (Side::Output, placed(&new.output, 0))].into();
+        self.insert(caps, Row { record, kind: Kind::Response, touched: *now, items, events: Vec::new() })
+    }
+
+    pub(super) fn start(
+        &mut self,
+        caps: &Caps,
+        key: &Key,
+        term: &u64,
+        response: &Json,
+        now: &Millis,
+    ) -> Result<(), Error> {
+        let record = &self.owned(key, *term, *now)?.record;
+        match record.state {
+            State::Queued => {}
+            State::InProgress => return Ok(()),
+            _ => return Err(Error::Conflict),
+        }
+        let bytes = record.bytes - record.response.len() as u64 + response.len() as u64;
+        self.make_room(caps, key, bytes, false)?;
+        self.change(key, |row| {
+            row.record.state = State::InProgress;
+            row.record.response = response.clone();
+            row.record.bytes = bytes;
+            row.touched = *now;
+        });
+        Ok(())
+    }
+
+    pub(super) fn append_events(
+        &mut self,
+        caps: &Caps,
+        key: &Key,
+        term: &u64,
+        events: &Events,
+        now: &Millis,
+    ) -> Result<(), Error> {
+        let record = &self.owned(key, *term, *now)?.record;
+        if record.state.is_terminal() {
+            return Err(Error::Conflict);
+        }
+        let fresh = events.fresh(record.events)?;
+        let bytes = record.bytes + weight_of_events(fresh);
+        self.make_room(caps, key, bytes, false)?;
+        self.change(key, |row| {
+            row.events.extend_from_slice(fresh);
+            row.record.events = row.events.len() as u64;
+            row.record.bytes = bytes;
+        });
+        Ok(())
+    }
+
+    pub(super) fn finish(
+        &mut self,
+        caps: &Caps,
+        key: &Key,
+        term: &u64,
+        finish: &Finish,
+        now: &Millis,
+    ) -> Result<(), Error> {
+        let record = &self.owned(key, *term, *now)?.record;
+        if record.state.is_terminal() {
+            let same = record.state == finish.state && record.response == finish.response;
+            return if same { Ok(()) } else { Err(Error::Conflict) };
+        }
+        if !finish.state.is_terminal() {
+            return Err(Error::Conflict);
+        }
+        let fresh = finish.events.fresh(record.events)?;
+        let bytes = record.bytes - record.response.len() as u64
+            + finish.response.len() as u64
+            + weight_of_items(&finish.output)
+            + weight_of_events(fresh);
+        self.make_room(caps, key, bytes, true)?;
+        self.change_items(key, |row| {
+            row.events.extend_from_slice(fresh);
+            row.items.insert(Side::Output, placed(&finish.output, 0));
+            row.touched = *now;
+            let record = &mut row.record;
+            record.state = finish.state;
+            record.response = finish.response.clone();
+            record.expires = now.saturating_add(caps.ttl);
+            record.events = row.events.len() as u64;
+            record.bytes = bytes;
+        });
+        Ok(())
+    }
+
+    pub(super) fn get(&mut self, _: &Caps, key: &Key, now: &Millis) -> Result<Record, Error> {
+        self.row(key, Kind::Response, *now).map(|row| row.record.clone())
+    }
+
+    pub(super) fn delete(&mut self, _: &Caps, key: &Key, now: &Millis) -> Result<(), Error> {
+        self.row(key, Kind::Response, *now)?;
+        self.take(key);
+        Ok(())
+    }
+
+    pub(super) fn input_items(
+        &mut self,
+        _: &Caps,
+        key: &Key,
+        ask: &Ask,
+        now: &Millis,
+    ) -> Result<Page, Error> {
+        self.row(key, Kind::Response, *now)?.page(Side::Input, ask)
+    }
+
+    pub(super) fn events_after(
+        &mut self,
+        _: &Caps,
+        key: &Key,
+        after: &Option<u64>,
+        limit: &usize,
+        now: &Millis,
+    ) -> Result<Replay, Error> {
+        let row = self.row(key, Kind::Response, *now)?;
+        let from = after.map_or(0, |after| after.saturating_add(1));
+        let start = usize::try_from(from).unwrap_or(usize::MAX);
+        let bodies = row.events.iter().skip(start).take(*limit).cloned().collect();
+        Ok(Replay { events: Events { from, bodies }, total: row.record.events, state: row.record.state })
+    }
+
+    pub(super) fn request_cancel(&mut self, _: &Caps, key: &Key, now: &Millis) -> Result<State, Error> {
+        let state = self.row(key, Kind::Response, *now)?.record.state;
+        if !state.is_terminal() {
+            self.change(key, |row| row.record.cancel = true);
+        }
+        Ok(state)
+    }
+
+    pub(super) fn is_cancel_requested(&mut self, _: &Caps, key: &Key, now: &Millis) -> Result<bool, Error> {
+        self.row(key, Kind::Response, *now).map(|row| row.record.cancel)
+    }
+
+    fn running_of(&self, wanted: impl Fn(&Record) -> bool) -> Vec<Key> {
+        let wanted = |key: &&Key| self.rows.get(*key).is_some_and(|row| wanted(&row.record));
+        self.running.iter().filter(wanted).cloned().collect()
+    }
+
+    pub(super) fn cancels(&mut self, _: &Caps, owner: &Arc<str>) -> Result<Vec<Key>, Error> {
+        Ok(self.running_of(|record| record.cancel && record.owner == *owner))
+    }
+
+    pub(super) fn heartbeat(&mut self, _: &Caps, owner: &Arc<str>, now: &Millis) -> Result<u64, Error> {
+        let keys = self.running_of(|record| record.owner == *owner);
+        for key in &keys {
+            self.change(key, |row| row.record.lease = now.saturating_add(LEASE));
+        }
+        Ok(keys.len() as u64)
+    }
+
+    pub(super) fn orphans(
+        &mut self,
+        _: &Caps,
+        owner: &Arc<str>,
+        limit: &usize,
+        now: &Millis,
+    ) -> Result<Vec<Record>, Error> {
+        let mut keys: Vec<(Millis, Key)> = self
+            .running_of(|record| record.lease <= *now)
+            .into_iter()
+            .map(|key| (self.rows.get(&key).map_or(0, |row| row.record.lease), key))
+            .collect();
+        keys.sort();
+        let mut claimed = Vec::new();
+        for (_, key) in keys.into_iter().take(*limit) {
+            self.change(&key, |row| {
+                row.record.owner = owner.clone();
+                row.record.term += 1;
+                row.record.lease = now.saturating_add(LEASE);
+                claimed.push(row.record.clone());
+            });
+        }
+        claimed.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(claimed)
+    }
+
+    pub(super) fn chain(
+        &mut self,
+        _: &Caps,
+        key: &Key,
+        bytes: &u64,
+        now: &Millis,
+    ) -> Result<Vec<Item>, Error> {
+        let mut rows = Vec::new();
+        let mut next = Some(key.id.clone());
+        while let Some(id) = next {
+            let row = self.row(&Key { tenant: key.tenant.clone(), id }, Kind::Response, *now)?;
+            if !row.record.state.is_terminal() {
+                return Err(Error::Conflict);
+            }
+            if rows.len() == LINKS {
+                return Err(Error::Full);
+            }
+            next = row.record.previous.clone();
+            rows.push(row);
+        }
+        let both = |row: &&Row| {
+            row.side(Side::Input)
+                .chain(row.side(Side::Output))
+                .map(|(_, item)| item.clone())
+                .collect::<Vec<_>>()
+        };
+        let items: Vec<Item> = rows.iter().rev().flat_map(both).collect();
+        let weight: u64 = items.iter().map(|item| item.body.len() as u64).sum();
+        if weight > *bytes { Err(Error::Full) } else { Ok(items) }
+    }
+
+    pub(super) fn resolve(
+        &mut self,
+        _: &Caps,
+        tenant: &Arc<str>,
+        ids: &Vec<Arc<str>>,
+        now: &Millis,
+    ) -> Result<Vec<Option<Item>>, Error> {
+        let find = |id: &Arc<str>| {
+            let from = (tenant.clone(), id.clone(), Side::Output, Arc::from(""), 0);
+            let same = self.ids.range(from..).take_while(|entry| entry.0 == *tenant && entry.1 == *id);
+            same.filter_map(|(_, _, side, holder, place)| {
+                let row = self.rows.get(&Key { tenant: tenant.clone(), id: holder.clone() })?;
+                row.is_alive(*now).then_some(row.items.get(side)?.get(place)?.clone())
+            })
+            .next()
+        };
+        Ok(ids.iter().map(find).collect())
+    }
+
+    pub(super) fn sweep(&mut self, _: &Caps, now: &Millis) -> Result<u64, Error> {
+        let keys = self.ended.iter().map(|(_, key)| key);
+        let expired = keys.filter(|key| self.rows.get(*key).is_some_and(|row| !row.is_alive(*now)));
+        let expired: Vec<Key> = expired.take(1_000).cloned().collect();
+        for key in &expired {
+            self.take(key);
+        }
+        Ok(expired.len() as u64)
+    }
+
+    pub(super) fn totals(&mut self, _: &Caps) -> Result<Totals, Error> {
+        Ok(Totals { records: self.rows.len() as u64, bytes: self.bytes })
+    }
+
+    pub(super) fn flush(&mut self, _: &Caps) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// Conversations.
+impl Memory {
+    pub(super) fn create_conversation(
+        &mut self,
+        caps: &Caps,
+        key: &Key,
+        metadata: &Json,
+        items: &Vec<Item>,
+        now: &Millis,
+    ) -> Result<(), Error> {
+        let items = without_known(items, |_| false);
+        let record = Record::conversation(key, metadata, &items, caps, *now);
+        let items = [(Side::Conversation, placed(&items, 0))].into();
+        self.insert(caps, Row { record, kind: Kind::Conversation, touched: *now, items, events: Vec::new() })
+    }
+
+    pub(super) fn conversation(&mut self, _: &Caps, key: &Key, now: &Millis) -> Result<Conversation, Error> {
+        let record = &self.row(key, Kind::Conversation, *now)?.record;
+        Ok(Conversation { key: key.clone(), created: record.created, metadata: record.response.clone() })
+    }
+
+    /// Changes a conversation, which makes it young again.
+    fn renew(
+        &mut self,
+        caps: &Caps,
+        key: &Key,
+        bytes: u64,
+        now: Millis,
+        change: impl FnOnce(&mut Row),
+    ) -> Result<(), Error> {
+        self.make_room(caps, key, bytes, false)?;
+        self.change_items(key, |row| {
+            row.record.bytes = bytes;
+            row.record.expires = now.saturating_add(caps.ttl);
+            row.touched = now;
+            change(row);
+        });
+        Ok(())
+    }
+
+    pub(super) fn update_conversation(
+        &mut self,
+        caps: &Caps,
+        key: &Key,
+        metadata: &Json,
+        now: &Millis,
+    ) -> Result<(), Error> {
+        let record = &self.row(key, Kind::Conversation, *now)?.record;
+        let bytes = record.bytes - record.response.len() as u64 + metadata.len() as u64;
+        self.renew(caps, key, bytes, *now, |row| row.record.response = metadata.clone())
+    }
+
+    pub(super) fn delete_conversation(&mut self, _: &Caps, key: &Key, now: &Millis) -> Result<(), Error> {
+        self.row(key, Kind::Conversation, *now)?;
+        self.take(key);
+        Ok(())
+    }
+
+    pub(super) fn add_items(
+        &mut self,
+        caps: &Caps,
+        key: &Key,
+        items: &Vec<Item>,
+        now: &Millis,
+    ) -> Result<(), Error> {
+        let row = self.row(key, Kind::Conversation, *now)?;
+        let fresh = without_known(items, |id| row.side(Side::Conversation).any(|(_, item)| item.id == *id));
+        let next = row.side(Side::Conversation).next_back().map_or(0, |(place, _)| place + 1);
+        let bytes = row.record.bytes + weight_of_items(&fresh);
+        self.renew(caps, key, bytes, *now, |row| {
+            row.items.entry(Side::Conversation).or_default().extend(placed(&fresh, next));
+        })
+    }
+
+    pub(super) fn remember(
+        &mut self,
+        caps: &Caps,
+        key: &Key,
+        response: &Arc<str>,
+        now: &Millis,
+    ) -> Result<(), Error> {
+        self.row(key, Kind::Conversation, *now)?;
+        let response = Key { tenant: key.tenant.clone(), id: response.clone() };
+        let row = self.row(&response, Kind::Response, *now)?;
+        if !row.record.state.is_terminal() {
+            return Err(Error::Conflict);
+        }
+        let items =
+            row.side(Side::Input).chain(row.side(Side::Output)).map(|(_, item)| item.clone()).collect();
+        self.add_items(caps, key, &items, now)
+    }
+
+    pub(super) fn conversation_items(
+        &mut self,
+        _: &Caps,
+        key: &Key,
+        ask: &Ask,
+        now: &Millis,
+    ) -> Result<Page, Error> {
+        self.row(key, Kind::Conversation, *now)?.page(Side::Conversation, ask)
+    }
+
+    pub(super) fn conversation_item(
+        &mut self,
+        _: &Caps,
+        key: &Key,
+        id: &Arc<str>,
+        now: &Millis,
+    ) -> Result<Item, Error> {
+        let row = self.row(key, Kind::Conversation, *now)?;
+        let found = row.side(Side::Conversation).find(|(_, item)| item.id == *id);
+        found.map(|(_, item)| item.clone()).ok_or(Error::NotFound)
+    }
+
+    pub(super) fn delete_item(
+        &mut self,
+        caps: &Caps,
+        key: &Key,
+        id: &Arc<str>,
+        now: &Millis,
+    ) -> Result<(), Error> {
+        let row = self.row(key, Kind::Conversation, *now)?;
+        let found = row.side(Side::Conversation).find(|(_, item)| item.id == *id);
+        let (place, item) = found.ok_or(Error::NotFound)?;
+        let bytes = row.record.bytes - weight_of_items(std::slice::from_ref(item));
+        self.renew(caps, key, bytes, *now, |row| {
+            row.items.entry(Side::Conversation).or_default().remove(&place);
+        })
+    }
+}
+
+/// Items with their places, the first at `from`.
+fn placed(items: &[Item], from: u64) -> BTreeMap<u64, Item> {
+    (from..).zip(items.iter().cloned()).collect()
+}
+
+/// The items whose ids are new, each once.
+pub(super) fn without_known(items: &[Item], known: impl Fn(&Arc<str>) -> bool) -> Vec<Item> {
+    let mut seen = BTreeSet::new();
+    items.iter().filter(|item| !known(&item.id) && seen.insert(&item.id)).cloned().collect()
+}

@@ -1,0 +1,258 @@
+//! What outlives a request: responses with their items and events, and conversations.
+//!
+//! Takes: records, and the time. Gives: what was stored, to the tenant who stored it; another tenant's id is exactly
+//! "not there". Remembers: in memory, in an SQLite file, or in PostgreSQL; what it says is stored is stored.
+//! Never: reads a clock, waits longer than [`DEADLINE`], evicts what still runs, wipes a file it cannot read.
+//!
+//! ```text
+//! Store ─→ memory               a table behind a lock
+//!       ─→ sqlite ──┐           a thread of its own, many writes in one transaction
+//!       ─→ postgres ┴─→ sql     one connection, made again when it breaks; the same statements for both
+//! ```
+//!
+//! A running response belongs to an owner for a term. The owner lives as long as its [heartbeat](Store::heartbeat);
+//! then [`Store::orphans`] gives its responses to one other owner, with the next term, and what the old one writes is
+//! refused.
+
+mod memory;
+mod postgres;
+mod record;
+mod sql;
+mod sqlite;
+
+pub use record::{
+    Ask, CLOSING, Caps, Conversation, Error, Events, FORMAT, Finish, HEARTBEAT, Item, Json, Key, LEASE,
+    LINKS, Millis, New, Page, Record, Replay, State, Totals,
+};
+
+use memory::Memory;
+use postgres::Postgres;
+use record::{Kind, Side, is_sound};
+use sql::ready;
+use sqlite::Sqlite;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long an operation may take.
+pub const DEADLINE: Duration = Duration::from_secs(2);
+
+/// Where responses are kept, as `--store` names it.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Nowhere.
+    Off,
+    /// In this process.
+    Memory,
+    /// In this file.
+    Sqlite(PathBuf),
+    /// In the database at this URL, which may hold a password.
+    Postgres(String),
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "off" => Ok(Self::Off),
+            None if text == "memory" => Ok(Self::Memory),
+            Some(("sqlite", path)) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
+            Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
+                Ok(Self::Postgres(text.to_owned()))
+            }
+            _ => Err("a store is `memory`, `sqlite:PATH`, `postgres://…` or `off`".to_owned()),
+        }
+    }
+}
+
+/// The store.
+pub struct Store {
+    backend: Backend,
+    caps: Arc<Caps>,
+}
+
+enum Backend {
+    Memory(Mutex<Memory>),
+    Sqlite(Sqlite),
+    Postgres(Postgres),
+}
+
+impl Store {
+    /// Opens what `place` names; `None` if that is nothing. A database that cannot be reached or read is an error here,
+    /// and nothing of it has been changed; the caller may try again. Needs tokio's timer, except in memory.
+    pub async fn open(place: &Place, caps: Caps) -> Result<Option<Self>, Error> {
+        let backend = match place {
+            Place::Off => return Ok(None),
+            Place::Memory => Backend::Memory(Mutex::default()),
+            Place::Sqlite(path) => Backend::Sqlite(Sqlite::open(path).await?),
+            Place::Postgres(url) => Backend::Postgres(Postgres::open(url).await?),
+        };
+        Ok(Some(Self { backend, caps: Arc::new(caps) }))
+    }
+
+    /// The time that leases go by: replicas that share a database take its clock, not each its own. `local` is the
+    /// caller's; the difference may be kept for a while.
+    pub async fn clock(&self, local: Millis) -> Result<Millis, Error> {
+        match &self.backend {
+            Backend::Memory(_) | Backend::Sqlite(_) => Ok(local),
+            Backend::Postgres(postgres) => in_time(postgres.clock()).await,
+        }
+    }
+}
+
+async fn in_time<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    tokio::time::timeout(DEADLINE, work).await.unwrap_or(Err(Error::Slow))
+}
+
+/// What an argument must be to be looked up at all.
+trait Sound {
+    fn sound(&self) -> bool {
+        true
+    }
+}
+
+impl Sound for Key {
+    fn sound(&self) -> bool {
+        self.is_sound()
+    }
+}
+
+impl Sound for New {
+    fn sound(&self) -> bool {
+        self.key.is_sound()
+    }
+}
+
+impl Sound for Arc<str> {
+    fn sound(&self) -> bool {
+        !self.contains('\0')
+    }
+}
+
+impl Sound for Vec<Arc<str>> {
+    fn sound(&self) -> bool {
+        self.iter().all(|id| is_sound(id))
+    }
+}
+
+impl Sound for Vec<Item> {
+    fn sound(&self) -> bool {
+        self.iter().all(|item| is_sound(&item.id))
+    }
+}
+
+impl Sound for Ask {
+    fn sound(&self) -> bool {
+        self.after.as_ref().is_none_or(|id| is_sound(id))
+    }
+}
+
+impl Sound for Events {}
+impl Sound for Finish {}
+impl Sound for Kind {}
+impl Sound for Side {}
+impl Sound for Option<u64> {}
+impl Sound for u64 {}
+impl Sound for usize {}
+
+/// The operations, each carried to the backend: the same name in [`Memory`] and in [`sql`].
+macro_rules! operations {
+    ($($(#[$doc:meta])* $mode:ident $name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {
+        impl Store {
+            $(
+                $(#[$doc])*
+                pub async fn $name(&self, $($argument: $type),*) -> Result<$answer, Error> {
+                    if !($($argument.sound() &&)* true) {
+                        return Err(Error::NotFound);
+                    }
+                    match &self.backend {
+                        Backend::Memory(memory) => {
+                            let mut table = memory.lock().unwrap_or_else(PoisonError::into_inner);
+                            table.$name(&self.caps, $(&$argument),*)
+                        }
+                        Backend::Sqlite(sqlite) => {
+                            let caps = Arc::clone(&self.caps);
+                            let work = move |session: &mut sqlite::Session| {
+                                ready(sql::$name(session, &caps, $(&$argument),*))
+                            };
+                            in_time(sqlite.run(operations!(@writes $mode), work)).await
+                        }
+                        Backend::Postgres(postgres) => {
+                            in_time(async {
+                                let client = postgres.client()?;
+                                let mut client = client.lock().await;
+                                let mut session = postgres::Session::begin(&mut client).await?;
+                                let answer = sql::$name(&mut session, &self.caps, $(&$argument),*).await;
+                                session.end(answer).await
+                            })
+                            .await
+                        }
+                    }
+                }
+            )*
+        }
+    };
+    (@writes read) => { false };
+    (@writes write) => { true };
+}
+
+operations! {
+    /// Stores a new response. Its first owner's term is 1. `Conflict`: the id is taken.
+    write create(new: New, now: Millis) -> ();
+    /// Queued becomes in progress; once more changes nothing.
+    write start(key: Key, term: u64, response: Json, now: Millis) -> ();
+    /// Adds events. Those that are there already are passed over, so a batch may be tried again; a gap is a `Conflict`.
+    write append_events(key: Key, term: u64, events: Events, now: Millis) -> ();
+    /// Ends a response, and stores its object, output and last events in the same moment. The same end twice is fine,
+    /// another one a `Conflict`. A growth of up to [`CLOSING`] is never refused as `Full`.
+    write finish(key: Key, term: u64, finish: Finish, now: Millis) -> ();
+    /// The response.
+    read get(key: Key, now: Millis) -> Record;
+    /// Removes a response in whatever state, with all that belongs to it.
+    write delete(key: Key, now: Millis) -> ();
+    /// A part of the response's input.
+    read input_items(key: Key, ask: Ask, now: Millis) -> Page;
+    /// At most `limit` events with a number above `after`; from the first on if there is none.
+    read events_after(key: Key, after: Option<u64>, limit: usize, now: Millis) -> Replay;
+    /// Asks the owner to cancel. Gives the state found: one that has ended stays as it is.
+    write request_cancel(key: Key, now: Millis) -> State;
+    /// Whether somebody asked.
+    read is_cancel_requested(key: Key, now: Millis) -> bool;
+    /// The owner's running responses that somebody asked to cancel: what an owner asks each second.
+    read cancels(owner: Arc<str>) -> Vec<Key>;
+    /// Says that the owner lives, for all its running responses. Gives their number.
+    write heartbeat(owner: Arc<str>, now: Millis) -> u64;
+    /// Takes over at most `limit` responses whose owners have not been heard of. Each goes to one claimer.
+    write orphans(owner: Arc<str>, limit: usize, now: Millis) -> Vec<Record>;
+    /// Input and output of the response's ancestors and of itself, oldest first. `NotFound` if one of them is gone:
+    /// half a conversation is none. `Conflict` if one still runs. `Full` if it is more than `bytes` or [`LINKS`].
+    read chain(key: Key, bytes: u64, now: Millis) -> Vec<Item>;
+    /// The tenant's items of these ids. What samewire made comes before what a client sent under the same id.
+    read resolve(tenant: Arc<str>, ids: Vec<Arc<str>>, now: Millis) -> Vec<Option<Item>>;
+    /// Removes at most 1,000 expired records; gives their number. For a timer.
+    write sweep(now: Millis) -> u64;
+    /// What is there.
+    read totals() -> Totals;
+    /// Returns when all that was asked before is stored.
+    write flush() -> ();
+    /// Stores a new conversation.
+    write create_conversation(key: Key, metadata: Json, items: Vec<Item>, now: Millis) -> ();
+    /// The conversation.
+    read conversation(key: Key, now: Millis) -> Conversation;
+    /// Replaces the metadata.
+    write update_conversation(key: Key, metadata: Json, now: Millis) -> ();
+    /// Removes a conversation and its items.
+    write delete_conversation(key: Key, now: Millis) -> ();
+    /// Adds items at the end; those whose id is there already are passed over, so it may be tried again.
+    write add_items(key: Key, items: Vec<Item>, now: Millis) -> ();
+    /// Adds the items of a response that has ended, input then output, to the end of a conversation.
+    write remember(key: Key, response: Arc<str>, now: Millis) -> ();
+    /// A part of the conversation.
+    read conversation_items(key: Key, ask: Ask, now: Millis) -> Page;
+    /// An item of a conversation.
+    read conversation_item(key: Key, item: Arc<str>, now: Millis) -> Item;
+    /// Removes an item of a conversation.
+    write delete_item(key: Key, item: Arc<str>, now: Millis) -> ();
+}

@@ -1,0 +1,838 @@
+//! The operations in SQL that SQLite and PostgreSQL both understand; each is one transaction of the caller's.
+//!
+//! Only two types: whole numbers and texts. Parameters are `$1`, `$2`, … in the order in which they first occur, because
+//! SQLite takes them for names.
+
+use super::memory::without_known;
+use super::record::{
+    Ask, CLOSING, Caps, Conversation, Error, Events, Finish, Item, Json, Key, Kind, LEASE, LINKS, Millis,
+    New, Page, Record, Replay, Side, State, Totals, weight_of_events, weight_of_items,
+};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+/// The version of the tables, and the oldest samewire (by this number) that may still use them.
+pub(super) const SCHEMA: (i64, i64) = (1, 1);
+
+/// Whether tables of this version, for readers from this one on, can be used here.
+pub(super) fn readable((version, reader): (i64, i64)) -> Result<(), Error> {
+    if reader <= SCHEMA.0 {
+        return Ok(());
+    }
+    Err(Error::unavailable(format_args!(
+        "its tables (version {version}) need a samewire that knows version {reader}; this one knows {}",
+        SCHEMA.0
+    )))
+}
+
+/// Every statement may be run again. What a later version adds here may be null and has no default to fill in, so no
+/// table is rewritten and an older samewire goes on as if it were not there.
+pub(super) fn tables(text: &str) -> String {
+    TABLES.replace("$TEXT", text)
+}
+
+const TABLES: &str = "
+CREATE TABLE IF NOT EXISTS samewire_schema (version BIGINT NOT NULL, reader BIGINT NOT NULL);
+CREATE TABLE IF NOT EXISTS samewire_records (
+    tenant $TEXT NOT NULL, id $TEXT NOT NULL, kind BIGINT NOT NULL, version BIGINT NOT NULL, state BIGINT NOT NULL,
+    created BIGINT NOT NULL, touched BIGINT NOT NULL, expires BIGINT NOT NULL, background BIGINT NOT NULL,
+    previous $TEXT, conversation $TEXT, owner $TEXT NOT NULL, term BIGINT NOT NULL, lease BIGINT NOT NULL,
+    cancel BIGINT NOT NULL, events BIGINT NOT NULL, bytes BIGINT NOT NULL,
+    request $TEXT NOT NULL, response $TEXT NOT NULL,
+    PRIMARY KEY (tenant, id));
+CREATE INDEX IF NOT EXISTS samewire_ended ON samewire_records (touched, tenant, id) WHERE state >= 2;
+CREATE INDEX IF NOT EXISTS samewire_expiring ON samewire_records (expires) WHERE state >= 2;
+CREATE INDEX IF NOT EXISTS samewire_running ON samewire_records (lease) WHERE state < 2;
+CREATE TABLE IF NOT EXISTS samewire_items (
+    tenant $TEXT NOT NULL, holder $TEXT NOT NULL, side BIGINT NOT NULL, place BIGINT NOT NULL, id $TEXT NOT NULL,
+    body $TEXT NOT NULL,
+    PRIMARY KEY (tenant, holder, side, place),
+    FOREIGN KEY (tenant, holder) REFERENCES samewire_records (tenant, id) ON DELETE CASCADE);
+CREATE INDEX IF NOT EXISTS samewire_item_ids ON samewire_items (tenant, id, side, holder, place);
+CREATE TABLE IF NOT EXISTS samewire_events (
+    tenant $TEXT NOT NULL, holder $TEXT NOT NULL, seq BIGINT NOT NULL, body $TEXT NOT NULL,
+    PRIMARY KEY (tenant, holder, seq),
+    FOREIGN KEY (tenant, holder) REFERENCES samewire_records (tenant, id) ON DELETE CASCADE);
+";
+
+const RECORD: &str = "tenant, id, kind, version, state, created, touched, expires, background, previous, \
+    conversation, owner, term, lease, cancel, events, bytes, request, response";
+
+/// The most rows that one statement inserts.
+const ROWS: usize = 100;
+
+/// A value in a statement or a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Val {
+    Int(i64),
+    Text(Arc<str>),
+    Null,
+}
+
+impl From<u64> for Val {
+    fn from(number: u64) -> Self {
+        Self::Int(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<&u64> for Val {
+    fn from(number: &u64) -> Self {
+        (*number).into()
+    }
+}
+
+impl From<i64> for Val {
+    fn from(number: i64) -> Self {
+        Self::Int(number)
+    }
+}
+
+impl From<&Arc<str>> for Val {
+    fn from(text: &Arc<str>) -> Self {
+        Self::Text(Arc::clone(text))
+    }
+}
+
+impl From<&Option<Arc<str>>> for Val {
+    fn from(text: &Option<Arc<str>>) -> Self {
+        text.as_ref().map_or(Self::Null, Self::from)
+    }
+}
+
+/// A row of an answer.
+pub(super) struct Row(pub(super) Vec<Val>);
+
+impl Row {
+    fn int(&self, at: usize) -> Result<i64, Error> {
+        match self.0.get(at) {
+            Some(Val::Int(number)) => Ok(*number),
+            other => Err(Error::unavailable(format_args!("column {at} holds {}", told(other)))),
+        }
+    }
+
+    fn count(&self, at: usize) -> Result<u64, Error> {
+        u64::try_from(self.int(at)?).map_err(Error::unavailable)
+    }
+
+    fn text(&self, at: usize) -> Result<Arc<str>, Error> {
+        match self.0.get(at) {
+            Some(Val::Text(text)) => Ok(Arc::clone(text)),
+            other => Err(Error::unavailable(format_args!("column {at} holds {}", told(other)))),
+        }
+    }
+
+    fn maybe(&self, at: usize) -> Result<Option<Arc<str>>, Error> {
+        if self.0.get(at) == Some(&Val::Null) { Ok(None) } else { self.text(at).map(Some) }
+    }
+
+    fn state(&self, at: usize) -> Result<State, Error> {
+        let number = self.int(at)?;
+        State::of(number).ok_or_else(|| Error::unavailable(format_args!("unknown state {number}")))
+    }
+
+    fn item(&self, at: usize) -> Result<Item, Error> {
+        Ok(Item { id: self.text(at)?, body: self.text(at + 1)? })
+    }
+
+    /// The columns of [`RECORD`].
+    fn record(&self) -> Result<Record, Error> {
+        Ok(Record {
+            key: Key { tenant: self.text(0)?, id: self.text(1)? },
+            version: u32::try_from(self.int(3)?).map_err(Error::unavailable)?,
+            state: self.state(4)?,
+            created: self.count(5)?,
+            expires: self.count(7)?,
+            background: self.int(8)? != 0,
+            previous: self.maybe(9)?,
+            conversation: self.maybe(10)?,
+            owner: self.text(11)?,
+            term: self.count(12)?,
+            lease: self.count(13)?,
+            cancel: self.int(14)? != 0,
+            events: self.count(15)?,
+            bytes: self.count(16)?,
+            request: self.text(17)?,
+            response: self.text(18)?,
+        })
+    }
+}
+
+fn told(value: Option<&Val>) -> &'static str {
+    match value {
+        Some(Val::Int(_)) => "a number",
+        Some(Val::Text(_)) => "a text",
+        Some(Val::Null) => "null",
+        None => "nothing",
+    }
+}
+
+/// A transaction.
+pub(super) trait Sql {
+    /// What follows a `SELECT` whose row is about to be changed.
+    const LOCK: &'static str;
+
+    async fn query(&mut self, sql: &str, values: &[Val]) -> Result<Vec<Row>, Error>;
+
+    async fn execute(&mut self, sql: &str, values: &[Val]) -> Result<u64, Error>;
+
+    /// What is there, with what this transaction has done so far.
+    async fn totals(&mut self) -> Result<Totals, Error>;
+
+    /// This transaction has added or removed as much.
+    fn moved(&mut self, records: i64, bytes: i64);
+}
+
+/// The answer of a future that never waits.
+pub(super) fn ready<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => Err(Error::unavailable("a statement waits")),
+    }
+}
+
+/// What an operation looks at before it writes.
+struct Head {
+    state: State,
+    term: u64,
+    events: u64,
+    bytes: u64,
+    /// The length of the response object.
+    response: u64,
+}
+
+/// The record's head, locked until the end of the transaction.
+async fn head<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<Head, Error> {
+    let sql = format!(
+        "SELECT state, term, events, bytes, CAST(octet_length(response) AS BIGINT) FROM samewire_records \
+         WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4){}",
+        S::LOCK
+    );
+    let values = [(&key.tenant).into(), (&key.id).into(), kind.number().into(), now.into()];
+    let rows = s.query(&sql, &values).await?;
+    let row = rows.first().ok_or(Error::NotFound)?;
+    Ok(Head {
+        state: row.state(0)?,
+        term: row.count(1)?,
+        events: row.count(2)?,
+        bytes: row.count(3)?,
+        response: row.count(4)?,
+    })
+}
+
+async fn owned<S: Sql>(s: &mut S, key: &Key, term: u64, now: Millis) -> Result<Head, Error> {
+    let head = head(s, key, Kind::Response, now).await?;
+    if head.term == term { Ok(head) } else { Err(Error::Fenced) }
+}
+
+/// After a record was written: evicts the oldest ended ones but this until all fit.
+async fn make_room<S: Sql>(s: &mut S, caps: &Caps, key: &Key, grown: Grown) -> Result<(), Error> {
+    let closing = grown.closing && grown.after <= grown.before + CLOSING;
+    if grown.after > caps.record_bytes && !closing {
+        return Err(Error::Full);
+    }
+    let difference =
+        i64::try_from(grown.after).unwrap_or(i64::MAX) - i64::try_from(grown.before).unwrap_or(0);
+    s.moved(i64::from(grown.before == 0), difference);
+    if !caps.counts() {
+        return Ok(());
+    }
+    loop {
+        let totals = s.totals().await?;
+        if totals.bytes <= caps.bytes && totals.records <= caps.records {
+            return Ok(());
+        }
+        let sql = "DELETE FROM samewire_records WHERE (tenant, id) IN (SELECT tenant, id FROM samewire_records \
+             WHERE state >= 2 AND NOT (tenant = $1 AND id = $2) ORDER BY touched, tenant, id LIMIT 1) RETURNING bytes";
+        let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
+        let Some(row) = rows.first() else {
+            return if closing { Ok(()) } else { Err(Error::Full) };
+        };
+        s.moved(-1, -row.int(0)?);
+    }
+}
+
+/// How a write changes the weight of its record.
+struct Grown {
+    before: u64,
+    after: u64,
+    closing: bool,
+}
+
+impl Grown {
+    fn new(before: u64, after: u64) -> Self {
+        Self { before, after, closing: false }
+    }
+}
+
+/// Inserts rows of `width` values each, many with one statement.
+async fn insert<S: Sql>(s: &mut S, into: &str, width: usize, values: &[Val]) -> Result<(), Error> {
+    for chunk in values.chunks(ROWS * width) {
+        let row = |first: usize| {
+            let places: Vec<String> = (first..first + width).map(|at| format!("${at}")).collect();
+            format!("({})", places.join(", "))
+        };
+        let rows: Vec<String> = (1..=chunk.len()).step_by(width).map(row).collect();
+        s.execute(&format!("INSERT INTO {into} VALUES {}", rows.join(", ")), chunk).await?;
+    }
+    Ok(())
+}
+
+async fn insert_items<S: Sql>(
+    s: &mut S,
+    key: &Key,
+    side: Side,
+    from: u64,
+    items: &[Item],
+) -> Result<(), Error> {
+    let mut values = Vec::with_capacity(items.len() * 6);
+    for (place, item) in (from..).zip(items) {
+        let row = [
+            Val::from(&key.tenant),
+            Val::from(&key.id),
+            Val::from(side.number()),
+            Val::from(place),
+            Val::from(&item.id),
+            Val::from(&item.body),
+        ];
+        values.extend(row);
+    }
+    insert(s, "samewire_items (tenant, holder, side, place, id, body)", 6, &values).await
+}
+
+async fn insert_events<S: Sql>(s: &mut S, key: &Key, from: u64, bodies: &[Json]) -> Result<(), Error> {
+    let mut values = Vec::with_capacity(bodies.len() * 4);
+    for (seq, body) in (from..).zip(bodies) {
+        values.extend([Val::from(&key.tenant), Val::from(&key.id), Val::from(seq), Val::from(body)]);
+    }
+    insert(s, "samewire_events (tenant, holder, seq, body)", 4, &values).await
+}
+
+async fn insert_record<S: Sql>(s: &mut S, record: &Record, kind: Kind) -> Result<(), Error> {
+    let sql = format!(
+        "INSERT INTO samewire_records ({RECORD}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, \
+         $15, $16, $17, $18, $19) ON CONFLICT (tenant, id) DO NOTHING"
+    );
+    let values = [
+        (&record.key.tenant).into(),
+        (&record.key.id).into(),
+        kind.number().into(),
+        u64::from(record.version).into(),
+        record.state.number().into(),
+        record.created.into(),
+        record.created.into(),
+        record.expires.into(),
+        i64::from(record.background).into(),
+        (&record.previous).into(),
+        (&record.conversation).into(),
+        (&record.owner).into(),
+        record.term.into(),
+        record.lease.into(),
+        i64::from(record.cancel).into(),
+        record.events.into(),
+        record.bytes.into(),
+        (&record.request).into(),
+        (&record.response).into(),
+    ];
+    if s.execute(&sql, &values).await? == 0 { Err(Error::Conflict) } else { Ok(()) }
+}
+
+pub(super) async fn create<S: Sql>(s: &mut S, caps: &Caps, new: &New, now: &Millis) -> Result<(), Error> {
+    if !new.state.is_terminal() && !new.output.is_empty() {
+        return Err(Error::Conflict);
+    }
+    let record = Record::first(new, caps, *now);
+    insert_record(s, &record, Kind::Response).await?;
+    insert_items(s, &new.key, Side::Input, 0, &new.input).await?;
+    insert_items(s, &new.key, Side::Output, 0, &new.output).await?;
+    make_room(s, caps, &new.key, Grown::new(0, record.bytes)).await
+}
+
+pub(super) async fn start<S: Sql>(
+    s: &mut S,
+    caps: &Caps,
+    key: &Key,
+    term: &u64,
+    response: &Json,
+    now: &Millis,
+) -> Result<(), Error> {
+    let head = owned(s, key, *term, *now).await?;
+    match head.state {
+        State::Queued => {}
+        State::InProgress => return Ok(()),
+        _ => return Err(Error::Conflict),
+    }
+    let bytes = head.bytes.saturating_sub(head.response) + response.len() as u64;
+    let sql = "UPDATE samewire_records SET state = 1, response = $1, bytes = $2, touched = $3 \
+               WHERE tenant = $4 AND id = $5";
+    let values = [response.into(), bytes.into(), now.into(), (&key.tenant).into(), (&key.id).into()];
+    s.execute(sql, &values).await?;
+    make_room(s, caps, key, Grown::new(head.bytes, bytes)).await
+}
+
+pub(super) async fn append_events<S: Sql>(
+    s: &mut S,
+    caps: &Caps,
+    key: &Key,
+    term: &u64,
+    events: &Events,
+    now: &Millis,
+) -> Result<(), Error> {
+    let head = owned(s, key, *term, *now).await?;
+    if head.state.is_terminal() {
+        return Err(Error::Conflict);
+    }
+    let fresh = events.fresh(head.events)?;
+    let bytes = head.bytes + weight_of_events(fresh);
+    insert_events(s, key, head.events, fresh).await?;
+    let sql = "UPDATE samewire_records SET events = $1, bytes = $2 WHERE tenant = $3 AND id = $4";
+    let total = head.events + fresh.len() as u64;
+    s.execute(sql, &[total.into(), bytes.into(), (&key.tenant).into(), (&key.id).into()]).await?;
+    make_room(s, caps, key, Grown::new(head.bytes, bytes)).await
+}
+
+pub(super) async fn finish<S: Sql>(
+    s: &mut S,
+    caps: &Caps,
+    key: &Key,
+    term: &u64,
+    finish: &Finish,
+    now: &Millis,
+) -> Result<(), Error> {
+    let head = owned(s, key, *term, *now).await?;
+    if head.state.is_terminal() {
+        let same = head.state == finish.state && get(s, caps, key, now).await?.response == finish.response;
+        return if same { Ok(()) } else { Err(Error::Conflict) };
+    }
+    if !finish.state.is_terminal() {
+        return Err(Error::Conflict);
+    }
+    let fresh = finish.events.fresh(head.events)?;
+    let bytes = head.bytes.saturating_sub(head.response)
+        + finish.response.len() as u64
+        + weight_of_items(&finish.output)
+        + weight_of_events(fresh);
+    insert_events(s, key, head.events, fresh).await?;
+    insert_items(s, key, Side::Output, 0, &finish.output).await?;
+    let sql = "UPDATE samewire_records SET state = $1, response = $2, events = $3, bytes = $4, touched = $5, \
+               expires = $6 WHERE tenant = $7 AND id = $8";
+    let values = [
+        finish.state.number().into(),
+        (&finish.response).into(),
+        (head.events + fresh.len() as u64).into(),
+        bytes.into(),
+        now.into(),
+        now.saturating_add(caps.ttl).into(),
+        (&key.tenant).into(),
+        (&key.id).into(),
+    ];
+    s.execute(sql, &values).await?;
+    make_room(s, caps, key, Grown { closing: true, ..Grown::new(head.bytes, bytes) }).await
+}
+
+async fn record<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<Record, Error> {
+    let sql = format!(
+        "SELECT {RECORD} FROM samewire_records \
+         WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4)"
+    );
+    let values = [(&key.tenant).into(), (&key.id).into(), kind.number().into(), now.into()];
+    s.query(&sql, &values).await?.first().ok_or(Error::NotFound)?.record()
+}
+
+pub(super) async fn get<S: Sql>(s: &mut S, _: &Caps, key: &Key, now: &Millis) -> Result<Record, Error> {
+    record(s, key, Kind::Response, *now).await
+}
+
+async fn remove<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<(), Error> {
+    let sql = "DELETE FROM samewire_records \
+               WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4) RETURNING bytes";
+    let values = [(&key.tenant).into(), (&key.id).into(), kind.number().into(), now.into()];
+    let rows = s.query(sql, &values).await?;
+    s.moved(-1, -rows.first().ok_or(Error::NotFound)?.int(0)?);
+    Ok(())
+}
+
+pub(super) async fn delete<S: Sql>(s: &mut S, _: &Caps, key: &Key, now: &Millis) -> Result<(), Error> {
+    remove(s, key, Kind::Response, *now).await
+}
+
+/// What state a record is in, without locking it; the other heads are for writers.
+async fn state<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<Row, Error> {
+    let sql = "SELECT state, events, cancel FROM samewire_records \
+               WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4)";
+    let values = [(&key.tenant).into(), (&key.id).into(), kind.number().into(), now.into()];
+    s.query(sql, &values).await?.pop().ok_or(Error::NotFound)
+}
+
+async fn page<S: Sql>(s: &mut S, key: &Key, side: Side, ask: &Ask) -> Result<Page, Error> {
+    let (pick, than, order) = if ask.descending { ("MIN", "<", "DESC") } else { ("MAX", ">", "ASC") };
+    let mut values = vec![(&key.tenant).into(), (&key.id).into(), side.number().into()];
+    let mut bound = String::new();
+    if let Some(id) = &ask.after {
+        // Of two with one id the last one, or the pages would begin again.
+        let sql = format!(
+            "SELECT {pick}(place) FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = $3 AND id = $4"
+        );
+        let mut named = values.clone();
+        named.push(id.into());
+        let rows = s.query(&sql, &named).await?;
+        let place = rows.first().and_then(|row| row.int(0).ok()).ok_or(Error::NoCursor)?;
+        values.push(place.into());
+        bound = format!(" AND place {than} $4");
+    }
+    let sql = format!(
+        "SELECT id, body FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = $3{bound} \
+         ORDER BY place {order} LIMIT {}",
+        ask.bounded() + 1
+    );
+    let rows = s.query(&sql, &values).await?;
+    let mut items = rows.iter().map(|row| row.item(0)).collect::<Result<Vec<_>, _>>()?;
+    let more = items.len() > ask.bounded();
+    items.truncate(ask.bounded());
+    Ok(Page { items, more })
+}
+
+pub(super) async fn input_items<S: Sql>(
+    s: &mut S,
+    _: &Caps,
+    key: &Key,
+    ask: &Ask,
+    now: &Millis,
+) -> Result<Page, Error> {
+    state(s, key, Kind::Response, *now).await?;
+    page(s, key, Side::Input, ask).await
+}
+
+pub(super) async fn events_after<S: Sql>(
+    s: &mut S,
+    _: &Caps,
+    key: &Key,
+    after: &Option<u64>,
+    limit: &usize,
+    now: &Millis,
+) -> Result<Replay, Error> {
+    let row = state(s, key, Kind::Response, *now).await?;
+    let (state, total) = (row.state(0)?, row.count(1)?);
+    let from = after.map_or(0, |after| after.saturating_add(1));
+    // Up to the total just read: what another replica adds in between waits for the next call.
+    let sql = "SELECT body FROM samewire_events WHERE tenant = $1 AND holder = $2 AND seq >= $3 AND seq < $4 \
+               ORDER BY seq LIMIT $5";
+    let values = [(&key.tenant).into(), (&key.id).into(), from.into(), total.into(), (*limit as u64).into()];
+    let rows = s.query(sql, &values).await?;
+    let bodies = rows.iter().map(|row| row.text(0)).collect::<Result<_, _>>()?;
+    Ok(Replay { events: Events { from, bodies }, total, state })
+}
+
+pub(super) async fn request_cancel<S: Sql>(
+    s: &mut S,
+    _: &Caps,
+    key: &Key,
+    now: &Millis,
+) -> Result<State, Error> {
+    let head = head(s, key, Kind::Response, *now).await?;
+    if !head.state.is_terminal() {
+        let sql = "UPDATE samewire_records SET cancel = 1 WHERE tenant = $1 AND id = $2";
+        s.execute(sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
+    }
+    Ok(head.state)
+}
+
+pub(super) async fn is_cancel_requested<S: Sql>(
+    s: &mut S,
+    _: &Caps,
+    key: &Key,
+    now: &Millis,
+) -> Result<bool, Error> {
+    Ok(state(s, key, Kind::Response, *now).await?.int(2)? != 0)
+}
+
+pub(super) async fn cancels<S: Sql>(s: &mut S, _: &Caps, owner: &Arc<str>) -> Result<Vec<Key>, Error> {
+    let sql = "SELECT tenant, id FROM samewire_records WHERE state < 2 AND cancel = 1 AND owner = $1 \
+               ORDER BY tenant, id";
+    let rows = s.query(sql, &[owner.into()]).await?;
+    rows.iter().map(|row| Ok(Key { tenant: row.text(0)?, id: row.text(1)? })).collect()
+}
+
+pub(super) async fn heartbeat<S: Sql>(
+    s: &mut S,
+    _: &Caps,
+    owner: &Arc<str>,
+    now: &Millis,
+) -> Result<u64, Error> {
+    let sql = "UPDATE samewire_records SET lease = $1 WHERE state < 2 AND owner = $2";
+    s.execute(sql, &[now.saturating_add(LEASE).into(), owner.into()]).await
+}
+
+/// The condition stands twice: a claimer that waited for another one's row looks at it again.
+pub(super) async fn orphans<S: Sql>(
+    s: &mut S,
+    _: &Caps,
+    owner: &Arc<str>,
+    limit: &usize,
+    now: &Millis,
+) -> Result<Vec<Record>, Error> {
+    let sql = format!(
+        "UPDATE samewire_records SET owner = $1, term = term + 1, lease = $2 WHERE state < 2 AND lease <= $3 \
+         AND (tenant, id) IN (SELECT tenant, id FROM samewire_records WHERE state < 2 AND lease <= $3 \
+         ORDER BY lease, tenant, id LIMIT $4) RETURNING {RECORD}"
+    );
+    let values = [owner.into(), now.saturating_add(LEASE).into(), now.into(), (*limit as u64).into()];
+    let rows = s.query(&sql, &values).await?;
+    let mut records = rows.iter().map(Row::record).collect::<Result<Vec<_>, _>>()?;
+    records.sort_by(|a, b| a.key.cmp(&b.key));
+    Ok(records)
+}
+
+/// The response and its ancestors, youngest first.
+async fn links<S: Sql>(s: &mut S, key: &Key, now: Millis) -> Result<Vec<Arc<str>>, Error> {
+    let sql = "WITH RECURSIVE links (id, previous, state, expires, depth) AS (
+        SELECT id, previous, state, expires, CAST(1 AS BIGINT) FROM samewire_records
+        WHERE tenant = $1 AND id = $2 AND kind = 0
+        UNION ALL
+        SELECT older.id, older.previous, older.state, older.expires, links.depth + 1
+        FROM samewire_records AS older JOIN links ON older.id = links.previous
+        WHERE older.tenant = $1 AND older.kind = 0 AND links.depth <= $3)
+        SELECT id, previous, state, expires FROM links ORDER BY depth";
+    let values = [(&key.tenant).into(), (&key.id).into(), Val::from(LINKS as u64)];
+    let mut ids = Vec::new();
+    let mut previous = Some(Arc::clone(&key.id));
+    for row in s.query(sql, &values).await? {
+        let state = row.state(2)?;
+        if state.is_terminal() && row.count(3)? <= now {
+            return Err(Error::NotFound);
+        }
+        if !state.is_terminal() {
+            return Err(Error::Conflict);
+        }
+        if ids.len() == LINKS {
+            return Err(Error::Full);
+        }
+        ids.push(row.text(0)?);
+        previous = row.maybe(1)?;
+    }
+    if previous.is_some() { Err(Error::NotFound) } else { Ok(ids) }
+}
+
+/// `$2, $3, …` for as many ids.
+fn places(ids: &[Arc<str>]) -> String {
+    (2..ids.len() + 2).map(|at| format!("${at}")).collect::<Vec<_>>().join(", ")
+}
+
+pub(super) async fn chain<S: Sql>(
+    s: &mut S,
+    _: &Caps,
+    key: &Key,
+    bytes: &u64,
+    now: &Millis,
+) -> Result<Vec<Item>, Error> {
+    let mut ids = links(s, key, *now).await?;
+    ids.reverse();
+    let mut weight = 0;
+    let mut items = Vec::new();
+    for ids in ids.chunks(ROWS) {
+        let named: Vec<Val> = std::iter::once(&key.tenant).chain(ids).map(Val::from).collect();
+        let of = format!("FROM samewire_items WHERE tenant = $1 AND holder IN ({})", places(ids));
+        // Weighed before it is fetched.
+        let sql = format!("SELECT CAST(COALESCE(SUM(octet_length(body)), 0) AS BIGINT) {of}");
+        weight += s.query(&sql, &named).await?.first().map_or(Ok(0), |row| row.count(0))?;
+        if weight > *bytes {
+            return Err(Error::Full);
+        }
+        let sql = format!("SELECT id, body, holder {of} ORDER BY side DESC, place");
+        let mut found = Vec::new();
+        for row in s.query(&sql, &named).await? {
+            let holder = row.text(2)?;
+            found.push((ids.iter().position(|id| *id == holder), row.item(0)?));
+        }
+        found.sort_by_key(|(link, _)| *link);
+        items.extend(found.into_iter().map(|(_, item)| item));
+    }
+    Ok(items)
+}
+
+pub(super) async fn resolve<S: Sql>(
+    s: &mut S,
+    _: &Caps,
+    tenant: &Arc<str>,
+    ids: &Vec<Arc<str>>,
+    now: &Millis,
+) -> Result<Vec<Option<Item>>, Error> {
+    let sql = "SELECT i.id, i.body FROM samewire_items AS i \
+               JOIN samewire_records AS r ON r.tenant = i.tenant AND r.id = i.holder \
+               WHERE i.tenant = $1 AND i.id = $2 AND (r.state < 2 OR r.expires > $3) \
+               ORDER BY i.side, i.holder, i.place LIMIT 1";
+    let mut items = Vec::with_capacity(ids.len());
+    for id in ids {
+        let rows = s.query(sql, &[tenant.into(), id.into(), now.into()]).await?;
+        items.push(rows.first().map(|row| row.item(0)).transpose()?);
+    }
+    Ok(items)
+}
+
+pub(super) async fn sweep<S: Sql>(s: &mut S, _: &Caps, now: &Millis) -> Result<u64, Error> {
+    let sql = "DELETE FROM samewire_records WHERE (tenant, id) IN (SELECT tenant, id FROM samewire_records \
+               WHERE state >= 2 AND expires <= $1 LIMIT 1000) RETURNING bytes";
+    let rows = s.query(sql, &[now.into()]).await?;
+    for row in &rows {
+        s.moved(-1, -row.int(0)?);
+    }
+    Ok(rows.len() as u64)
+}
+
+pub(super) async fn totals<S: Sql>(s: &mut S, _: &Caps) -> Result<Totals, Error> {
+    s.totals().await
+}
+
+pub(super) async fn flush<S: Sql>(_: &mut S, _: &Caps) -> Result<(), Error> {
+    Ok(())
+}
+
+/// The totals, counted.
+pub(super) async fn count<S: Sql>(s: &mut S) -> Result<Totals, Error> {
+    let sql = "SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM samewire_records";
+    let rows = s.query(sql, &[]).await?;
+    let row = rows.first().ok_or_else(|| Error::unavailable("no count"))?;
+    Ok(Totals { records: row.count(0)?, bytes: row.count(1)? })
+}
+
+pub(super) async fn create_conversation<S: Sql>(
+    s: &mut S,
+    caps: &Caps,
+    key: &Key,
+    metadata: &Json,
+    items: &Vec<Item>,
+    now: &Millis,
+) -> Result<(), Error> {
+    let items = without_known(items, |_| false);
+    let record = Record::conversation(key, metadata, &items, caps, *now);
+    insert_record(s, &record, Kind::Conversation).await?;
+    insert_items(s, key, Side::Conversation, 0, &items).await?;
+    make_room(s, caps, key, Grown::new(0, record.bytes)).await
+}
+
+pub(super) async fn conversation<S: Sql>(
+    s: &mut S,
+    _: &Caps,
+    key: &Key,
+    now: &Millis,
+) -> Result<Conversation, Error> {
+    let record = record(s, key, Kind::Conversation, *now).await?;
+    Ok(Conversation { key: record.key, created: record.created, metadata: record.response })
+}
+
+/// After a change to a conversation: it is young again and weighs `after`.
+async fn renew<S: Sql>(s: &mut S, caps: &Caps, key: &Key, grown: Grown, now: Millis) -> Result<(), Error> {
+    let sql =
+        "UPDATE samewire_records SET bytes = $1, touched = $2, expires = $3 WHERE tenant = $4 AND id = $5";
+    let values = [
+        grown.after.into(),
+        now.into(),
+        now.saturating_add(caps.ttl).into(),
+        (&key.tenant).into(),
+        (&key.id).into(),
+    ];
+    s.execute(sql, &values).await?;
+    make_room(s, caps, key, grown).await
+}
+
+pub(super) async fn update_conversation<S: Sql>(
+    s: &mut S,
+    caps: &Caps,
+    key: &Key,
+    metadata: &Json,
+    now: &Millis,
+) -> Result<(), Error> {
+    let head = head(s, key, Kind::Conversation, *now).await?;
+    let sql = "UPDATE samewire_records SET response = $1 WHERE tenant = $2 AND id = $3";
+    s.execute(sql, &[metadata.into(), (&key.tenant).into(), (&key.id).into()]).await?;
+    let bytes = head.bytes.saturating_sub(head.response) + metadata.len() as u64;
+    renew(s, caps, key, Grown::new(head.bytes, bytes), *now).await
+}
+
+pub(super) async fn delete_conversation<S: Sql>(
+    s: &mut S,
+    _: &Caps,
+    key: &Key,
+    now: &Millis,
+) -> Result<(), Error> {
+    remove(s, key, Kind::Conversation, *now).await
+}
+
+pub(super) async fn add_items<S: Sql>(
+    s: &mut S,
+    caps: &Caps,
+    key: &Key,
+    items: &Vec<Item>,
+    now: &Millis,
+) -> Result<(), Error> {
+    let head = head(s, key, Kind::Conversation, *now).await?;
+    let sql =
+        "SELECT id, place FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = 1 ORDER BY place";
+    let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
+    let known = rows.iter().map(|row| row.text(0)).collect::<Result<std::collections::BTreeSet<_>, _>>()?;
+    let next = rows.last().map_or(Ok(0), |row| row.count(1).map(|place| place + 1))?;
+    let fresh = without_known(items, |id| known.contains(id));
+    insert_items(s, key, Side::Conversation, next, &fresh).await?;
+    let bytes = head.bytes + weight_of_items(&fresh);
+    renew(s, caps, key, Grown::new(head.bytes, bytes), *now).await
+}
+
+pub(super) async fn remember<S: Sql>(
+    s: &mut S,
+    caps: &Caps,
+    key: &Key,
+    response: &Arc<str>,
+    now: &Millis,
+) -> Result<(), Error> {
+    head(s, key, Kind::Conversation, *now).await?;
+    let response = Key { tenant: key.tenant.clone(), id: response.clone() };
+    if !state(s, &response, Kind::Response, *now).await?.state(0)?.is_terminal() {
+        return Err(Error::Conflict);
+    }
+    let sql =
+        "SELECT id, body FROM samewire_items WHERE tenant = $1 AND holder = $2 ORDER BY side DESC, place";
+    let rows = s.query(sql, &[(&response.tenant).into(), (&response.id).into()]).await?;
+    let items = rows.iter().map(|row| row.item(0)).collect::<Result<Vec<_>, _>>()?;
+    add_items(s, caps, key, &items, now).await
+}
+
+pub(super) async fn conversation_items<S: Sql>(
+    s: &mut S,
+    _: &Caps,
+    key: &Key,
+    ask: &Ask,
+    now: &Millis,
+) -> Result<Page, Error> {
+    state(s, key, Kind::Conversation, *now).await?;
+    page(s, key, Side::Conversation, ask).await
+}
+
+pub(super) async fn conversation_item<S: Sql>(
+    s: &mut S,
+    _: &Caps,
+    key: &Key,
+    id: &Arc<str>,
+    now: &Millis,
+) -> Result<Item, Error> {
+    state(s, key, Kind::Conversation, *now).await?;
+    let sql =
+        "SELECT id, body FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = 1 AND id = $3";
+    let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into(), id.into()]).await?;
+    rows.first().ok_or(Error::NotFound)?.item(0)
+}
+
+pub(super) async fn delete_item<S: Sql>(
+    s: &mut S,
+    caps: &Caps,
+    key: &Key,
+    id: &Arc<str>,
+    now: &Millis,
+) -> Result<(), Error> {
+    let head = head(s, key, Kind::Conversation, *now).await?;
+    let sql = "DELETE FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = 1 AND id = $3 \
+               RETURNING id, body";
+    let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into(), id.into()]).await?;
+    let item = rows.first().ok_or(Error::NotFound)?.item(0)?;
+    let bytes = head.bytes.saturating_sub(weight_of_items(&[item]));
+    renew(s, caps, key, Grown::new(head.bytes, bytes), *now).await
+}
