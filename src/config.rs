@@ -6,10 +6,12 @@
 mod file;
 mod mistakes;
 
-pub use file::{Auth, Azure, File, Level, Limits, Log, Seconds, Timeouts, UpstreamFile};
+pub use file::{Auth, Azure, File, Level, Limits, Log, SealFile, Seconds, StoreFile, Timeouts, UpstreamFile};
 pub use mistakes::Mistakes;
 
 use crate::engine::{self, ENGINES, Engine};
+use crate::seal::Keys;
+use crate::store::{Caps, Place};
 use crate::wire::options::Options;
 use http::Uri;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -33,6 +35,8 @@ pub struct Overrides {
     pub insecure_no_auth: Option<bool>,
     /// Threads that serve.
     pub threads: Option<usize>,
+    /// Where responses are kept.
+    pub store: Option<String>,
     /// `OPTION=VALUE` of `[wire]`.
     pub set: Vec<String>,
 }
@@ -64,6 +68,7 @@ impl Overrides {
             admin_listen: variable("SAMEWIRE_ADMIN_LISTEN"),
             insecure_no_auth: insecure,
             threads,
+            store: variable("SAMEWIRE_STORE"),
             set: list("SAMEWIRE_SET").unwrap_or_default(),
         };
         (this, mistakes)
@@ -82,6 +87,9 @@ impl Overrides {
             self.admin_listen.clone().unwrap_or_else(|| std::mem::take(&mut file.admin_listen));
         file.insecure_no_auth = self.insecure_no_auth.unwrap_or(file.insecure_no_auth);
         file.threads = self.threads.unwrap_or(file.threads);
+        if let Some(store) = &self.store {
+            file.store.place.clone_from(store);
+        }
         for assignment in &self.set {
             match set(&file.wire, assignment) {
                 Ok(options) => file.wire = options,
@@ -160,10 +168,53 @@ pub struct Config {
     pub log: Log,
     /// What the routes of Azure's clients say.
     pub azure: Azure,
+    /// Where responses are kept.
+    pub store: StoreConfig,
+    /// What seals reasoning; `None`: a key of this process's own.
+    pub seal: Option<Arc<Keys>>,
     /// Where requests go.
     pub upstream: UpstreamConfig,
     /// The file as it came to be: what `check` prints.
     pub file: File,
+}
+
+/// Where responses are kept, and how much of them.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// The place.
+    pub place: Place,
+    /// Without it there is no proxy.
+    pub required: bool,
+    /// How much, and how long.
+    pub caps: Caps,
+}
+
+impl StoreConfig {
+    fn meant(file: &StoreFile, mistakes: &mut Mistakes) -> Option<Self> {
+        let place: Place = file.place.parse().map_err(|why: String| mistakes.add("store.place", why)).ok()?;
+        let mut caps = match place {
+            Place::Off | Place::Memory => Caps::MEMORY,
+            Place::Sqlite(_) => Caps::DISK,
+            Place::Postgres(_) => Caps::SERVER,
+        };
+        if !file.ttl.is_zero() {
+            caps.ttl = u64::try_from(file.ttl.as_millis()).unwrap_or(u64::MAX);
+        }
+        if file.max_bytes > 0 {
+            caps.bytes = file.max_bytes;
+        }
+        Some(Self { place, required: file.required, caps })
+    }
+}
+
+fn seal_keys(file: &SealFile, mistakes: &mut Mistakes) -> Option<Arc<Keys>> {
+    if file.keys_file.as_os_str().is_empty() {
+        return None;
+    }
+    let name = file.keys_file.display();
+    let text = std::fs::read_to_string(&file.keys_file).map_err(|error| format!("{name}: {error}"));
+    let keys = text.and_then(|text| Keys::parse(&text).map_err(|why| format!("{name}, {why}")));
+    keys.map(Arc::new).map_err(|why| mistakes.add("seal.keys_file", why)).ok()
 }
 
 /// One upstream.
@@ -278,7 +329,11 @@ impl Config {
                 .none("upstream", "no engine is named; give its address with --upstream http://HOST:PORT"),
             _ => mistakes.none("upstream", "this version takes exactly one upstream"),
         };
-        let (Some(listen), Some(admin_listen), Some(upstream)) = (listen, admin_listen, upstream) else {
+        let store = StoreConfig::meant(&file.store, &mut mistakes);
+        let seal = seal_keys(&file.seal, &mut mistakes);
+        let (Some(listen), Some(admin_listen), Some(upstream), Some(store)) =
+            (listen, admin_listen, upstream, store)
+        else {
             return Err(mistakes);
         };
         let cores = || std::thread::available_parallelism().map_or(1, Into::into);
@@ -290,6 +345,8 @@ impl Config {
             timeouts: file.timeouts.clone(),
             log: file.log.clone(),
             azure: file.azure.clone(),
+            store,
+            seal,
             upstream,
             file,
         };
@@ -302,7 +359,24 @@ impl Config {
         if !file.wire.fingerprint_salt.is_empty() {
             "(hidden)".clone_into(&mut file.wire.fingerprint_salt);
         }
+        if let Place::Postgres(url) = &self.store.place {
+            file.store.place = without_password(url);
+        }
         toml::to_string(&file).unwrap_or_default()
+    }
+}
+
+/// The address of a database with its password hidden.
+fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return "(hidden)".to_owned() };
+    // Host and database stand behind the last at sign; a password may hold one.
+    match rest.rsplit_once('@') {
+        Some((user, place)) => {
+            let name = user.split_once(':').map_or(user, |(name, _)| name);
+            format!("{scheme}://{name}:(hidden)@{place}")
+        }
+        None if rest.contains("password=") => format!("{scheme}://(hidden)"),
+        None => url.to_owned(),
     }
 }
 

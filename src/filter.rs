@@ -8,8 +8,8 @@ use crate::config::Limits;
 use crate::json::{self, Raw, Text, object};
 use crate::plan::{self, Route};
 use crate::request::Ask;
-use crate::request::responses::{echo, streams};
-use crate::wire::encode::{Reply, Response};
+use crate::request::responses::Asked;
+use crate::wire::encode::Response;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::sse::{Found, Framer};
 use crate::wire::{Api, Ending, Form, Rewriter, Shape, Stamp};
@@ -267,26 +267,11 @@ impl Filter {
     /// The answer becomes one of Responses.
     fn response(&self, events: bool) -> Result<Writer, Stopped> {
         let Order { request, route, stamp, .. } = &self.order;
-        let told = |failure: Failure| Stopped::Refused(format!("The request: {}", failure.message));
-        let echo = request.as_ref().map(echo).transpose().map_err(told)?;
-        let stream = match request {
-            Some(request) => streams(request).map_err(told)?,
-            None => events,
-        };
-        let options = &route.options;
-        let reply = Reply {
-            echo: echo.unwrap_or_default(),
-            reasoning: options.responses_reasoning,
-            dialect: options.responses_dialect,
-            stream,
-            ..Reply::default()
-        };
-        let shape = Shape {
-            include_usage: true,
-            quirks: route.engine.quirks,
-            max_event_bytes: route.max_event_bytes,
-            ..Shape::new(Api::Chat, stream, options.clone())
-        };
+        let plain = Bytes::from(format!("{{\"stream\":{events}}}"));
+        let asked = Asked::recall(request.as_ref().unwrap_or(&plain), &route.options)
+            .map_err(|failure| Stopped::Refused(format!("The request: {}", failure.message)))?;
+        let (shape, reply) = plan::response(&asked, route);
+        let stream = reply.stream;
         let encoder = Box::new(Response::new(reply, stamp));
         let rewriter = Rewriter::with_encoder(shape, stamp.clone(), encoder);
         Ok(Writer { rewriter, out: BytesMut::new(), stream })

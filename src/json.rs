@@ -299,6 +299,13 @@ fn escape(text: &str, out: &mut BytesMut) {
     flush(text.len(), text.len(), out);
 }
 
+/// The string that a member of an object is.
+pub(crate) fn member(object: &str, key: &str) -> Option<String> {
+    let Members(members) = read(object).ok()?;
+    let (_, value) = members.into_iter().find(|(known, _)| known == key)?;
+    Text::of(value).map(|text| text.decoded().into_owned())
+}
+
 /// Appends `"text"`, quotes included.
 pub(crate) fn write_string(text: &str, out: &mut BytesMut) {
     out.put_u8(b'"');

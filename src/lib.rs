@@ -29,6 +29,8 @@ pub mod seal;
 
 pub mod error;
 
+pub mod store;
+
 pub mod config;
 
 pub mod filter;
@@ -38,8 +40,6 @@ pub mod telemetry;
 pub mod upstream;
 
 pub mod replay;
-
-pub mod store;
 
 pub mod server;
 

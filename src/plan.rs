@@ -6,7 +6,10 @@ use crate::engine::Engine;
 use crate::json::{self, Raw};
 use crate::request::Ask;
 use crate::request::fields::{self, Edits, Field};
-use crate::wire::options::{Options, RequestUnknown};
+use crate::request::responses::Asked;
+use crate::wire::encode::{Called, Calls, Reply};
+use crate::wire::event::ToolKind;
+use crate::wire::options::{Options, ReasoningField, RequestUnknown};
 use crate::wire::{Api, Shape};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -69,6 +72,38 @@ pub fn shape(ask: &Ask, route: &Route) -> Shape {
         quirks: route.engine.quirks,
         ..Shape::new(ask.api, ask.stream, route.options.clone())
     }
+}
+
+/// How the answer to a Responses request is read from Chat Completions, and what it says of itself.
+pub fn response(asked: &Asked, route: &Route) -> (Shape, Reply) {
+    // Where reasoning goes is said by another option, and it must get there.
+    let options = Options { reasoning_field: ReasoningField::default(), ..(*route.options).clone() };
+    let shape = Shape {
+        model: asked.model.clone(),
+        include_usage: true,
+        logprobs: asked.include.output_text_logprobs,
+        limit: asked.limit,
+        forced_function: asked.tools.forced().map(ToOwned::to_owned),
+        max_event_bytes: route.max_event_bytes,
+        quirks: route.engine.quirks,
+        ..Shape::new(Api::Chat, asked.stream, Arc::new(options))
+    };
+    let mut calls = Calls::default();
+    for (name, called) in asked.tools.iter() {
+        let custom = called.kind == ToolKind::Custom;
+        let (namespace, own) = (called.namespace.clone(), called.name.clone());
+        calls.keep(name.to_owned(), Called { namespace, name: own, custom });
+    }
+    let reply = Reply {
+        echo: asked.echo(),
+        calls,
+        reasoning: route.options.responses_reasoning,
+        dialect: route.options.responses_dialect,
+        logprobs: asked.include.output_text_logprobs,
+        seal: None,
+        stream: asked.stream,
+    };
+    (shape, reply)
 }
 
 fn upstream_body(ask: &Ask, body: &Bytes, route: &Route) -> Bytes {

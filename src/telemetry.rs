@@ -28,6 +28,8 @@ pub enum Route {
     Chat,
     /// `POST /v1/completions`
     Completions,
+    /// `/v1/responses` and what is below it
+    Responses,
     /// `POST /v1/embeddings`
     Embeddings,
     /// `GET /v1/models` and `GET /v1/models/{id}`
@@ -37,13 +39,15 @@ pub enum Route {
 }
 
 impl Route {
-    const ALL: [Self; 5] = [Self::Chat, Self::Completions, Self::Embeddings, Self::Models, Self::Unknown];
+    const ALL: [Self; 6] =
+        [Self::Chat, Self::Completions, Self::Responses, Self::Embeddings, Self::Models, Self::Unknown];
 
     /// The label.
     pub fn name(self) -> &'static str {
         match self {
             Self::Chat => "chat",
             Self::Completions => "completions",
+            Self::Responses => "responses",
             Self::Embeddings => "embeddings",
             Self::Models => "models",
             Self::Unknown => "unknown",

@@ -44,6 +44,9 @@ pub(super) struct Settings {
     /// The configuration file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Where responses are kept: memory, sqlite:PATH, postgres://… or off [default: memory]
+    #[arg(long, value_name = "PLACE")]
+    store: Option<String>,
     /// An option of the wire format, such as reasoning_field=reasoning
     #[arg(long, value_name = "OPTION=VALUE")]
     set: Vec<String>,
@@ -65,6 +68,7 @@ impl Settings {
             admin_listen: self.admin_listen.clone(),
             insecure_no_auth: self.insecure_no_auth.then_some(true),
             threads: self.threads,
+            store: self.store.clone(),
             set: self.set.clone(),
         };
         Config::load(&flags).map_err(|mistakes| {

@@ -21,6 +21,8 @@ pub struct File {
     pub timeouts: Timeouts,
     pub log: Log,
     pub azure: Azure,
+    pub store: StoreFile,
+    pub seal: SealFile,
     pub upstream: Vec<UpstreamFile>,
 }
 
@@ -36,6 +38,8 @@ impl Default for File {
             timeouts: Timeouts::default(),
             log: Log::default(),
             azure: Azure::default(),
+            store: StoreFile::default(),
+            seal: SealFile::default(),
             upstream: Vec::new(),
         }
     }
@@ -130,6 +134,31 @@ pub struct Log {
 pub struct Azure {
     pub api_versions: Vec<String>,
     pub region: String,
+}
+
+/// Where responses are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct StoreFile {
+    pub place: String,
+    pub required: bool,
+    pub ttl: Seconds,
+    pub max_bytes: u64,
+}
+
+impl Default for StoreFile {
+    fn default() -> Self {
+        Self { place: "memory".to_owned(), required: false, ttl: Seconds::of(0), max_bytes: 0 }
+    }
+}
+
+/// What seals reasoning that clients keep.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct SealFile {
+    pub keys_file: PathBuf,
 }
 
 /// The least severe lines that are logged.

@@ -1,7 +1,13 @@
 //! Not known, or not known yet: the union of what all engines need.
 
 use super::Engine;
+use crate::request::responses::Takes;
 use crate::wire::decode::Quirks;
 
-pub(super) static ENGINE: Engine =
-    Engine { name: "auto", quirks: Quirks { resends_arguments: true }, reasoning_key: None, owned_by: None };
+pub(super) static ENGINE: Engine = Engine {
+    name: "auto",
+    quirks: Quirks { resends_arguments: true },
+    reasoning_key: None,
+    takes: Takes { content_beside_calls: true, ..Takes::PLAIN },
+    owned_by: None,
+};

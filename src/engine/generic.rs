@@ -1,11 +1,13 @@
 //! An engine that keeps to the API: nothing is assumed.
 
 use super::Engine;
+use crate::request::responses::Takes;
 use crate::wire::decode::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "generic",
     quirks: Quirks { resends_arguments: false },
     reasoning_key: None,
+    takes: Takes { verbosity: true, ..Takes::PLAIN },
     owned_by: None,
 };

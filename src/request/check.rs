@@ -41,7 +41,7 @@ pub(super) fn invalid(param: impl Into<String>, must: &str) -> Failure {
     Failure::from(Fault::InvalidValue).with_message(message).with_param(param)
 }
 
-fn missing(param: &str) -> Failure {
+pub(super) fn missing(param: &str) -> Failure {
     let message = format!("Missing required parameter: '{param}'.");
     Failure::from(Fault::MissingParameter).with_message(message).with_param(param)
 }
@@ -87,7 +87,18 @@ impl<'a> Checked<'a> {
 
     /// Keys that the API does not name.
     pub(super) fn unknown(&self) -> impl Iterator<Item = &str> {
-        self.fields.iter().map(|field| field.key.as_ref()).filter(|key| !self.known.contains(key))
+        self.extras().map(|field| field.key.as_ref())
+    }
+
+    /// The fields that the API does not name.
+    pub(super) fn extras(&self) -> impl Iterator<Item = &Field<'a>> {
+        self.fields.iter().filter(|field| !self.known.contains(&field.key.as_ref()))
+    }
+
+    /// One of them that is not null.
+    pub(super) fn extra(&self, key: &str) -> Option<Raw<'a>> {
+        let is = |field: &&Field<'_>| field.key == key && field.value.get() != "null";
+        self.extras().find(is).map(|field| field.value)
     }
 
     /// A field that is there and not null.

@@ -8,6 +8,7 @@ mod check;
 mod completions;
 pub mod embeddings;
 pub mod fields;
+pub mod listed;
 pub mod responses;
 
 use crate::wire::Api;

@@ -8,6 +8,8 @@ use crate::config::Azure;
 use crate::wire::fault::{Failure, Fault};
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, request};
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
 
 const API_KEY: HeaderName = HeaderName::from_static("api-key");
 const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-client-request-id");
@@ -85,6 +87,18 @@ impl Door {
             return Some(value);
         }
         only(AUTHORIZATION).cloned()
+    }
+
+    /// Whose responses a request may see: everybody's who sends the same key. Keys themselves are not kept.
+    pub(super) fn tenant(self, headers: &HeaderMap) -> Arc<str> {
+        match self.authorization(headers) {
+            Some(key) => {
+                let mut name = String::new();
+                super::routes::hex(Sha256::digest(key.as_bytes()).get(..16).unwrap_or_default(), &mut name);
+                name.into()
+            }
+            None => "".into(),
+        }
     }
 
     /// What Azure's clients find in the head of every answer.

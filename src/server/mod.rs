@@ -9,9 +9,12 @@ mod body;
 mod connection;
 mod door;
 mod headers;
+mod keep;
 mod record;
 mod relay;
+mod responses;
 mod routes;
+mod shelf;
 
 use crate::config::Config;
 use crate::telemetry::{Gauge, Metrics};
@@ -24,6 +27,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use shelf::Shelf;
 use socket2::{SockRef, TcpKeepalive};
 use std::convert::Infallible;
 use std::io;
@@ -48,6 +52,7 @@ pub(crate) struct App {
     pub(crate) config: Config,
     pub(crate) upstream: Upstream,
     pub(crate) metrics: Metrics,
+    shelf: Shelf,
     /// Requests under way.
     requests: Gauge,
     course: Course,
@@ -159,7 +164,9 @@ async fn serve(listeners: Listeners, config: Config) -> io::Result<()> {
     let proxy = listen("proxy", listeners.proxy)?;
     let operators = listen("admin", listeners.admin)?;
     let threads = config.threads;
+    let shelf = Shelf::open(&config).await?;
     let app = Arc::new(App {
+        shelf,
         upstream: Upstream::new(config.upstream.clone(), config.limits.max_event_bytes),
         metrics: Metrics::new(&config.upstream.name),
         requests: Gauge::default(),
@@ -172,6 +179,7 @@ async fn serve(listeners: Listeners, config: Config) -> io::Result<()> {
     #[expect(clippy::disallowed_methods, reason = "these serve the process, not a request")]
     {
         tokio::spawn(watch_upstream(Arc::clone(&app)));
+        tokio::spawn(tend_shelf(Arc::clone(&app)));
         tokio::spawn(serve_operators(operators, Arc::clone(&app)));
     }
     let accepting = accept(proxy, workers, &app);
@@ -280,6 +288,10 @@ async fn settle(app: &Arc<App>, mut signals: Signals) {
 
 async fn watch_upstream(app: Arc<App>) {
     health::watch(&app.upstream, &app.metrics).await;
+}
+
+async fn tend_shelf(app: Arc<App>) {
+    app.shelf.tend().await;
 }
 
 /// Where a thread gets its connections from.

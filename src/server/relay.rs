@@ -6,6 +6,7 @@
 
 use super::body::{Body, Broken as Unsendable};
 use super::headers;
+use super::keep::{self, Keeper, Keeping};
 use super::record::Record;
 use crate::config::{Limits, Timeouts};
 use crate::error::Error;
@@ -65,7 +66,18 @@ pub(super) struct Relay {
     /// Headers of the engine's answer that pass.
     passed: http::HeaderMap,
     record: Record,
+    keep: Keep,
     lease: Lease,
+}
+
+/// How a response gets into the store.
+enum Keep {
+    /// It does not, or it is there.
+    Nothing,
+    /// When it is over.
+    Later(Box<Keeper>),
+    /// Now; its end waits for that.
+    Now { storing: Keeping, end: BytesMut },
 }
 
 /// The rewriter and what it has written.
@@ -159,12 +171,14 @@ pub(super) struct Order {
     pub(super) stream: bool,
     pub(super) own_key: bool,
     pub(super) record: Record,
+    /// What stores the answer.
+    pub(super) keeper: Option<Box<Keeper>>,
 }
 
 impl Relay {
     /// Begins to send.
     pub(super) fn new(order: Order) -> Box<Self> {
-        let Order { request, client, rewriter, stream, own_key, mut record } = order;
+        let Order { request, client, rewriter, stream, own_key, mut record, keeper } = order;
         record.attempts = 1;
         let app = Arc::clone(&record.app);
         let sender = Arc::clone(&client);
@@ -182,6 +196,7 @@ impl Relay {
             own_key,
             passed: http::HeaderMap::new(),
             record,
+            keep: keeper.map_or(Keep::Nothing, Keep::Later),
             lease: Lease(app),
         })
     }
@@ -209,6 +224,8 @@ impl Relay {
             return response.map(|()| Body::relay(self));
         }
         let response = head.object(self.record.started.elapsed());
+        self.hold_end();
+        std::future::poll_fn(|cx| self.poll_keep(cx)).await;
         let bytes = self.pen.out.split().freeze();
         self.record.bytes = bytes.len();
         self.close();
@@ -394,6 +411,12 @@ impl Relay {
         if !self.comment && !self.pen.is_due() {
             ready!(self.poll_fill(cx));
         }
+        if self.pen.ended() {
+            self.hold_end();
+            if self.pen.out.is_empty() && !self.comment {
+                ready!(self.poll_keep(cx));
+            }
+        }
         let bytes = if std::mem::take(&mut self.comment) {
             Bytes::from_static(b": keepalive\n\n")
         } else if self.is_end() {
@@ -413,7 +436,34 @@ impl Relay {
 
     /// Everything has been handed over.
     pub(super) fn is_end(&self) -> bool {
-        self.pen.ended() && self.pen.out.is_empty() && !self.comment
+        self.pen.ended() && self.pen.out.is_empty() && !self.comment && matches!(self.keep, Keep::Nothing)
+    }
+
+    /// The answer is over: what says so is held until the answer is stored.
+    fn hold_end(&mut self) {
+        let Keep::Later(_) = &self.keep else { return };
+        let Keep::Later(keeper) = std::mem::replace(&mut self.keep, Keep::Nothing) else { return };
+        let at = if self.stream { keep::last_event(&self.pen.out) } else { Some(0) };
+        let Some(at) = at else { return };
+        let end = self.pen.out.split_off(at);
+        let object = if self.stream { keep::response_in(&end) } else { std::str::from_utf8(&end).ok() };
+        let storing = keeper.keep(object.unwrap_or_default());
+        self.keep = Keep::Now { storing, end };
+    }
+
+    fn poll_keep(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Keep::Now { storing, end } = &mut self.keep {
+            let stored = ready!(storing.as_mut().poll(cx));
+            self.pen.out = match &stored {
+                Ok(()) => std::mem::take(end),
+                Err(_) => keep::unstored(end),
+            };
+            if let Err(error) = stored {
+                self.record.not_stored(&error);
+            }
+            self.keep = Keep::Nothing;
+        }
+        Poll::Ready(())
     }
 }
 

@@ -5,6 +5,7 @@ use super::connection::{Busy, Stage};
 use super::door::{self, DOORS, Door};
 use super::record::Record;
 use super::relay::{Order, Relay};
+use super::responses::Stored;
 use super::{Worker, headers};
 use crate::config::Credentials;
 use crate::error::Error;
@@ -43,6 +44,16 @@ pub(super) fn router(worker: Arc<Worker>) -> Router {
                 .route(&at("/chat/completions"), post(to(Target::Answer(Api::Chat), door)))
                 .route(&at("/completions"), post(to(Target::Answer(Api::Completions), door)));
         }
+        router = router.route(&at("/responses"), post(to(Target::Respond, door)));
+        if door != Door::Deployment {
+            router = router
+                .route(&at("/responses/{id}"), {
+                    let itself = to(Target::Stored(Stored::Itself), door);
+                    get(itself.clone()).delete(itself)
+                })
+                .route(&at("/responses/{id}/input_items"), get(to(Target::Stored(Stored::InputItems), door)))
+                .route(&at("/responses/{id}/cancel"), post(to(Target::Stored(Stored::Cancel), door)));
+        }
         if let Door::Plain | Door::Undated = door {
             router = router.route(&at("/embeddings"), post(to(Target::Embeddings, door)));
         }
@@ -62,6 +73,8 @@ pub(super) fn router(worker: Arc<Worker>) -> Router {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Answer(Api),
+    Respond,
+    Stored(Stored),
     Embeddings,
     Models,
     Model,
@@ -75,6 +88,7 @@ impl Target {
         match self {
             Self::Answer(Api::Chat) => Route::Chat,
             Self::Answer(Api::Completions) => Route::Completions,
+            Self::Respond | Self::Stored(_) => Route::Responses,
             Self::Embeddings => Route::Embeddings,
             Self::Models | Self::Model => Route::Models,
             Self::OtherMethod | Self::Nothing => Route::Unknown,
@@ -143,12 +157,12 @@ fn bare(status: StatusCode) -> Response<Body> {
 }
 
 /// One request being handled.
-struct Handling {
-    worker: Arc<Worker>,
-    chance: Chance,
-    busy: Busy,
-    door: Door,
-    record: Option<Record>,
+pub(super) struct Handling {
+    pub(super) worker: Arc<Worker>,
+    pub(super) chance: Chance,
+    pub(super) busy: Busy,
+    pub(super) door: Door,
+    pub(super) record: Option<Record>,
     /// The client may still be sending.
     unread: bool,
     /// Headers of the engine's answer that pass.
@@ -175,6 +189,8 @@ impl Handling {
         headers::check(&head.headers)?;
         match target {
             Target::Answer(api) => self.relay(api, head, body).await,
+            Target::Respond => self.respond(head, body).await,
+            Target::Stored(what) => self.stored(head, what).await,
             Target::Embeddings => self.embed(head, body).await,
             _ => self.list(head).await,
         }
@@ -214,6 +230,7 @@ impl Handling {
             stream: ask.stream,
             own_key: matches!(upstream.config.auth, Credentials::Own(_)),
             record,
+            keeper: None,
         };
         drop((ask, body));
         let mut relay = Relay::new(order);
@@ -258,7 +275,7 @@ impl Handling {
         Ok(self.object(out.freeze()))
     }
 
-    async fn body(&mut self, body: Option<Incoming>, limit: usize) -> Result<Bytes, Failure> {
+    pub(super) async fn body(&mut self, body: Option<Incoming>, limit: usize) -> Result<Bytes, Failure> {
         let app = &self.worker.app;
         let bytes = match body {
             None => Bytes::new(),
@@ -275,7 +292,7 @@ impl Handling {
         Ok(bytes)
     }
 
-    fn outgoing(
+    pub(super) fn outgoing(
         &self,
         method: &'static str,
         path: &'static str,
@@ -341,7 +358,7 @@ impl Handling {
         Ok(body.freeze())
     }
 
-    fn object(&mut self, bytes: Bytes) -> Response<Body> {
+    pub(super) fn object(&mut self, bytes: Bytes) -> Response<Body> {
         let response = match &mut self.record {
             Some(record) => {
                 record.answered(200);
@@ -392,7 +409,7 @@ pub(super) fn decoded(text: &str) -> String {
 }
 
 /// Everything random that one request needs, drawn at once.
-struct Chance([u8; 40]);
+pub(super) struct Chance([u8; 40]);
 
 impl Chance {
     fn draw() -> Result<Self, getrandom::Error> {
@@ -407,7 +424,7 @@ impl Chance {
         id
     }
 
-    fn stamp(&self) -> Stamp {
+    pub(super) fn stamp(&self) -> Stamp {
         let mut id = String::new();
         hex(self.0.get(16..32).unwrap_or_default(), &mut id);
         let seed = self.0.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
@@ -416,7 +433,8 @@ impl Chance {
     }
 }
 
-fn hex(bytes: &[u8], out: &mut String) {
+/// Appends bytes as hex digits.
+pub(super) fn hex(bytes: &[u8], out: &mut String) {
     for byte in bytes {
         for digit in [byte >> 4, byte & 15] {
             out.extend(char::from_digit(digit.into(), 16));

@@ -51,6 +51,18 @@ pub enum Place {
     Postgres(String),
 }
 
+/// Without the address of a database, which may hold a password.
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Memory => f.write_str("memory"),
+            Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            Self::Postgres(_) => f.write_str("postgres"),
+        }
+    }
+}
+
 impl FromStr for Place {
     type Err = String;
 

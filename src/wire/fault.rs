@@ -88,8 +88,16 @@ faults! {
     InvalidValue = 400 "invalid_request_error" Some("invalid_value"), "A parameter has an invalid value.";
     /// A field that clients may not set.
     ForbiddenParameter = 400 "invalid_request_error" Some("forbidden_parameter"), "This parameter is not allowed.";
+    /// A field that cannot be served.
+    UnsupportedParameter = 400 "invalid_request_error" Some("unsupported_parameter"), "A parameter is not supported.";
+    /// A value that cannot be served.
+    UnsupportedValue = 400 "invalid_request_error" Some("unsupported_value"), "A value is not supported.";
+    /// Sealed content that cannot be opened.
+    InvalidEncryptedContent = 400 "invalid_request_error" Some("invalid_encrypted_content"), "The encrypted content could not be opened.";
     /// No key given.
     MissingApiKey = 401 "invalid_request_error" Some("missing_api_key"), "No API key was given.";
+    /// The response that this one continues is not there, or not this client's.
+    PreviousNotFound = 400 "invalid_request_error" Some("previous_response_not_found"), "The previous response was not found.";
     /// No such route.
     UnknownUrl = 404 "invalid_request_error" Some("unknown_url"), "Unknown request URL.";
     /// The route takes another method.
@@ -112,6 +120,8 @@ faults! {
     Proxy = 500 "server_error" Some("internal_error"), "The proxy failed to handle the request.";
     /// No capacity left.
     Overloaded = 503 "server_error" Some("overloaded"), "The proxy is at its limit of concurrent requests.";
+    /// The store is needed and not there, or full.
+    StoreUnavailable = 503 "server_error" Some("store_unavailable"), "Responses cannot be stored or read at the moment.";
     /// Shutting down.
     Draining = 503 "server_error" Some("draining"), "The proxy is shutting down.";
 }

@@ -60,7 +60,7 @@ pub(super) fn fingerprint(engine: &str, salt: &str) -> String {
 }
 
 /// The first `digits` hex digits of SHA-256.
-fn hex(bytes: &[u8], digits: usize) -> String {
+pub(crate) fn hex(bytes: &[u8], digits: usize) -> String {
     let mut text = String::with_capacity(64);
     for byte in Sha256::digest(bytes) {
         let _ = write!(text, "{byte:02x}");

@@ -20,7 +20,7 @@ pub mod embeddings;
 pub mod encode;
 pub mod event;
 pub mod fault;
-mod ident;
+pub(crate) mod ident;
 mod normalise;
 pub mod options;
 pub mod rule;

@@ -150,7 +150,43 @@ choice! {
         Drop = "drop",
     }
 }
-/// Every option that concerns the APIs that are served, with the defaults of wire-format 1.9.
+choice! {
+    /// What becomes of a tool of a Responses request that the engine does not serve (4.2).
+    UnsupportedTools {
+        /// Left out, and named.
+        #[default] Drop = "drop",
+        /// The request is refused.
+        Reject = "reject",
+    }
+}
+choice! {
+    /// The role of the message that carries the `instructions` of a Responses request (4.2).
+    InstructionsRole {
+        /// `system`
+        #[default] System = "system",
+        /// `developer`
+        Developer = "developer",
+    }
+}
+choice! {
+    /// What becomes of the role `developer` in the input of a Responses request (4.3).
+    DeveloperRole {
+        /// It becomes `system`, which every chat template knows.
+        #[default] System = "system",
+        /// Kept.
+        Developer = "developer",
+    }
+}
+choice! {
+    /// What becomes of the `prompt_cache_key` of a Responses request (4.2).
+    PromptCacheKey {
+        /// Left out: prompts of different keys share the engine's cache.
+        #[default] Drop = "drop",
+        /// Sent as `cache_salt` to engines that know it: prompts of different keys share nothing.
+        CacheSalt = "cache_salt",
+    }
+}
+/// Every option of the wire format, with the defaults of wire-format 1.9.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
@@ -196,6 +232,14 @@ pub struct Options {
     pub responses_dialect: ResponsesDialect,
     /// Place of reasoning in a Responses answer.
     pub responses_reasoning: ResponsesReasoning,
+    /// Treatment of tools that the engine does not serve.
+    pub unsupported_tools: UnsupportedTools,
+    /// Role of the instructions.
+    pub instructions_role: InstructionsRole,
+    /// Treatment of the role `developer`.
+    pub developer_role: DeveloperRole,
+    /// Treatment of the prompt's cache key.
+    pub prompt_cache_key: PromptCacheKey,
 }
 
 impl Default for Options {
@@ -222,6 +266,10 @@ impl Default for Options {
             request_unknown: RequestUnknown::default(),
             responses_dialect: ResponsesDialect::default(),
             responses_reasoning: ResponsesReasoning::default(),
+            unsupported_tools: UnsupportedTools::default(),
+            instructions_role: InstructionsRole::default(),
+            developer_role: DeveloperRole::default(),
+            prompt_cache_key: PromptCacheKey::default(),
         }
     }
 }

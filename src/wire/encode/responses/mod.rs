@@ -27,8 +27,8 @@ use event::{Events, Told};
 use item::{Item, Kind, Part, Thought};
 use object::{Ending, Object};
 
-/// Makes `encrypted_content` of a reasoning item's text (wire-format 4.5).
-pub type Seal = Box<dyn Fn(&str) -> String + Send>;
+/// Makes `encrypted_content` of a reasoning item's text (wire-format 4.5); nothing if it cannot.
+pub type Seal = Box<dyn Fn(&str) -> Option<String> + Send>;
 
 /// What a Responses request says of its answer.
 #[derive(Default)]
@@ -251,7 +251,7 @@ impl Response {
             }
             item.open = false;
             if let (Kind::Reasoning(thought), Some(seal)) = (&mut item.kind, seal.as_ref()) {
-                thought.sealed = Some(seal(&thought.text()));
+                thought.sealed = seal(&thought.text());
             }
             events.end_item(item, out);
         }

@@ -1,0 +1,199 @@
+//! A Responses request as one of Chat Completions (wire-format 4.2, 4.3).
+//!
+//! Takes: what was asked, what earlier answers left, what the engine takes. Gives: the engine's request, written from
+//! what is named and nothing else. Never: a null, an empty list of tools.
+
+use super::Asked;
+use super::input::{self, Item};
+use super::turns::{Unseal, forget, turns};
+use crate::json::{Raw, Text, write_string};
+use crate::request::check::invalid;
+use crate::wire::fault::{Failure, Fault};
+use crate::wire::ident;
+use crate::wire::options::{InstructionsRole, Options, PromptCacheKey, RequestUnknown};
+use bytes::{BufMut, Bytes, BytesMut};
+use std::borrow::Cow;
+
+/// What an engine's Chat Completions takes of a request that comes from another API.
+#[derive(Clone, Copy, Debug)]
+pub struct Takes {
+    /// The key under which it reads reasoning in assistant messages.
+    pub reasoning_key: &'static str,
+    /// A refusal may be a part of its own; else it is text.
+    pub refusal_parts: bool,
+    /// Content must stand in a message of calls, if only an empty one.
+    pub content_beside_calls: bool,
+    /// Some releases know the token limit only as `max_tokens`.
+    pub max_tokens: bool,
+    /// It knows `verbosity`.
+    pub verbosity: bool,
+    /// It knows `cache_salt`.
+    pub cache_salt: bool,
+}
+
+impl Takes {
+    /// What the API itself says.
+    pub const PLAIN: Self = Self {
+        reasoning_key: "reasoning_content",
+        refusal_parts: true,
+        content_beside_calls: false,
+        max_tokens: false,
+        verbosity: false,
+        cache_salt: false,
+    };
+}
+
+/// What belongs to a request and does not stand in it.
+#[derive(Clone, Copy)]
+pub struct Material<'a> {
+    /// The JSON of the items of earlier requests and answers, oldest first.
+    pub history: &'a [&'a str],
+    /// The JSON of items that are referred to, each with the place that [`Asked::references`] gave.
+    pub resolved: &'a [(usize, &'a str)],
+    /// Opens the `encrypted_content` of reasoning and compaction items.
+    pub unseal: &'a dyn Fn(&str) -> Option<String>,
+    /// The name under which the engine knows the model, if another one.
+    pub model_alias: Option<&'a str>,
+    /// So many of the oldest messages are left out (`truncation: "auto"`).
+    pub forget: usize,
+}
+
+impl Default for Material<'_> {
+    fn default() -> Self {
+        Self { history: &[], resolved: &[], unseal: &|_| None, model_alias: None, forget: 0 }
+    }
+}
+
+impl std::fmt::Debug for Material<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The items are somebody's words.
+        let (history, resolved) = (self.history.len(), self.resolved.len());
+        write!(f, "Material {{ history: {history}, resolved: {resolved}, forget: {} }}", self.forget)
+    }
+}
+
+impl Asked {
+    /// The body of the engine's request.
+    ///
+    /// # Errors
+    /// An output without its call, sealed content that cannot be opened, a reference to nothing, nothing left to ask.
+    pub fn chat(&self, material: &Material<'_>, takes: &Takes, options: &Options) -> Result<Bytes, Failure> {
+        let mut out = BytesMut::with_capacity(self.input.iter().map(Bytes::len).sum::<usize>() + 1024);
+        out.extend_from_slice(b"{\"model\":");
+        write_string(material.model_alias.unwrap_or(&self.model), &mut out);
+        out.extend_from_slice(b",\"messages\":[");
+        self.write_messages(material, takes, options, &mut out)?;
+        out.put_u8(b']');
+        if self.stream {
+            out.extend_from_slice(b",\"stream\":true,\"stream_options\":{\"include_usage\":true}");
+        }
+        if let Some(limit) = self.limit {
+            let copy = if takes.max_tokens { format!(",\"max_tokens\":{limit}") } else { String::new() };
+            out.extend_from_slice(format!(",\"max_completion_tokens\":{limit}{copy}").as_bytes());
+        }
+        for (key, json) in &self.settings {
+            out.extend_from_slice(format!(",\"{key}\":{json}").as_bytes());
+        }
+        if self.tools.write(&mut out)
+            && let Some(parallel) = self.parallel
+        {
+            out.extend_from_slice(format!(",\"parallel_tool_calls\":{parallel}").as_bytes());
+        }
+        if let Some(verbosity) = self.verbosity.as_ref().filter(|_| takes.verbosity) {
+            out.extend_from_slice(format!(",\"verbosity\":\"{verbosity}\"").as_bytes());
+        }
+        self.write_cache_salt(takes, options, &mut out);
+        for (key, json) in self.unknown.iter().filter(|_| options.request_unknown == RequestUnknown::Pass) {
+            out.put_u8(b',');
+            write_string(key, &mut out);
+            out.put_u8(b':');
+            out.extend_from_slice(json);
+        }
+        out.put_u8(b'}');
+        Ok(out.freeze())
+    }
+
+    fn write_messages(
+        &self,
+        material: &Material<'_>,
+        takes: &Takes,
+        options: &Options,
+        out: &mut BytesMut,
+    ) -> Result<(), Failure> {
+        let unseal: Unseal<'_> = material.unseal;
+        let mut turns = turns(self.items(material)?, &self.tools, unseal).map_err(of_history)?;
+        forget(&mut turns, material.forget)?;
+        let mut first = true;
+        if let Some(instructions) = &self.instructions {
+            let role = match options.instructions_role {
+                InstructionsRole::System => "system",
+                InstructionsRole::Developer => "developer",
+            };
+            out.extend_from_slice(format!("{{\"role\":\"{role}\",\"content\":{instructions}}}").as_bytes());
+            first = false;
+        }
+        for turn in &turns {
+            if !first {
+                out.put_u8(b',');
+            }
+            first = false;
+            turn.write(takes, options.developer_role, out);
+        }
+        if first { Err(invalid("input", "nothing in it is for the model")) } else { Ok(()) }
+    }
+
+    /// All items, each with the way to it.
+    fn items<'a>(&'a self, material: &Material<'a>) -> Result<Vec<(Cow<'static, str>, Item<'a>)>, Failure> {
+        let mut items = Vec::with_capacity(material.history.len() + self.input.len());
+        for json in material.history {
+            let raw = Raw::of(json).ok_or(Fault::Proxy)?;
+            items.push((HISTORY.into(), input::item(HISTORY.to_owned(), raw).map_err(of_history)?));
+        }
+        for (at, json) in self.input.iter().enumerate() {
+            let path = format!("input[{at}]");
+            let raw = std::str::from_utf8(json).ok().and_then(Raw::of).ok_or(Fault::Proxy)?;
+            let mut item = input::item(path.clone(), raw)?;
+            if let Item::Reference(id) = &item {
+                let found = material.resolved.iter().find(|(place, _)| *place == at);
+                let (_, json) = found.ok_or_else(|| not_found(*id))?;
+                let raw = Raw::of(json).ok_or(Fault::Proxy)?;
+                item = input::item(path.clone(), raw)?;
+            }
+            items.push((path.into(), item));
+        }
+        Ok(items)
+    }
+
+    /// Prompts of different keys share nothing in the engine, where that is wanted.
+    fn write_cache_salt(&self, takes: &Takes, options: &Options, out: &mut BytesMut) {
+        let wanted = takes.cache_salt && options.prompt_cache_key == PromptCacheKey::CacheSalt;
+        let own = self.unknown.iter().any(|(key, _)| key == "cache_salt");
+        let own = own && options.request_unknown == RequestUnknown::Pass;
+        let Some(key) = self.cache_key.as_deref().filter(|key| wanted && !own && !key.is_empty()) else {
+            return;
+        };
+        out.extend_from_slice(b",\"cache_salt\":");
+        // Engines refuse long salts and those that look like paths (engine-quirks E.2).
+        if key.len() <= 128 && !key.contains(['@', '/', '\\', '\0']) {
+            write_string(key, out);
+        } else {
+            write_string(&ident::hex(key.as_bytes(), 64), out);
+        }
+    }
+}
+
+/// Where stored items come from, as far as a client knows.
+const HISTORY: &str = "previous_response_id";
+
+/// A fault in a stored item is the fault of the response that was named.
+fn of_history(failure: Failure) -> Failure {
+    match &failure.param {
+        Some(param) if param.starts_with(HISTORY) => failure.with_param(HISTORY),
+        _ => failure,
+    }
+}
+
+fn not_found(id: Text<'_>) -> Failure {
+    let id: String = id.decoded().chars().take(64).collect();
+    Failure::from(Fault::NotFound).with_message(format!("Item with id '{id}' not found.")).with_param("input")
+}

@@ -1,0 +1,191 @@
+//! Content of messages and of tool outputs: the parts of the Responses API and what Chat Completions calls them
+//! (wire-format 4.3).
+//!
+//! Takes: a string or a list of parts. Gives: parts, and their text as an engine reads it. Never: drops a part.
+
+use super::object::{Object, alternatives};
+use crate::json::{Raw, Text, write_string};
+use crate::request::check::{invalid, list, missing};
+use crate::wire::fault::{Failure, Fault};
+use bytes::{BufMut, BytesMut};
+
+/// Parts of one message.
+const MOST: usize = 10_000;
+
+/// What a part may be, in a message.
+const MESSAGE: &[&str] =
+    &["input_text", "output_text", "input_image", "input_file", "input_audio", "refusal"];
+/// The same in the output of a tool.
+const OUTPUT: &[&str] = &["input_text", "output_text", "input_image", "input_file", "input_audio"];
+
+/// A part, borrowed from its request.
+#[derive(Debug)]
+pub(super) enum Part<'a> {
+    Text(Text<'a>),
+    Refusal(Text<'a>),
+    Image {
+        url: Text<'a>,
+        detail: Option<Text<'a>>,
+    },
+    /// Members of `file`, in order.
+    File(Vec<(&'static str, Text<'a>)>),
+    Audio {
+        data: Text<'a>,
+        format: Text<'a>,
+    },
+    /// A text that was not the client's.
+    Own(String),
+}
+
+/// Where content stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Message,
+    Output,
+}
+
+/// The parts of `raw`, which stands at `key` of `object`.
+pub(super) fn parts<'a>(object: &Object<'a>, key: &str, place: Place) -> Result<Vec<Part<'a>>, Failure> {
+    let raw = object.required(key)?;
+    if let Some(text) = Text::of(raw) {
+        return Ok(vec![Part::Text(text)]);
+    }
+    let path = object.path(key);
+    if !raw.get().starts_with('[') {
+        return Err(invalid(path, "it must be a string or a list of parts"));
+    }
+    let all = list(&path, raw, MOST)?;
+    all.into_iter().enumerate().map(|(at, raw)| part(format!("{path}[{at}]"), raw, place)).collect()
+}
+
+fn part<'a>(path: String, raw: Raw<'a>, place: Place) -> Result<Part<'a>, Failure> {
+    let part = Object::of(path, raw)?;
+    let words = if place == Place::Message { MESSAGE } else { OUTPUT };
+    let kind = part.required_text("type")?.decoded();
+    match kind.as_ref() {
+        "input_text" | "output_text" => part.required_text("text").map(Part::Text),
+        "input_image" => image(&part),
+        "input_file" => file(&part),
+        "input_audio" => audio(&part),
+        "refusal" if place == Place::Message => part.required_text("refusal").map(Part::Refusal),
+        _ => Err(invalid(part.path("type"), &format!("it must be {}", alternatives(words)))),
+    }
+}
+
+fn image<'a>(part: &Object<'a>) -> Result<Part<'a>, Failure> {
+    let detail = part.text("detail")?;
+    if let Some(url) = part.text("image_url")? {
+        return Ok(Part::Image { url, detail });
+    }
+    match part.text("file_id")? {
+        Some(_) => Err(unsupported(part, "file_id", "send the image in 'image_url'")),
+        None => Err(missing(&part.path("image_url"))),
+    }
+}
+
+/// An engine's chat takes a file's content or its id, and fetches nothing.
+fn file<'a>(part: &Object<'a>) -> Result<Part<'a>, Failure> {
+    let mut members = Vec::new();
+    for key in ["file_id", "filename", "file_data"] {
+        members.extend(part.text(key)?.map(|text| (key, text)));
+    }
+    if members.iter().any(|(key, _)| *key != "filename") {
+        return Ok(Part::File(members));
+    }
+    match part.text("file_url")? {
+        Some(_) => Err(unsupported(part, "file_url", "send the file in 'file_data'")),
+        None => Err(missing(&part.path("file_data"))),
+    }
+}
+
+fn audio<'a>(part: &Object<'a>) -> Result<Part<'a>, Failure> {
+    part.required("input_audio")?;
+    let audio = part.object("input_audio")?.ok_or_else(|| missing(&part.path("input_audio")))?;
+    Ok(Part::Audio { data: audio.required_text("data")?, format: audio.required_text("format")? })
+}
+
+fn unsupported(part: &Object<'_>, key: &str, instead: &str) -> Failure {
+    let param = part.path(key);
+    let message = format!("Unsupported parameter: '{param}'; {instead}.");
+    Failure::from(Fault::UnsupportedParameter).with_message(message).with_param(param)
+}
+
+impl Part<'_> {
+    /// The text, if the engine can be given this part as text.
+    fn text(&self, refusal_parts: bool) -> Option<Text<'_>> {
+        match self {
+            Part::Text(text) => Some(*text),
+            Part::Refusal(text) if !refusal_parts => Some(*text),
+            Part::Own(text) => Some(Text::plain(text)),
+            _ => None,
+        }
+    }
+
+    fn write(&self, refusal_parts: bool, out: &mut BytesMut) {
+        if let Some(text) = self.text(refusal_parts) {
+            member("{\"type\":\"text\",\"text\"", text, out);
+            return out.put_u8(b'}');
+        }
+        match self {
+            Part::Refusal(text) => {
+                member("{\"type\":\"refusal\",\"refusal\"", *text, out);
+                out.put_u8(b'}');
+            }
+            Part::Image { url, detail } => {
+                member("{\"type\":\"image_url\",\"image_url\":{\"url\"", *url, out);
+                if let Some(detail) = detail {
+                    member(",\"detail\"", *detail, out);
+                }
+                out.extend_from_slice(b"}}");
+            }
+            Part::File(members) => {
+                out.extend_from_slice(b"{\"type\":\"file\",\"file\":{");
+                for (at, (key, text)) in members.iter().enumerate() {
+                    member(&format!("{}\"{key}\"", if at > 0 { "," } else { "" }), *text, out);
+                }
+                out.extend_from_slice(b"}}");
+            }
+            Part::Audio { data, format } => {
+                member("{\"type\":\"input_audio\",\"input_audio\":{\"data\"", *data, out);
+                member(",\"format\"", *format, out);
+                out.extend_from_slice(b"}}");
+            }
+            Part::Text(_) | Part::Own(_) => {}
+        }
+    }
+}
+
+/// Appends content: one string where all of it is text (many templates know no other), else a list of parts.
+pub(super) fn write(parts: &[Part<'_>], between: &str, refusal_parts: bool, out: &mut BytesMut) {
+    let texts: Option<Vec<Text<'_>>> = parts.iter().map(|part| part.text(refusal_parts)).collect();
+    let Some(texts) = texts else {
+        for (at, part) in parts.iter().enumerate() {
+            out.put_u8(if at > 0 { b',' } else { b'[' });
+            part.write(refusal_parts, out);
+        }
+        return out.put_u8(b']');
+    };
+    out.put_u8(b'"');
+    for (at, text) in texts.iter().enumerate() {
+        if at > 0 {
+            Text::plain(between).write(out);
+        }
+        text.write(out);
+    }
+    out.put_u8(b'"');
+}
+
+/// Appends a text behind its key, which is written as it stands.
+pub(super) fn member(key: &str, text: Text<'_>, out: &mut BytesMut) {
+    out.extend_from_slice(key.as_bytes());
+    out.extend_from_slice(b":\"");
+    text.write(out);
+    out.put_u8(b'"');
+}
+
+/// Appends a member whose value is no text of a request.
+pub(super) fn own_member(key: &str, text: &str, out: &mut BytesMut) {
+    out.extend_from_slice(key.as_bytes());
+    out.put_u8(b':');
+    write_string(text, out);
+}

@@ -1,0 +1,146 @@
+//! What an answer repeats of its request (wire-format 4.2, 4.4).
+
+use super::object::Object;
+use crate::json::{self, Raw, Text, compacted};
+use crate::request::fields;
+use crate::wire::encode::Echo;
+use crate::wire::fault::Failure;
+use bytes::Bytes;
+
+/// Keys that are repeated as they are.
+const REPEATED: &[&str] = &[
+    "background",
+    "instructions",
+    "max_output_tokens",
+    "max_tool_calls",
+    "parallel_tool_calls",
+    "previous_response_id",
+    "prompt_cache_key",
+    "safety_identifier",
+    "store",
+    "tool_choice",
+    "top_logprobs",
+    "truncation",
+    "user",
+    "metadata",
+];
+
+/// Keys that are repeated with a decimal point (wire-format 1.5).
+const DECIMAL: &[&str] = &["frequency_penalty", "presence_penalty", "temperature", "top_p"];
+
+/// What the answer repeats of the request.
+///
+/// # Errors
+/// The body is no JSON object.
+pub fn echo(body: &Bytes) -> Result<Echo, Failure> {
+    let text = fields::text(body)?;
+    let request = fields::read(text, text)?;
+    let get = |key: &str| request.iter().rfind(|field| field.key == key).map(|field| field.value);
+    let mut echo = Echo::default();
+    for (key, json) in said(get, &[]) {
+        echo.keep(key, json);
+    }
+    Ok(echo)
+}
+
+/// The same as keys and JSON texts; `left_out`: the tools that are not repeated, by their place.
+pub(super) fn said<'a>(
+    get: impl Fn(&str) -> Option<Raw<'a>>,
+    left_out: &[usize],
+) -> Vec<(&'static str, String)> {
+    let get = |key: &str| get(key).filter(|raw| raw.get() != "null");
+    let object = |key: &str| get(key).and_then(|raw| Object::of(key, raw).ok());
+    let mut said = Vec::new();
+    for key in REPEATED {
+        said.extend(get(key).map(|raw| (*key, compacted(raw))));
+    }
+    for key in DECIMAL {
+        said.extend(get(key).map(|raw| (*key, decimal(raw))));
+    }
+    let tier = get("service_tier").map(compacted).filter(|tier| tier != "\"auto\"");
+    said.extend(tier.map(|tier| ("service_tier", tier)));
+    if let Some(reasoning) = object("reasoning") {
+        said.push(("reasoning", filled(&reasoning, &[("effort", "null"), ("summary", "null")])));
+    }
+    if let Some(text) = object("text") {
+        let members = [("format", r#"{"type":"text"}"#), ("verbosity", "\"medium\"")];
+        said.push(("text", filled(&text, &members)));
+    }
+    if let Some(tools) = get("tools").and_then(|raw| json::read::<Vec<Raw<'_>>>(raw.get()).ok()) {
+        let kept = tools.into_iter().enumerate().filter(|(at, _)| !left_out.contains(at));
+        let tools: Vec<_> = kept.map(|(_, raw)| tool(raw)).collect();
+        said.push(("tools", format!("[{}]", tools.join(","))));
+    }
+    if let Some(raw) = get("conversation") {
+        let id = Object::of("conversation", raw).ok().and_then(|conversation| conversation.compact("id"));
+        said.push(("conversation", format!("{{\"id\":{}}}", id.unwrap_or_else(|| compacted(raw)))));
+    }
+    said
+}
+
+/// A number, with a decimal point if it was written as an integer.
+fn decimal(raw: Raw<'_>) -> String {
+    let number = compacted(raw);
+    let whole = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+    if whole { number + ".0" } else { number }
+}
+
+/// A tool, with the members that its kind always shows.
+fn tool(raw: Raw<'_>) -> String {
+    let Ok(tool) = Object::of("", raw) else { return compacted(raw) };
+    let kind = tool.get("type").and_then(Text::of);
+    match kind.map(|kind| kind.decoded()).as_deref() {
+        Some("function") => filled(
+            &tool,
+            &[
+                ("type", "null"),
+                ("name", "null"),
+                ("description", "null"),
+                ("parameters", "null"),
+                ("strict", "null"),
+            ],
+        ),
+        Some("custom") if tool.get("description").is_some() => filled(
+            &tool,
+            &[("type", "null"), ("name", "null"), ("description", "null"), ("format", r#"{"type":"text"}"#)],
+        ),
+        Some("custom") => {
+            filled(&tool, &[("type", "null"), ("name", "null"), ("format", r#"{"type":"text"}"#)])
+        }
+        _ => compacted(raw),
+    }
+}
+
+/// An object of just these members, each as it stands there or with its default.
+fn filled(object: &Object<'_>, members: &[(&str, &str)]) -> String {
+    let written = members.iter().map(|(key, default)| {
+        format!("\"{key}\":{}", object.compact(key).unwrap_or_else(|| (*default).to_owned()))
+    });
+    format!("{{{}}}", written.collect::<Vec<_>>().join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tools_show_all_their_members() {
+        for (sent, shown) in [
+            (
+                r#"{"type":"function","strict":true,"name":"f"}"#,
+                r#"{"type":"function","name":"f","description":null,"parameters":null,"strict":true}"#,
+            ),
+            (r#"{"name":"c","type":"custom"}"#, r#"{"type":"custom","name":"c","format":{"type":"text"}}"#),
+            (r#"{ "type" : "web_search", "z": 1.50 }"#, r#"{"type":"web_search","z":1.50}"#),
+        ] {
+            assert_eq!(tool(Raw::of(sent).unwrap()), shown);
+        }
+    }
+
+    #[test]
+    fn rates_have_a_decimal_point() {
+        for (sent, shown) in [("1", "1.0"), ("-2", "-2.0"), ("0.70", "0.70"), ("1e0", "1e0")] {
+            assert_eq!(decimal(Raw::of(sent).unwrap()), shown);
+        }
+    }
+}

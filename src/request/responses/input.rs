@@ -1,0 +1,127 @@
+//! Items of the input, and of stored answers: what each says to a chat engine (wire-format 4.3).
+//!
+//! Takes: one item's JSON. Gives: an [`Item`], borrowed from it. Remembers: nothing.
+
+use super::content::{self, Part, Place};
+use super::object::{Object, alternatives};
+use crate::json::{Raw, Text};
+use crate::request::check::{invalid, list, missing};
+use crate::wire::event::ToolKind;
+use crate::wire::fault::Failure;
+
+/// Items of built-in tools and of the API itself. A chat engine has no place for them.
+const HOSTED: &[&str] = &[
+    "file_search_call",
+    "computer_call",
+    "computer_call_output",
+    "web_search_call",
+    "tool_search_call",
+    "tool_search_output",
+    "additional_tools",
+    "image_generation_call",
+    "code_interpreter_call",
+    "local_shell_call",
+    "local_shell_call_output",
+    "shell_call",
+    "shell_call_output",
+    "apply_patch_call",
+    "apply_patch_call_output",
+    "mcp_list_tools",
+    "mcp_approval_request",
+    "mcp_approval_response",
+    "mcp_call",
+    "compaction_trigger",
+    "program",
+    "program_output",
+];
+
+/// One item.
+#[derive(Debug)]
+pub(super) enum Item<'a> {
+    Message { role: Role, parts: Vec<Part<'a>> },
+    Reasoning { content: Vec<Text<'a>>, sealed: Option<Text<'a>>, summary: Vec<Text<'a>> },
+    Call { id: Text<'a>, namespace: Option<Text<'a>>, name: Text<'a>, text: Text<'a>, kind: ToolKind },
+    Output { call: Text<'a>, parts: Vec<Part<'a>> },
+    Compaction(Text<'a>),
+    Reference(Text<'a>),
+    Hosted(&'static str),
+}
+
+/// Who speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    System,
+    Developer,
+    User,
+    Assistant,
+}
+
+/// Reads an item; `path` leads to it.
+pub(super) fn item(path: String, raw: Raw<'_>) -> Result<Item<'_>, Failure> {
+    let item = Object::of(path, raw)?;
+    let kind = item.text("type")?.map(|kind| kind.decoded());
+    match kind.as_deref() {
+        Some("message") => message(&item),
+        None if item.get("role").is_some() => message(&item),
+        None if item.get("id").is_some() => item.required_name("id").map(Item::Reference),
+        None => Err(missing(&item.path("type"))),
+        Some("item_reference") => item.required_name("id").map(Item::Reference),
+        Some("reasoning") => reasoning(&item),
+        Some("function_call") => call(&item, "arguments", ToolKind::Function),
+        Some("custom_tool_call") => call(&item, "input", ToolKind::Custom),
+        Some("function_call_output" | "custom_tool_call_output") => Ok(Item::Output {
+            call: item.required_name("call_id")?,
+            parts: content::parts(&item, "output", Place::Output)?,
+        }),
+        Some("compaction") => item.required_text("encrypted_content").map(Item::Compaction),
+        Some(kind) => match HOSTED.iter().find(|hosted| **hosted == kind) {
+            Some(hosted) => Ok(Item::Hosted(hosted)),
+            None => Err(invalid(item.path("type"), "it must be the type of an item")),
+        },
+    }
+}
+
+fn message<'a>(item: &Object<'a>) -> Result<Item<'a>, Failure> {
+    let role = match item.required_text("role")?.decoded().as_ref() {
+        "system" => Role::System,
+        "developer" => Role::Developer,
+        "user" => Role::User,
+        "assistant" => Role::Assistant,
+        _ => {
+            let must = format!("it must be {}", alternatives(&["system", "developer", "user", "assistant"]));
+            return Err(invalid(item.path("role"), &must));
+        }
+    };
+    Ok(Item::Message { role, parts: content::parts(item, "content", Place::Message)? })
+}
+
+fn reasoning<'a>(item: &Object<'a>) -> Result<Item<'a>, Failure> {
+    Ok(Item::Reasoning {
+        content: texts(item, "content", &["reasoning_text", "text"])?,
+        sealed: item.text("encrypted_content")?,
+        summary: texts(item, "summary", &["summary_text"])?,
+    })
+}
+
+/// The texts of a list of parts that are nothing but text.
+fn texts<'a>(item: &Object<'a>, key: &str, kinds: &[&str]) -> Result<Vec<Text<'a>>, Failure> {
+    let Some(raw) = item.get(key) else { return Ok(Vec::new()) };
+    let path = item.path(key);
+    let mut texts = Vec::new();
+    for (at, raw) in list(&path, raw, 10_000)?.into_iter().enumerate() {
+        let part = Object::of(format!("{path}[{at}]"), raw)?;
+        part.word("type", kinds)?.ok_or_else(|| missing(&part.path("type")))?;
+        texts.push(part.required_text("text")?);
+    }
+    Ok(texts)
+}
+
+fn call<'a>(item: &Object<'a>, key: &str, kind: ToolKind) -> Result<Item<'a>, Failure> {
+    Ok(Item::Call {
+        id: item.required_name("call_id")?,
+        namespace: item.text("namespace")?.filter(|namespace| !namespace.is_empty()),
+        name: item.required_name("name")?,
+        text: item.required_text(key)?,
+        kind,
+    })
+}

@@ -1,0 +1,332 @@
+//! Responses requests: what a client asks, read and checked once, and the chat request that answers it (wire-format 4.2,
+//! 4.3).
+//!
+//! Takes: a body. Gives: an [`Asked`], or the failure that names the parameter; from it, a body of Chat Completions.
+//! Remembers: the items as the client wrote them. Never: ignores a parameter without saying so.
+
+mod chat;
+mod content;
+mod echo;
+mod input;
+mod object;
+mod settings;
+mod tools;
+mod turns;
+
+pub use chat::{Material, Takes};
+pub use echo::echo;
+pub use tools::{Called, Tools};
+
+use super::check::{Checked, invalid, list, missing};
+use super::fields;
+use crate::json::{Raw, Text, compacted};
+use crate::wire::encode::Echo;
+use crate::wire::fault::{Failure, Fault};
+use crate::wire::options::Options;
+use bytes::{BufMut, Bytes, BytesMut};
+use input::Item;
+
+/// Items that an input may have.
+const MOST: usize = 10_000;
+
+/// The fields of the API.
+const KNOWN: &[&str] = &[
+    "model",
+    "input",
+    "instructions",
+    "max_output_tokens",
+    "max_tool_calls",
+    "temperature",
+    "top_p",
+    "frequency_penalty",
+    "presence_penalty",
+    "top_logprobs",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "text",
+    "reasoning",
+    "include",
+    "stream",
+    "stream_options",
+    "store",
+    "background",
+    "previous_response_id",
+    "conversation",
+    "truncation",
+    "metadata",
+    "user",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "prompt_cache_options",
+    "service_tier",
+    "prompt",
+    "context_management",
+    "moderation",
+];
+
+/// Fields of Chat Completions that samewire writes itself, and where this API has them.
+const MOVED: &[(&str, &str)] = &[
+    ("messages", "input"),
+    ("max_tokens", "max_output_tokens"),
+    ("max_completion_tokens", "max_output_tokens"),
+    ("response_format", "text.format"),
+    ("verbosity", "text.verbosity"),
+    ("reasoning_effort", "reasoning.effort"),
+    ("logprobs", "include"),
+    ("functions", "tools"),
+    ("function_call", "tool_choice"),
+];
+
+/// A Responses request, read and checked.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The model's name.
+    pub model: String,
+    /// An event stream, or one object.
+    pub stream: bool,
+    /// The client asked for padding.
+    pub include_obfuscation: bool,
+    /// The response is to be stored.
+    pub store: bool,
+    /// The answer is to be made without the client waiting.
+    pub background: bool,
+    /// The response that this one continues.
+    pub previous_response_id: Option<String>,
+    /// The conversation that this response is of.
+    pub conversation: Option<String>,
+    /// A conversation that is too long loses its beginning.
+    pub truncation_auto: bool,
+    /// What else the answer is to carry.
+    pub include: Include,
+    /// The token limit.
+    pub limit: Option<u64>,
+    /// The tools, and who is meant when the engine calls one.
+    pub tools: Tools,
+    /// Tools that are left out, for the client: `tools[3].web_search`.
+    pub dropped: Vec<String>,
+    /// What else has no effect, for the log: `moderation`, `input[2].web_search_call`.
+    pub ignored: Vec<String>,
+    /// The items, as the client wrote them.
+    input: Vec<Bytes>,
+    /// The places of `item_reference` items, and what they refer to.
+    references: Vec<(usize, String)>,
+    said: Vec<(&'static str, String)>,
+    /// A JSON string.
+    instructions: Option<String>,
+    /// Members of the chat request that are the same for every engine, as JSON.
+    settings: Vec<(&'static str, String)>,
+    parallel: Option<bool>,
+    verbosity: Option<String>,
+    cache_key: Option<String>,
+    /// Fields that the API does not name, as the client wrote them.
+    unknown: Vec<(String, Bytes)>,
+}
+
+/// What `include` asks for, as far as a chat engine can give it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Include {
+    /// `reasoning.encrypted_content`
+    pub encrypted_reasoning: bool,
+    /// `message.output_text.logprobs`
+    pub output_text_logprobs: bool,
+    /// `message.input_image.image_url`
+    pub input_image_urls: bool,
+}
+
+impl Asked {
+    /// Reads and checks a request.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its `param`.
+    pub fn read(body: &Bytes, options: &Options) -> Result<Self, Failure> {
+        Self::parse(body, options, true, None)
+    }
+
+    /// The same where the path names the model: what the body says of it does not count.
+    ///
+    /// # Errors
+    /// As [`Asked::read`].
+    pub fn read_for(body: &Bytes, options: &Options, model: Option<String>) -> Result<Self, Failure> {
+        Self::parse(body, options, true, model)
+    }
+
+    /// Reads a request that has been answered already: neither what is missing in it nor what this proxy does not have
+    /// is complained of.
+    ///
+    /// # Errors
+    /// As [`Asked::read`], but for missing and unsupported parameters.
+    pub fn recall(body: &Bytes, options: &Options) -> Result<Self, Failure> {
+        Self::parse(body, options, false, None)
+    }
+
+    fn parse(
+        body: &Bytes,
+        options: &Options,
+        complete: bool,
+        model: Option<String>,
+    ) -> Result<Self, Failure> {
+        let text = fields::text(body)?;
+        let from = Checked::new(text, fields::read(text, text)?, KNOWN)?;
+        from.required("model", complete && model.is_none())?;
+        if complete {
+            unsupported(&from)?;
+        }
+        let streaming = from.streaming()?;
+        let tools = Tools::read(&from, options.unsupported_tools)?;
+        let settings = settings::read(&from)?;
+        let (input, references, mut ignored) = items(&from, body, complete)?;
+        let noted = ["context_management", "moderation"].into_iter().filter(|key| from.get(key).is_some());
+        ignored.extend(noted.map(ToOwned::to_owned));
+        let conversation = settings::conversation(&from)?;
+        let previous_response_id = from.string("previous_response_id")?;
+        if conversation.is_some() && previous_response_id.is_some() {
+            return Err(invalid("previous_response_id", "it excludes conversation; send one of the two"));
+        }
+        if conversation.is_some() && complete {
+            return Err(not_supported(
+                "conversation",
+                "conversations are not stored; use 'previous_response_id'",
+            ));
+        }
+        let store = from.get("store").is_none() || from.flag("store")?;
+        let background = from.flag("background")?;
+        if background && !store {
+            return Err(invalid("background", "a response that is made in the background must be stored"));
+        }
+        let dropped_places = tools.dropped_places();
+        Ok(Self {
+            model: model.map_or_else(|| from.string("model").map(Option::unwrap_or_default), Ok)?,
+            stream: streaming.stream,
+            include_obfuscation: streaming.include_obfuscation,
+            store,
+            background,
+            previous_response_id,
+            conversation,
+            truncation_auto: settings.truncation_auto,
+            include: settings.include,
+            limit: from.whole("max_output_tokens", 1..=100_000_000)?,
+            dropped: tools.dropped().collect(),
+            tools,
+            ignored,
+            input,
+            references,
+            said: echo::said(|key| from.get(key).map(|field| field.value), &dropped_places),
+            instructions: settings.instructions,
+            settings: settings.members,
+            parallel: from
+                .get("parallel_tool_calls")
+                .map(|_| from.flag("parallel_tool_calls"))
+                .transpose()?,
+            verbosity: settings.verbosity,
+            cache_key: from.string("prompt_cache_key")?,
+            unknown: from
+                .extras()
+                .filter(|field| field.value.get() != "null" && !is_chats(&field.key))
+                .map(|field| (field.key.to_string(), body.slice_ref(field.value.get().as_bytes())))
+                .collect(),
+        })
+    }
+
+    /// The client says itself that the response is to be stored, or asks for what cannot be otherwise.
+    pub fn insists_on_store(&self) -> bool {
+        self.background || self.said.iter().any(|(key, json)| *key == "store" && json == "true")
+    }
+
+    /// Nothing is stored here, whatever was asked.
+    ///
+    /// # Errors
+    /// What was asked cannot be without a store.
+    pub fn without_store(&mut self) -> Result<(), Failure> {
+        if self.background {
+            return Err(invalid("background", "responses are not stored, which it needs"));
+        }
+        self.store = false;
+        self.said.retain(|(key, _)| *key != "store");
+        self.said.push(("store", "false".to_owned()));
+        Ok(())
+    }
+
+    /// What the answer repeats of the request.
+    pub fn echo(&self) -> Echo {
+        let mut echo = Echo::default();
+        for (key, json) in &self.said {
+            echo.keep(key, json.clone());
+        }
+        echo
+    }
+
+    /// The JSON of each item of the input, as the client wrote it; an input of mere text is one message.
+    pub fn input(&self) -> impl Iterator<Item = &str> {
+        self.input.iter().map(|item| std::str::from_utf8(item).unwrap_or_default())
+    }
+
+    /// The `item_reference` items: their places in the input and what they refer to. Whoever stores items finds these
+    /// before there can be a chat request.
+    pub fn references(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.references.iter().map(|(at, id)| (*at, id.as_str()))
+    }
+}
+
+/// Fails on what this proxy does not have.
+fn unsupported(from: &Checked<'_>) -> Result<(), Failure> {
+    if from.get("prompt").is_some() {
+        return Err(not_supported("prompt", "prompt templates are not stored; send 'input'"));
+    }
+    if from.extra("n").is_some_and(|n| n.get() != "1") {
+        return Err(not_supported("n", "a response is one answer"));
+    }
+    match MOVED.iter().find(|(key, _)| from.extra(key).is_some()) {
+        Some((key, to)) => {
+            Err(not_supported(key, &format!("in the Responses API, this parameter has moved to '{to}'")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A field of Chat Completions that is written here, so that it must not come twice.
+fn is_chats(key: &str) -> bool {
+    key == "n" || MOVED.iter().any(|(moved, _)| *moved == key)
+}
+
+fn not_supported(param: &str, why: &str) -> Failure {
+    let message = format!("Unsupported parameter: '{param}'; {why}.");
+    Failure::from(Fault::UnsupportedParameter).with_message(message).with_param(param)
+}
+
+type Items = (Vec<Bytes>, Vec<(usize, String)>, Vec<String>);
+
+/// The items, the references among them, and those that a chat engine is not sent.
+fn items(from: &Checked<'_>, body: &Bytes, complete: bool) -> Result<Items, Failure> {
+    let (mut items, mut references, mut ignored) = (Vec::new(), Vec::new(), Vec::new());
+    let continues = from.get("previous_response_id").is_some() || from.get("conversation").is_some();
+    let Some(field) = from.get("input") else {
+        let fine = continues || !complete;
+        return if fine { Ok((items, references, ignored)) } else { Err(missing("input")) };
+    };
+    if Text::of(field.value).is_some() {
+        let mut item = BytesMut::from(
+            &br#"{"type":"message","role":"user","content":[{"type":"input_text","text":"#[..],
+        );
+        item.extend_from_slice(compacted(field.value).as_bytes());
+        item.put_slice(b"}]}");
+        return Ok((vec![item.freeze()], references, ignored));
+    }
+    if !field.value.get().starts_with('[') {
+        return Err(invalid("input", "it must be a string or a list of items"));
+    }
+    let all: Vec<Raw<'_>> = list("input", field.value, MOST)?;
+    if all.is_empty() && complete && !continues && from.get("instructions").is_none() {
+        return Err(invalid("input", "it must not be empty"));
+    }
+    for (at, raw) in all.into_iter().enumerate() {
+        match input::item(format!("input[{at}]"), raw)? {
+            Item::Reference(id) => references.push((at, id.decoded().into_owned())),
+            Item::Hosted(kind) => ignored.push(format!("input[{at}].{kind}")),
+            _ => {}
+        }
+        items.push(body.slice_ref(raw.get().as_bytes()));
+    }
+    Ok((items, references, ignored))
+}

@@ -1,0 +1,149 @@
+//! Objects inside a request: members by key, every failure with the way to the member.
+//!
+//! Takes: a raw value and the way to it. Gives: its members, checked for their type. Never: acts on a key that is there
+//! twice.
+
+use crate::json::{Members, Raw, Text, compacted};
+use crate::request::check::{invalid, list, missing};
+use crate::wire::fault::{Failure, Fault};
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+/// Up to so many members, comparing each with each is quicker than a set.
+const FEW: usize = 16;
+
+/// An object of a request.
+#[derive(Debug)]
+pub(super) struct Object<'a> {
+    path: String,
+    members: Vec<(Cow<'a, str>, Raw<'a>)>,
+}
+
+impl<'a> Object<'a> {
+    /// The object that `raw` is; `path` leads to it.
+    pub(super) fn of(path: impl Into<String>, raw: Raw<'a>) -> Result<Self, Failure> {
+        let path = path.into();
+        let Some(Members(members)) = Members::of(raw.get()) else {
+            return Err(invalid(path, "it must be an object"));
+        };
+        let object = Self { path, members };
+        match object.repeated() {
+            Some(key) => {
+                let param = object.path(key);
+                let message = format!("The key '{param}' occurs twice.");
+                Err(Failure::from(Fault::DuplicateKey).with_message(message).with_param(param))
+            }
+            None => Ok(object),
+        }
+    }
+
+    fn repeated(&self) -> Option<&str> {
+        let mut seen = HashSet::new();
+        let mut before: &[(Cow<'a, str>, Raw<'a>)] = &[];
+        for (at, (key, _)) in self.members.iter().enumerate() {
+            let again = match self.members.len() {
+                0..=FEW => before.iter().any(|(other, _)| other == key),
+                _ => !seen.insert(key.as_ref()),
+            };
+            if again {
+                return Some(key);
+            }
+            before = self.members.get(..=at).unwrap_or_default();
+        }
+        None
+    }
+
+    /// The way to a member.
+    pub(super) fn path(&self, key: &str) -> String {
+        format!("{}.{key}", self.path)
+    }
+
+    /// The way to the object.
+    pub(super) fn here(&self) -> &str {
+        &self.path
+    }
+
+    /// A member that is there and not null.
+    pub(super) fn get(&self, key: &str) -> Option<Raw<'a>> {
+        let found = self.members.iter().find(|(own, _)| own == key).map(|(_, raw)| *raw);
+        found.filter(|raw| raw.get() != "null")
+    }
+
+    pub(super) fn required(&self, key: &str) -> Result<Raw<'a>, Failure> {
+        self.get(key).ok_or_else(|| missing(&self.path(key)))
+    }
+
+    /// A text, if given.
+    pub(super) fn text(&self, key: &str) -> Result<Option<Text<'a>>, Failure> {
+        self.get(key).map(|raw| self.as_text(key, raw)).transpose()
+    }
+
+    pub(super) fn required_text(&self, key: &str) -> Result<Text<'a>, Failure> {
+        self.as_text(key, self.required(key)?)
+    }
+
+    /// A text with at least one character: a name, an id.
+    pub(super) fn required_name(&self, key: &str) -> Result<Text<'a>, Failure> {
+        match self.required_text(key)? {
+            name if name.is_empty() => Err(invalid(self.path(key), "it must not be empty")),
+            name => Ok(name),
+        }
+    }
+
+    fn as_text(&self, key: &str, raw: Raw<'a>) -> Result<Text<'a>, Failure> {
+        Text::of(raw).ok_or_else(|| invalid(self.path(key), "it must be a string"))
+    }
+
+    /// One of these words, if given.
+    pub(super) fn word(&self, key: &str, words: &[&str]) -> Result<Option<Cow<'a, str>>, Failure> {
+        let Some(word) = self.text(key)?.map(|text| text.decoded()) else { return Ok(None) };
+        if words.contains(&word.as_ref()) {
+            return Ok(Some(word));
+        }
+        Err(invalid(self.path(key), &format!("it must be {}", alternatives(words))))
+    }
+
+    pub(super) fn flag(&self, key: &str) -> Result<Option<Raw<'a>>, Failure> {
+        match self.get(key) {
+            Some(raw) if !matches!(raw.get(), "true" | "false") => {
+                Err(invalid(self.path(key), "it must be true or false"))
+            }
+            flag => Ok(flag),
+        }
+    }
+
+    /// An object, if given.
+    pub(super) fn object(&self, key: &str) -> Result<Option<Self>, Failure> {
+        self.get(key).map(|raw| Self::of(self.path(key), raw)).transpose()
+    }
+
+    /// Any object's text, carried and not looked into.
+    pub(super) fn carried(&self, key: &str) -> Result<Option<Raw<'a>>, Failure> {
+        match self.get(key) {
+            Some(raw) if !raw.get().starts_with('{') => Err(invalid(self.path(key), "it must be an object")),
+            object => Ok(object),
+        }
+    }
+
+    /// The objects of a list, if given.
+    pub(super) fn objects(&self, key: &str, most: usize) -> Result<Vec<Self>, Failure> {
+        let Some(raw) = self.get(key) else { return Ok(Vec::new()) };
+        let path = self.path(key);
+        let all = list(&path, raw, most)?;
+        all.into_iter().enumerate().map(|(at, raw)| Self::of(format!("{path}[{at}]"), raw)).collect()
+    }
+
+    /// A member as it is repeated.
+    pub(super) fn compact(&self, key: &str) -> Option<String> {
+        self.get(key).map(compacted)
+    }
+}
+
+/// `a, b or c`
+pub(super) fn alternatives(words: &[&str]) -> String {
+    match words.split_last() {
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, before)) => format!("{} or {last}", before.join(", ")),
+        None => String::new(),
+    }
+}

@@ -1,0 +1,161 @@
+//! Parameters of a Responses request that are checked by themselves (wire-format 4.2), and what of them a chat engine is
+//! told.
+
+use super::Include;
+use super::object::{Object, alternatives};
+use crate::json::{Text, compacted};
+use crate::request::check::{Checked, invalid, missing};
+use crate::wire::fault::Failure;
+
+/// What `include` may ask for.
+const INCLUDE: &[&str] = &[
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+    "reasoning.encrypted_content",
+    "message.output_text.logprobs",
+];
+
+/// What was read.
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) include: Include,
+    pub(super) truncation_auto: bool,
+    pub(super) verbosity: Option<String>,
+    pub(super) instructions: Option<String>,
+    /// Members of the chat request, as JSON.
+    pub(super) members: Vec<(&'static str, String)>,
+}
+
+pub(super) fn read(from: &Checked<'_>) -> Result<Settings, Failure> {
+    let include = include(from)?;
+    let mut members = Vec::new();
+    sampling(from, include, &mut members)?;
+    carried(from)?;
+    from.string("instructions")?;
+    let truncation_auto = match from.string("truncation")?.as_deref() {
+        None | Some("disabled") => false,
+        Some("auto") => true,
+        Some(_) => return Err(invalid("truncation", "it must be auto or disabled")),
+    };
+    let verbosity = text(from, &mut members)?;
+    if let Some(field) = from.get("reasoning") {
+        let reasoning = Object::of("reasoning", field.value)?;
+        reasoning.text("summary")?;
+        if let Some(effort) = reasoning.text("effort")?.and_then(|_| reasoning.compact("effort")) {
+            members.push(("reasoning_effort", effort));
+        }
+    }
+    from.string("user")?;
+    from.string("safety_identifier")?;
+    let user = from.get("user").or_else(|| from.get("safety_identifier"));
+    members.extend(user.map(|field| ("user", compacted(field.value))));
+    let instructions = from.get("instructions").map(|field| compacted(field.value));
+    Ok(Settings { include, truncation_auto, verbosity, instructions, members })
+}
+
+/// Checks the numbers; those that the client set go on as it wrote them.
+fn sampling(
+    from: &Checked<'_>,
+    include: Include,
+    members: &mut Vec<(&'static str, String)>,
+) -> Result<(), Failure> {
+    for (key, range) in [
+        ("temperature", 0.0..=2.0),
+        ("top_p", 0.0..=1.0),
+        ("frequency_penalty", -2.0..=2.0),
+        ("presence_penalty", -2.0..=2.0),
+    ] {
+        from.number(key, range)?;
+        members.extend(from.get(key).map(|field| (key, compacted(field.value))));
+    }
+    let top = from.whole("top_logprobs", 0..=20)?;
+    if include.output_text_logprobs {
+        members.push(("logprobs", "true".to_owned()));
+        members.extend(top.map(|top| ("top_logprobs", top.to_string())));
+    }
+    from.whole("max_tool_calls", 0..=100_000_000)?;
+    Ok(())
+}
+
+/// Checks what is stored, repeated or left out, and never looked at again.
+fn carried(from: &Checked<'_>) -> Result<(), Failure> {
+    for key in ["service_tier", "prompt_cache_retention"] {
+        from.string(key)?;
+    }
+    let Some(field) = from.get("metadata") else { return Ok(()) };
+    let pairs = from.object("metadata", field)?;
+    if pairs.len() > 16 {
+        return Err(invalid("metadata", "it may have at most 16 pairs"));
+    }
+    match pairs.iter().find(|pair| Text::of(pair.value).is_none()) {
+        Some(pair) => Err(invalid(format!("metadata.{}", pair.key), "it must be a string")),
+        None => Ok(()),
+    }
+}
+
+fn include(from: &Checked<'_>) -> Result<Include, Failure> {
+    let mut include = Include::default();
+    for (at, raw) in from.list("include", 100)?.unwrap_or_default().into_iter().enumerate() {
+        let must = || invalid(format!("include[{at}]"), &format!("it must be {}", alternatives(INCLUDE)));
+        match Text::of(raw).ok_or_else(must)?.decoded().as_ref() {
+            "reasoning.encrypted_content" => include.encrypted_reasoning = true,
+            "message.output_text.logprobs" => include.output_text_logprobs = true,
+            "message.input_image.image_url" => include.input_image_urls = true,
+            other if INCLUDE.contains(&other) => {}
+            _ => return Err(must()),
+        }
+    }
+    Ok(include)
+}
+
+/// Reads `text`: the format becomes `response_format`, the verbosity is given back.
+fn text(from: &Checked<'_>, members: &mut Vec<(&'static str, String)>) -> Result<Option<String>, Failure> {
+    let Some(field) = from.get("text") else { return Ok(None) };
+    let text = Object::of("text", field.value)?;
+    if let Some(format) = text.object("format")? {
+        match format.word("type", &["text", "json_object", "json_schema"])?.as_deref() {
+            Some("json_object") => members.push(("response_format", r#"{"type":"json_object"}"#.to_owned())),
+            Some("json_schema") => members.push(("response_format", schema(&format)?)),
+            Some(_) => {}
+            None => return Err(missing(&format.path("type"))),
+        }
+    }
+    let verbosity = text.word("verbosity", &["low", "medium", "high"])?;
+    Ok(verbosity.map(std::borrow::Cow::into_owned))
+}
+
+/// The schema's text stays as it is.
+fn schema(format: &Object<'_>) -> Result<String, Failure> {
+    format.required_name("name")?;
+    format.required("schema")?;
+    format.text("description")?;
+    let mut json = r#"{"type":"json_schema","json_schema":{"#.to_owned();
+    let all = [
+        ("name", format.compact("name")),
+        ("schema", format.carried("schema")?.map(|raw| raw.get().to_owned())),
+        ("strict", format.flag("strict")?.map(|raw| raw.get().to_owned())),
+        ("description", format.compact("description")),
+    ];
+    for (at, (key, value)) in all.into_iter().filter_map(|(key, value)| Some((key, value?))).enumerate() {
+        json.push_str(&format!("{}\"{key}\":{value}", if at > 0 { "," } else { "" }));
+    }
+    json.push_str("}}");
+    Ok(json)
+}
+
+/// The conversation's id, by itself or in an object.
+pub(super) fn conversation(from: &Checked<'_>) -> Result<Option<String>, Failure> {
+    let Some(field) = from.get("conversation") else { return Ok(None) };
+    let id = match Text::of(field.value) {
+        Some(id) => id,
+        None if field.value.get().starts_with('{') => {
+            Object::of("conversation", field.value)?.required_name("id")?
+        }
+        None => return Err(invalid("conversation", "it must be a string or an object with an id")),
+    };
+    Ok(Some(id.decoded().into_owned()))
+}

@@ -1,0 +1,403 @@
+//! The tools of a request: what the engine is offered, what it is not, and who is meant when it calls one.
+//!
+//! Takes: `tools` and `tool_choice`. Gives: functions under names of one level, and their way back. Remembers: both.
+//! Never: leaves a tool out without naming it.
+
+use super::object::Object;
+use crate::json::{Text, write_string};
+use crate::request::check::{Checked, invalid};
+use crate::wire::event::ToolKind;
+use crate::wire::fault::{Failure, Fault};
+use crate::wire::ident;
+use crate::wire::options::UnsupportedTools;
+use bytes::{BufMut, BytesMut};
+use std::collections::{HashMap, HashSet};
+
+/// Tools that a request may have.
+const MOST: usize = 1024;
+/// Characters that a function's name may have.
+const LONGEST: usize = 64;
+/// Digits of the hash that stands for what was cut off.
+const DIGITS: usize = 8;
+
+/// The tools of a request.
+#[derive(Clone, Debug, Default)]
+pub struct Tools {
+    offers: Vec<Offer>,
+    /// The first offer of each name that the engine knows.
+    by_wire: HashMap<String, usize>,
+    /// The same by namespace and name.
+    by_name: HashMap<(Option<String>, String), usize>,
+    left_out: Vec<LeftOut>,
+    choice: Choice,
+}
+
+/// Who is meant by a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Called {
+    /// The namespace that the tool is of.
+    pub namespace: Option<String>,
+    /// The tool's own name.
+    pub name: String,
+    /// What the call becomes.
+    pub kind: ToolKind,
+}
+
+/// A function as the engine is offered it.
+#[derive(Clone, Debug)]
+struct Offer {
+    wire: String,
+    called: Called,
+    /// What stands behind the name: `,"description":…`, without the closing braces.
+    rest: String,
+    /// The way to it.
+    path: String,
+}
+
+#[derive(Clone, Debug)]
+struct LeftOut {
+    path: String,
+    kind: String,
+    /// Its place among `tools`, unless it is inside a namespace.
+    place: Option<usize>,
+}
+
+/// `tool_choice`, as it is written for the engine.
+#[derive(Clone, Debug, Default)]
+enum Choice {
+    #[default]
+    Unsaid,
+    Word(String),
+    /// The offer that must be called.
+    One(usize),
+    /// Only these offers, and the word.
+    Some(HashSet<usize>, String),
+}
+
+impl Tools {
+    pub(super) fn read(from: &Checked<'_>, policy: UnsupportedTools) -> Result<Self, Failure> {
+        let mut tools = Self::default();
+        let all = from.list("tools", MOST)?.unwrap_or_default();
+        for (at, raw) in all.into_iter().enumerate() {
+            let tool = Object::of(format!("tools[{at}]"), raw)?;
+            match tool.required_text("type")?.decoded().as_ref() {
+                "namespace" => tools.namespace(&tool)?,
+                kind => tools.tool(&tool, kind, None, Some(at))?,
+            }
+        }
+        if tools.offers.len() > MOST {
+            return Err(invalid(
+                "tools",
+                &format!("it may have at most {MOST} tools, those of namespaces included"),
+            ));
+        }
+        if let Some(left) = tools.left_out.first().filter(|_| policy == UnsupportedTools::Reject) {
+            return Err(left.refused());
+        }
+        tools.name()?;
+        tools.choice = tools.choose(from)?;
+        Ok(tools)
+    }
+
+    fn namespace(&mut self, tool: &Object<'_>) -> Result<(), Failure> {
+        let name = tool.required_name("name")?.decoded().into_owned();
+        tool.required("tools")?;
+        for inner in tool.objects("tools", MOST)? {
+            let kind = inner.required_text("type")?.decoded();
+            self.tool(&inner, &kind, Some(&name), None)?;
+        }
+        Ok(())
+    }
+
+    fn tool(
+        &mut self,
+        tool: &Object<'_>,
+        kind: &str,
+        namespace: Option<&str>,
+        place: Option<usize>,
+    ) -> Result<(), Failure> {
+        let (kind, rest) = match kind {
+            "function" => (ToolKind::Function, function(tool)?),
+            "custom" => (ToolKind::Custom, custom(tool)?),
+            // The word is named in a header: nothing but what words of the API are made of.
+            word if is_word(word) && word != "namespace" => {
+                let (path, kind) = (tool.here().to_owned(), word.to_owned());
+                self.left_out.push(LeftOut { path, kind, place });
+                return Ok(());
+            }
+            _ => return Err(invalid(tool.path("type"), "it must be the type of a tool")),
+        };
+        let name = tool.required_name("name")?.decoded().into_owned();
+        let called = Called { namespace: namespace.map(ToOwned::to_owned), name, kind };
+        self.offers.push(Offer { wire: String::new(), called, rest, path: tool.here().to_owned() });
+        Ok(())
+    }
+
+    /// Gives every offer its name: tools outside namespaces keep theirs.
+    fn name(&mut self) -> Result<(), Failure> {
+        let outside = |offer: &Offer| offer.called.namespace.is_none();
+        for inside in [false, true] {
+            for at in 0..self.offers.len() {
+                let Some(offer) = self.offers.get_mut(at).filter(|offer| outside(offer) != inside) else {
+                    continue;
+                };
+                let key = (offer.called.namespace.clone(), offer.called.name.clone());
+                if let Some(first) = self.by_name.get(&key).copied() {
+                    let first = self.offers.get(first).map(|first| (first.wire.clone(), first.called.kind));
+                    let Some(offer) = self.offers.get_mut(at) else { continue };
+                    match first {
+                        Some((wire, kind)) if kind == offer.called.kind => offer.wire = wire,
+                        // Calls of the two could not be told from each other.
+                        _ => {
+                            let param = format!("{}.name", offer.path);
+                            return Err(invalid(param, "a tool of another type has this name"));
+                        }
+                    }
+                    continue;
+                }
+                let wire = match &offer.called.namespace {
+                    None => offer.called.name.clone(),
+                    Some(namespace) => {
+                        flat(namespace, &offer.called.name, |name| self.by_wire.contains_key(name))
+                    }
+                };
+                offer.wire.clone_from(&wire);
+                self.by_wire.entry(wire).or_insert(at);
+                self.by_name.insert(key, at);
+            }
+        }
+        Ok(())
+    }
+
+    fn choose(&self, from: &Checked<'_>) -> Result<Choice, Failure> {
+        let Some(field) = from.get("tool_choice") else { return Ok(Choice::Unsaid) };
+        if let Some(word) = Text::of(field.value) {
+            return match word.decoded().as_ref() {
+                "required" => self.required().map(|()| Choice::Word("required".to_owned())),
+                word @ ("none" | "auto") => Ok(Choice::Word(word.to_owned())),
+                _ => Err(invalid("tool_choice", "it must be none, auto, required or an object")),
+            };
+        }
+        let choice = Object::of("tool_choice", field.value)?;
+        if choice.required_text("type")? == "allowed_tools" {
+            return self.allowed(&choice);
+        }
+        match self.meant(&choice)? {
+            Meant::Offers(all) => all.first().copied().map(Choice::One).ok_or_else(|| unknown(&choice, "")),
+            Meant::LeftOut(left) => Err(left.refused()),
+        }
+    }
+
+    /// There must be something to call.
+    fn required(&self) -> Result<(), Failure> {
+        match (self.offers.is_empty(), self.left_out.first()) {
+            (false, _) => Ok(()),
+            (true, Some(left)) => Err(left.refused()),
+            (true, None) => Err(invalid("tool_choice", "without tools none can be required")),
+        }
+    }
+
+    fn allowed(&self, choice: &Object<'_>) -> Result<Choice, Failure> {
+        let mode = choice.word("mode", &["auto", "required"])?;
+        let mode = mode
+            .map_or_else(|| choice.required("mode").map(|_| String::new()), |mode| Ok(mode.into_owned()))?;
+        choice.required("tools")?;
+        let (mut allowed, mut missed) = (HashSet::new(), None);
+        for tool in choice.objects("tools", MOST)? {
+            match self.meant(&tool)? {
+                Meant::Offers(all) => allowed.extend(all),
+                Meant::LeftOut(left) => missed = missed.or(Some(left)),
+            }
+        }
+        match missed {
+            Some(left) if allowed.is_empty() && mode == "required" => Err(left.refused()),
+            None if allowed.is_empty() => Err(invalid("tool_choice.tools", "it must not be empty")),
+            _ => Ok(Choice::Some(allowed, mode)),
+        }
+    }
+
+    /// Which tools an object of `tool_choice` means.
+    fn meant(&self, choice: &Object<'_>) -> Result<Meant<'_>, Failure> {
+        let kind = choice.required_text("type")?.decoded();
+        let wanted = match kind.as_ref() {
+            "function" => ToolKind::Function,
+            "custom" => ToolKind::Custom,
+            "namespace" => {
+                let name = choice.required_name("name")?.decoded();
+                let of = |offer: &Offer| offer.called.namespace.as_deref() == Some(&name);
+                let all: Vec<_> = self.offers.iter().enumerate().filter(|(_, offer)| of(offer)).collect();
+                let all: Vec<_> = all.into_iter().map(|(at, _)| at).collect();
+                return if all.is_empty() { Err(unknown(choice, &name)) } else { Ok(Meant::Offers(all)) };
+            }
+            kind => {
+                let left = self.left_out.iter().find(|left| left.kind == kind);
+                return left.map(Meant::LeftOut).ok_or_else(|| unknown(choice, kind));
+            }
+        };
+        let name = choice.required_name("name")?.decoded().into_owned();
+        let namespace = choice.text("namespace")?.map(|namespace| namespace.decoded().into_owned());
+        let found = self.by_name.get(&(namespace, name.clone())).or_else(|| self.by_wire.get(&name));
+        let fits = |at: &&usize| self.offers.get(**at).is_some_and(|offer| offer.called.kind == wanted);
+        match found.filter(fits) {
+            Some(at) => Ok(Meant::Offers(vec![*at])),
+            None => Err(unknown(choice, &name)),
+        }
+    }
+}
+
+/// Whom an object of `tool_choice` means.
+enum Meant<'a> {
+    Offers(Vec<usize>),
+    LeftOut(&'a LeftOut),
+}
+
+impl LeftOut {
+    fn refused(&self) -> Failure {
+        let param = format!("{}.type", self.path);
+        let message = format!(
+            "Unsupported value for '{param}': the engine does not serve tools of type {}.",
+            self.kind
+        );
+        Failure::from(Fault::UnsupportedValue).with_message(message).with_param(param)
+    }
+}
+
+fn unknown(choice: &Object<'_>, name: &str) -> Failure {
+    let name: String = name.chars().take(LONGEST).collect();
+    let message = format!("Tool choice '{name}' not found in 'tools' parameter.");
+    Failure::from(Fault::InvalidRequest).with_message(message).with_param(choice.here())
+}
+
+impl Tools {
+    /// Whom the engine means by a name: a tool of the request, else a function of just this name.
+    pub fn called(&self, wire_name: &str) -> Called {
+        let offer = self.by_wire.get(wire_name).and_then(|at| self.offers.get(*at));
+        let unknown = || Called { namespace: None, name: wire_name.to_owned(), kind: ToolKind::Function };
+        offer.map_or_else(unknown, |offer| offer.called.clone())
+    }
+
+    /// Every name that the engine knows, with who is meant by it.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Called)> {
+        self.offers.iter().map(|offer| (offer.wire.as_str(), &offer.called))
+    }
+
+    /// The name that the engine must call (its [`Called::kind`] is that of [`Tools::called`]).
+    pub fn forced(&self) -> Option<&str> {
+        match &self.choice {
+            Choice::One(at) => self.offers.get(*at).map(|offer| offer.wire.as_str()),
+            _ => None,
+        }
+    }
+
+    /// The name under which the engine knows a tool, also one that is not among those of this request.
+    pub(super) fn wire_name(&self, namespace: Option<&str>, name: &str) -> String {
+        let key = (namespace.map(ToOwned::to_owned), name.to_owned());
+        match (self.by_name.get(&key).and_then(|at| self.offers.get(*at)), namespace) {
+            (Some(offer), _) => offer.wire.clone(),
+            (None, Some(namespace)) => flat(namespace, name, |_| false),
+            (None, None) => key.1,
+        }
+    }
+
+    /// What is left out: `tools[3].web_search`.
+    pub(super) fn dropped(&self) -> impl Iterator<Item = String> {
+        self.left_out.iter().map(|left| format!("{}.{}", left.path, left.kind))
+    }
+
+    /// The places in `tools` of what is left out.
+    pub(super) fn dropped_places(&self) -> Vec<usize> {
+        self.left_out.iter().filter_map(|left| left.place).collect()
+    }
+
+    /// Appends the members `tools` and `tool_choice`; says whether there are tools at all. Engines take neither an empty
+    /// list nor a choice without tools (engine-quirks E.2).
+    pub(super) fn write(&self, out: &mut BytesMut) -> bool {
+        let offered = |at: usize| match &self.choice {
+            Choice::Some(allowed, _) => allowed.contains(&at),
+            _ => true,
+        };
+        let mut any = false;
+        for (_, offer) in self.offers.iter().enumerate().filter(|(at, _)| offered(*at)) {
+            out.extend_from_slice(if any { b"," } else { b",\"tools\":[" });
+            out.extend_from_slice(b"{\"type\":\"function\",\"function\":{\"name\":");
+            write_string(&offer.wire, out);
+            out.extend_from_slice(offer.rest.as_bytes());
+            out.extend_from_slice(b"}}");
+            any = true;
+        }
+        if !any {
+            return false;
+        }
+        out.put_u8(b']');
+        match &self.choice {
+            Choice::Unsaid => {}
+            Choice::Word(word) | Choice::Some(_, word) => {
+                out.extend_from_slice(b",\"tool_choice\":");
+                write_string(word, out);
+            }
+            Choice::One(at) => {
+                let wire = self.offers.get(*at).map_or("", |offer| offer.wire.as_str());
+                out.extend_from_slice(b",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":");
+                write_string(wire, out);
+                out.extend_from_slice(b"}}");
+            }
+        }
+        true
+    }
+}
+
+/// A function's members behind its name. The schema's text stays as it is.
+fn function(tool: &Object<'_>) -> Result<String, Failure> {
+    let mut rest = BytesMut::new();
+    describe(tool, &mut rest)?;
+    for (key, raw) in [("parameters", tool.carried("parameters")?), ("strict", tool.flag("strict")?)] {
+        if let Some(raw) = raw {
+            rest.extend_from_slice(format!(",\"{key}\":{raw}").as_bytes());
+        }
+    }
+    Ok(String::from_utf8_lossy(&rest).into_owned())
+}
+
+/// A custom tool's members behind its name: one text, and what is known of its form.
+fn custom(tool: &Object<'_>) -> Result<String, Failure> {
+    let mut rest = BytesMut::new();
+    describe(tool, &mut rest)?;
+    rest.extend_from_slice(br#","parameters":{"type":"object","properties":{"input":{"type":"string""#);
+    if let Some(format) = tool.object("format")?
+        && format.word("type", &["text", "grammar"])?.as_deref() == Some("grammar")
+    {
+        let syntax = format.word("syntax", &["lark", "regex"])?;
+        let syntax = syntax.map_or_else(|| format.required("syntax").map(|_| "".into()), Ok)?;
+        rest.extend_from_slice(
+            format!(",\"description\":\"It must match this grammar ({syntax}):\\n").as_bytes(),
+        );
+        format.required_text("definition")?.write(&mut rest);
+        rest.put_u8(b'"');
+    }
+    rest.extend_from_slice(br#"}},"required":["input"],"additionalProperties":false}"#);
+    Ok(String::from_utf8_lossy(&rest).into_owned())
+}
+
+fn describe(tool: &Object<'_>, out: &mut BytesMut) -> Result<(), Failure> {
+    if let Some(description) = tool.text("description")? {
+        out.extend_from_slice(b",\"description\":\"");
+        description.write(out);
+        out.put_u8(b'"');
+    }
+    Ok(())
+}
+
+fn is_word(word: &str) -> bool {
+    (1..=LONGEST).contains(&word.len())
+        && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+}
+
+/// The name of a tool in a namespace: one that is too long, or that another tool has, ends in a hash.
+fn flat(namespace: &str, name: &str, taken: impl Fn(&str) -> bool) -> String {
+    let full = format!("{namespace}__{name}");
+    if full.chars().count() <= LONGEST && !taken(&full) {
+        return full;
+    }
+    let head: String = full.chars().take(LONGEST - DIGITS - 1).collect();
+    format!("{head}_{}", ident::hex(format!("{namespace}\0{name}").as_bytes(), DIGITS))
+}

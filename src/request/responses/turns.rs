@@ -1,0 +1,230 @@
+//! Items as the messages of a chat (wire-format 4.3).
+//!
+//! Takes: items in order. Gives: messages, the items of one assistant's turn in one. Remembers: the calls that there were.
+//! Never: an output without its call.
+
+use super::Tools;
+use super::chat::Takes;
+use super::content::{self, Part, member, own_member};
+use super::input::{Item, Role};
+use crate::json::{Raw, Text, write_string};
+use crate::wire::event::ToolKind;
+use crate::wire::fault::{Failure, Fault};
+use crate::wire::options::DeveloperRole;
+use bytes::{BufMut, BytesMut};
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+/// Opens sealed text (wire-format 4.5).
+pub(super) type Unseal<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// One message of the chat.
+#[derive(Debug)]
+pub(super) struct Turn<'a> {
+    speaker: Speaker<'a>,
+    parts: Vec<Part<'a>>,
+    /// In canonical spelling.
+    reasoning: BytesMut,
+    calls: Vec<Call<'a>>,
+}
+
+#[derive(Debug)]
+enum Speaker<'a> {
+    System,
+    Developer,
+    User,
+    Assistant,
+    /// The tool that was called with this id.
+    Tool(Text<'a>),
+}
+
+#[derive(Debug)]
+struct Call<'a> {
+    id: Text<'a>,
+    name: String,
+    /// A JSON object's text.
+    arguments: String,
+}
+
+/// Brings items, each with the way to it, into turns.
+pub(super) fn turns<'a>(
+    items: Vec<(Cow<'_, str>, Item<'a>)>,
+    tools: &Tools,
+    unseal: Unseal<'_>,
+) -> Result<Vec<Turn<'a>>, Failure> {
+    let called: HashSet<_> = items.iter().filter_map(|(_, item)| item.call_id()).collect();
+    let mut turns: Vec<Turn<'a>> = Vec::new();
+    for (path, item) in items {
+        match item {
+            Item::Message { role: Role::Assistant, mut parts } => {
+                assistant(&mut turns).parts.append(&mut parts);
+            }
+            Item::Message { role, parts } => turns.push(Turn::new(role.into(), parts)),
+            Item::Reasoning { content, sealed, summary } => {
+                think(&content, sealed, &summary, &path, unseal, &mut turns)?;
+            }
+            Item::Call { id, namespace, name, text, kind } => {
+                let namespace = namespace.map(|namespace| namespace.decoded());
+                let name = tools.wire_name(namespace.as_deref(), &name.decoded());
+                assistant(&mut turns).calls.push(Call { id, name, arguments: arguments(text, kind) });
+            }
+            Item::Output { call, .. } if !called.contains(call.decoded().as_ref()) => {
+                let id = call.decoded();
+                let message = format!("No tool call found for function call output with call_id {id}.");
+                let param = format!("{path}.call_id");
+                return Err(Failure::from(Fault::InvalidRequest).with_message(message).with_param(param));
+            }
+            Item::Output { call, parts } => turns.push(Turn::new(Speaker::Tool(call), parts)),
+            Item::Compaction(sealed) => {
+                let text = open(sealed, &path, unseal)?;
+                turns.push(Turn::new(Speaker::System, vec![Part::Own(text)]));
+            }
+            // References have been replaced; hosted items were named when the request was read.
+            Item::Reference(_) | Item::Hosted(_) => {}
+        }
+    }
+    Ok(turns)
+}
+
+/// Drops the oldest messages that are no system's, and with a call what answered it (wire-format 4.2, `truncation`).
+/// The last message stays: without it nothing is asked.
+pub(super) fn forget(turns: &mut Vec<Turn<'_>>, mut count: usize) -> Result<(), Failure> {
+    let (mut left, mut forgotten) = (turns.len(), HashSet::new());
+    turns.retain(|turn| {
+        left -= 1;
+        match &turn.speaker {
+            Speaker::System | Speaker::Developer => return true,
+            Speaker::Tool(call) if forgotten.contains(call.decoded().as_ref()) => return false,
+            _ if count == 0 || left == 0 => return true,
+            _ => count -= 1,
+        }
+        forgotten.extend(turn.calls.iter().map(|call| call.id.decoded().into_owned()));
+        false
+    });
+    let asks = turns.iter().any(|turn| !matches!(turn.speaker, Speaker::System | Speaker::Developer));
+    if count > 0 || (!forgotten.is_empty() && !asks) { Err(Fault::ContextLength.into()) } else { Ok(()) }
+}
+
+/// The assistant's message that is being made.
+fn assistant<'t, 'a>(turns: &'t mut Vec<Turn<'a>>) -> &'t mut Turn<'a> {
+    let open = turns.last().is_some_and(|turn| matches!(turn.speaker, Speaker::Assistant));
+    let at = if open { turns.len() - 1 } else { turns.len() };
+    if !open {
+        turns.push(Turn::new(Speaker::Assistant, Vec::new()));
+    }
+    #[expect(clippy::indexing_slicing, reason = "it is the last one, which was there or has been pushed")]
+    &mut turns[at]
+}
+
+/// Adds reasoning: its text, else what is sealed, else its summary.
+fn think(
+    content: &[Text<'_>],
+    sealed: Option<Text<'_>>,
+    summary: &[Text<'_>],
+    path: &str,
+    unseal: Unseal<'_>,
+    turns: &mut Vec<Turn<'_>>,
+) -> Result<(), Failure> {
+    let mut said = BytesMut::new();
+    content.iter().for_each(|text| text.write(&mut said));
+    if let Some(sealed) = sealed.filter(|_| said.is_empty()) {
+        Text::plain(&open(sealed, path, unseal)?).write(&mut said);
+    } else if said.is_empty() {
+        for text in summary.iter().filter(|text| !text.is_empty()) {
+            if !said.is_empty() {
+                said.extend_from_slice(b"\\n\\n");
+            }
+            text.write(&mut said);
+        }
+    }
+    if !said.is_empty() {
+        assistant(turns).reasoning.extend_from_slice(&said);
+    }
+    Ok(())
+}
+
+fn open(sealed: Text<'_>, path: &str, unseal: Unseal<'_>) -> Result<String, Failure> {
+    unseal(&sealed.decoded()).ok_or_else(|| {
+        Failure::from(Fault::InvalidEncryptedContent).with_param(format!("{path}.encrypted_content"))
+    })
+}
+
+/// Engines read arguments as a JSON object and fail on anything else (engine-quirks E.3).
+fn arguments(text: Text<'_>, kind: ToolKind) -> String {
+    let mut json = BytesMut::new();
+    let decoded = text.decoded();
+    let key = match kind {
+        ToolKind::Custom => "{\"input\"",
+        ToolKind::Function if decoded.trim().is_empty() => return "{}".to_owned(),
+        ToolKind::Function if decoded.trim_start().starts_with('{') && Raw::of(&decoded).is_some() => {
+            return decoded.into_owned();
+        }
+        ToolKind::Function => "{\"_raw\"",
+    };
+    member(key, text, &mut json);
+    json.put_u8(b'}');
+    String::from_utf8_lossy(&json).into_owned()
+}
+
+impl Item<'_> {
+    fn call_id(&self) -> Option<String> {
+        match self {
+            Item::Call { id, .. } => Some(id.decoded().into_owned()),
+            _ => None,
+        }
+    }
+}
+
+impl From<Role> for Speaker<'_> {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::System => Self::System,
+            Role::Developer => Self::Developer,
+            Role::User => Self::User,
+            Role::Assistant => Self::Assistant,
+        }
+    }
+}
+
+impl<'a> Turn<'a> {
+    fn new(speaker: Speaker<'a>, parts: Vec<Part<'a>>) -> Self {
+        Self { speaker, parts, reasoning: BytesMut::new(), calls: Vec::new() }
+    }
+
+    /// Appends the message.
+    pub(super) fn write(&self, takes: &Takes, developer: DeveloperRole, out: &mut BytesMut) {
+        let (role, between) = match self.speaker {
+            Speaker::Developer if developer == DeveloperRole::Developer => ("developer", "\n"),
+            Speaker::System | Speaker::Developer => ("system", "\n"),
+            Speaker::User => ("user", "\n"),
+            // Its parts were one text, cut where the client was told of something else.
+            Speaker::Assistant => ("assistant", ""),
+            Speaker::Tool(_) => ("tool", "\n"),
+        };
+        own_member("{\"role\"", role, out);
+        if let Speaker::Tool(call) = self.speaker {
+            member(",\"tool_call_id\"", call, out);
+        }
+        if !self.parts.is_empty() || self.calls.is_empty() || takes.content_beside_calls {
+            out.extend_from_slice(b",\"content\":");
+            content::write(&self.parts, between, takes.refusal_parts, out);
+        }
+        if !self.reasoning.is_empty() {
+            out.extend_from_slice(format!(",\"{}\":\"", takes.reasoning_key).as_bytes());
+            out.extend_from_slice(&self.reasoning);
+            out.put_u8(b'"');
+        }
+        for (at, call) in self.calls.iter().enumerate() {
+            out.extend_from_slice(if at > 0 { b"," } else { b",\"tool_calls\":[" });
+            member("{\"id\"", call.id, out);
+            out.extend_from_slice(b",\"type\":\"function\",\"function\":{\"name\":");
+            write_string(&call.name, out);
+            own_member(",\"arguments\"", &call.arguments, out);
+            out.extend_from_slice(b"}}");
+        }
+        if !self.calls.is_empty() {
+            out.put_u8(b']');
+        }
+        out.put_u8(b'}');
+    }
+}

@@ -1,0 +1,85 @@
+//! The store as the server has it: opened at the start, or again and again until it can be; and the keys that seal
+//! reasoning.
+
+use super::keep::milliseconds;
+use crate::config::{Config, StoreConfig};
+use crate::seal::{KEY, Keys};
+use crate::store::{Place, Store};
+use std::io;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+/// How often a store that could not be opened is tried again.
+const RETRY: Duration = Duration::from_secs(5);
+/// How often expired records are removed.
+const SWEEP: Duration = Duration::from_secs(60);
+
+/// Where responses are kept.
+pub(super) struct Shelf {
+    config: StoreConfig,
+    store: RwLock<Option<Arc<Store>>>,
+    /// This process, among those that share the store.
+    pub(super) owner: Arc<str>,
+    /// What seals reasoning.
+    pub(super) keys: Arc<Keys>,
+}
+
+impl Shelf {
+    /// Opens the store. One that is not required may be opened later.
+    ///
+    /// # Errors
+    /// The store is required and cannot be opened, or there is no randomness.
+    pub(super) async fn open(config: &Config) -> io::Result<Self> {
+        let mut name = [0; 16];
+        let mut key = [0; KEY];
+        getrandom::fill(&mut name).and_then(|()| getrandom::fill(&mut key)).map_err(io::Error::other)?;
+        let mut owner = String::new();
+        super::routes::hex(&name, &mut owner);
+        let keys = config.seal.clone().unwrap_or_else(|| Arc::new(Keys::of("process", &key)));
+        let this = Self { config: config.store.clone(), store: RwLock::default(), owner: owner.into(), keys };
+        match this.try_open().await {
+            Err(error) if config.store.required => {
+                Err(io::Error::other(format!("the store {:?} cannot be opened: {error}", config.store.place)))
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the store cannot be opened; responses are not stored meanwhile");
+                Ok(this)
+            }
+            Ok(()) => Ok(this),
+        }
+    }
+
+    async fn try_open(&self) -> Result<(), crate::store::Error> {
+        let store = Store::open(&self.config.place, self.config.caps.clone()).await?;
+        *self.store.write().unwrap_or_else(PoisonError::into_inner) = store.map(Arc::new);
+        Ok(())
+    }
+
+    /// Nothing is stored, and that is meant so.
+    pub(super) fn is_off(&self) -> bool {
+        self.config.place == Place::Off
+    }
+
+    /// The store, if it is there.
+    pub(super) fn store(&self) -> Option<Arc<Store>> {
+        self.store.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Opens the store if it could not be opened before, and removes what has expired; for ever.
+    pub(super) async fn tend(&self) {
+        while !self.is_off() && self.store().is_none() {
+            tokio::time::sleep(RETRY).await;
+            if self.try_open().await.is_ok() {
+                tracing::info!("the store is open");
+            }
+        }
+        loop {
+            tokio::time::sleep(SWEEP).await;
+            if let Some(store) = self.store()
+                && let Err(error) = store.sweep(milliseconds()).await
+            {
+                tracing::warn!(%error, "expired responses cannot be removed");
+            }
+        }
+    }
+}
