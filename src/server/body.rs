@@ -7,6 +7,7 @@ use crate::config::Timeouts;
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
 use bytes::{Bytes, BytesMut};
+use futures::Stream;
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 use std::pin::Pin;
@@ -117,6 +118,7 @@ pub(super) struct Body {
 enum Content {
     Full(Bytes),
     Relay(Box<Relay>),
+    Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
 }
 
 impl Body {
@@ -128,6 +130,11 @@ impl Body {
     /// Bytes to come.
     pub(super) fn relay(relay: Box<Relay>) -> Self {
         Self { content: Content::Relay(relay), _busy: None }
+    }
+
+    /// Bytes to come from somewhere else than an engine.
+    pub(super) fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
+        Self { content: Content::Stream(Box::pin(stream)), _busy: None }
     }
 
     /// While the body lives, its connection is busy.
@@ -145,6 +152,9 @@ impl http_body::Body for Body {
             Content::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Content::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Content::Relay(relay) => relay.poll_frame(cx),
+            Content::Stream(stream) => {
+                stream.as_mut().poll_next(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+            }
         }
     }
 
@@ -152,13 +162,14 @@ impl http_body::Body for Body {
         match &self.content {
             Content::Full(bytes) => bytes.is_empty(),
             Content::Relay(relay) => relay.is_end(),
+            Content::Stream(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Full(bytes) => SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
-            Content::Relay(_) => SizeHint::default(),
+            Content::Relay(_) | Content::Stream(_) => SizeHint::default(),
         }
     }
 }

@@ -36,28 +36,67 @@ impl Keeper {
         })
     }
 
+    /// The record of a response that is yet to be made.
+    pub(super) fn queued(self, id: &str, object: &str) -> (Arc<Store>, New) {
+        let new = New {
+            key: Key { tenant: self.tenant, id: id.into() },
+            state: State::Queued,
+            owner: self.owner,
+            background: true,
+            previous: self.previous,
+            conversation: None,
+            request: self.request,
+            response: object.into(),
+            input: items(&self.input, id),
+            output: Vec::new(),
+        };
+        (self.store, new)
+    }
+
     fn record(self, object: &str) -> Option<(Arc<Store>, New)> {
-        let Members(members) = json::read(object).ok()?;
-        let get = |key: &str| members.iter().find(|(known, _)| known == key).map(|(_, value)| *value);
-        let text = |key: &str| get(key).and_then(Text::of).map(|text| text.decoded().into_owned());
-        let id = text("id")?;
-        let word = text("status")?;
-        let output: Vec<Raw<'_>> = json::read(get("output")?.get()).ok()?;
-        let item = |raw: &Raw<'_>| Some(Item::new(&json::member(raw.get(), "id")?, raw.get()));
-        let input = self.input.iter().enumerate().filter_map(|(at, item)| listed::item(item, &id, at));
+        let Ended { id, state, output } = Ended::of(object)?;
         let new = New {
             key: Key { tenant: self.tenant, id: id.as_str().into() },
-            state: State::ALL.into_iter().find(|state| state.name() == word)?,
+            state,
             owner: self.owner,
             background: false,
             previous: self.previous,
             conversation: None,
             request: self.request,
             response: object.into(),
-            input: input.map(|(id, body)| Item::new(&id, &body)).collect(),
-            output: output.iter().filter_map(item).collect(),
+            input: items(&self.input, &id),
+            output,
         };
         Some((self.store, new))
+    }
+}
+
+/// The items of an input as they are stored.
+pub(super) fn items(input: &[String], response: &str) -> Vec<Item> {
+    let listed = input.iter().enumerate().filter_map(|(at, item)| listed::item(item, response, at));
+    listed.map(|(id, body)| Item::new(&id, &body)).collect()
+}
+
+/// What a final object says of its response.
+pub(super) struct Ended {
+    pub(super) id: String,
+    pub(super) state: State,
+    pub(super) output: Vec<Item>,
+}
+
+impl Ended {
+    pub(super) fn of(object: &str) -> Option<Self> {
+        let Members(members) = json::read(object).ok()?;
+        let get = |key: &str| members.iter().find(|(known, _)| known == key).map(|(_, value)| *value);
+        let text = |key: &str| get(key).and_then(Text::of).map(|text| text.decoded().into_owned());
+        let word = text("status")?;
+        let output: Vec<Raw<'_>> = json::read(get("output")?.get()).ok()?;
+        let item = |raw: &Raw<'_>| Some(Item::new(&json::member(raw.get(), "id")?, raw.get()));
+        Some(Self {
+            id: text("id")?,
+            state: State::ALL.into_iter().find(|state| state.name() == word)?,
+            output: output.iter().filter_map(item).collect(),
+        })
     }
 }
 

@@ -5,6 +5,7 @@
 //! serves operators.
 
 mod admin;
+mod background;
 mod body;
 mod connection;
 mod door;
@@ -20,6 +21,7 @@ use crate::config::Config;
 use crate::telemetry::{Gauge, Metrics};
 use crate::upstream::{Client, Upstream, health};
 use axum::Router;
+use background::Runs;
 use connection::{Guarded, Stage};
 use http::Request;
 use hyper::body::Incoming;
@@ -53,6 +55,7 @@ pub(crate) struct App {
     pub(crate) upstream: Upstream,
     pub(crate) metrics: Metrics,
     shelf: Shelf,
+    runs: Runs,
     /// Requests under way.
     requests: Gauge,
     course: Course,
@@ -139,6 +142,8 @@ struct Worker {
     client: Arc<Client>,
     http: http1::Builder,
     connections: AtomicUsize,
+    /// Responses that are made here without a client waiting.
+    background: AtomicUsize,
 }
 
 /// Serves until a signal ends the process.
@@ -167,6 +172,7 @@ async fn serve(listeners: Listeners, config: Config) -> io::Result<()> {
     let shelf = Shelf::open(&config).await?;
     let app = Arc::new(App {
         shelf,
+        runs: Runs::default(),
         upstream: Upstream::new(config.upstream.clone(), config.limits.max_event_bytes),
         metrics: Metrics::new(&config.upstream.name),
         requests: Gauge::default(),
@@ -291,7 +297,7 @@ async fn watch_upstream(app: Arc<App>) {
 }
 
 async fn tend_shelf(app: Arc<App>) {
-    app.shelf.tend().await;
+    shelf::tend(&app).await;
 }
 
 /// Where a thread gets its connections from.
@@ -344,7 +350,13 @@ fn start(n: usize, app: &Arc<App>, alive: mpsc::Sender<Infallible>) -> io::Resul
         .header_read_timeout(None)
         .max_buf_size(limits.max_head_bytes)
         .max_headers(limits.max_headers);
-    let worker = Arc::new(Worker { app: Arc::clone(app), client, http, connections: AtomicUsize::new(0) });
+    let worker = Arc::new(Worker {
+        app: Arc::clone(app),
+        client,
+        http,
+        connections: AtomicUsize::new(0),
+        background: AtomicUsize::new(0),
+    });
     let door = Door { worker: Arc::clone(&worker), to };
     let runtime = Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new()
@@ -386,6 +398,10 @@ fn work(
         }
         drop(connected);
         disconnected.recv().await;
+        // Answers that nobody waits for end by themselves, or are cut.
+        while worker.background.load(Ordering::Relaxed) > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     });
     drop(alive);
 }

@@ -91,6 +91,10 @@ struct Pen {
     out: BytesMut,
     /// It ended before the engine said anything.
     unspoken: bool,
+    /// Events are numbered: once the status has gone out, none of them may be taken back.
+    numbered: bool,
+    /// The status has gone out.
+    committed: bool,
 }
 
 impl Pen {
@@ -105,6 +109,11 @@ impl Pen {
         if !bytes.is_empty() {
             self.rewriter.push(bytes, &mut self.out);
         }
+    }
+
+    fn commit(&mut self) {
+        self.rewriter.commit();
+        self.committed = true;
     }
 
     fn whole(&mut self, body: &[u8]) {
@@ -123,7 +132,7 @@ impl Pen {
         let (held, ended) = (self.out.len(), self.ended());
         write(&mut self.rewriter, &mut self.out);
         let failed = self.rewriter.any_failure().is_some_and(|failure| failure.fault.breaks_off());
-        if failed && !ended && !self.spoken() {
+        if failed && !ended && !self.spoken() && !(self.numbered && self.committed) {
             self.out.advance(held);
             self.unspoken = true;
         }
@@ -173,12 +182,14 @@ pub(super) struct Order {
     pub(super) record: Record,
     /// What stores the answer.
     pub(super) keeper: Option<Box<Keeper>>,
+    /// Events are numbered.
+    pub(super) numbered: bool,
 }
 
 impl Relay {
     /// Begins to send.
     pub(super) fn new(order: Order) -> Box<Self> {
-        let Order { request, client, rewriter, stream, own_key, mut record, keeper } = order;
+        let Order { request, client, rewriter, stream, own_key, mut record, keeper, numbered } = order;
         record.attempts = 1;
         let app = Arc::clone(&record.app);
         let sender = Arc::clone(&client);
@@ -188,7 +199,7 @@ impl Relay {
         Box::new(Self {
             engine: Engine::Asked(Box::pin(asked)),
             client,
-            pen: Pen { rewriter, out: BytesMut::new(), unspoken: false },
+            pen: Pen { rewriter, out: BytesMut::new(), unspoken: false, numbered, committed: false },
             received: 0,
             clock,
             comment: false,
@@ -204,6 +215,20 @@ impl Relay {
     /// How long it took to read and plan the request.
     pub(super) fn planned(&mut self, took: Duration) {
         self.record.planning = took;
+    }
+
+    /// Nobody waits for a status or for comments: whatever becomes of the answer is told in events.
+    pub(super) fn detach(&mut self) {
+        self.pen.commit();
+        self.clock.detach();
+        self.record.answered(200);
+    }
+
+    /// The answer ends here.
+    pub(super) fn give_up(&mut self, fault: Fault) {
+        if !self.pen.ended() {
+            self.fail(fault.into());
+        }
     }
 
     fn limits(&self) -> &Limits {
@@ -276,7 +301,7 @@ impl Relay {
             }
             Due::Comment => {
                 self.clock.committed();
-                self.pen.rewriter.commit();
+                self.pen.commit();
                 self.comment = true;
             }
         }
@@ -608,6 +633,13 @@ impl Clock {
         self.paused = true;
         self.committed = true;
         std::mem::replace(&mut self.wrote, true).then_some(pause)
+    }
+
+    /// Nobody has to hear anything.
+    fn detach(&mut self) {
+        self.committed = true;
+        self.commit_after = None;
+        self.keepalive = None;
     }
 
     fn committed(&mut self) {

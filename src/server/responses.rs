@@ -1,7 +1,10 @@
 //! Responses: made through Chat Completions, stored, and what is asked of stored ones (wire-format 4.1, 4.11).
 
+use super::background::{self, Job};
 use super::body::Body;
-use super::keep::{Keeper, milliseconds};
+use super::headers;
+use super::keep::Keeper;
+use super::record::Record;
 use super::relay::{Order, Relay};
 use super::routes::{Handling, decoded};
 use crate::config::Credentials;
@@ -9,20 +12,25 @@ use crate::json::write_string;
 use crate::plan::{self, Route};
 use crate::request::responses::{Asked, Material};
 use crate::seal::{Keys, Kind, NONCE};
-use crate::store::{Ask, Error, Item, Key, Page};
-use crate::wire::Rewriter;
+use crate::store::{Ask, Error, Item, Key, Page, Record as StoredRecord, Store};
+use crate::upstream::Outgoing;
 use crate::wire::encode::{Response as Encoder, Seal};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{Options, ResponsesDialect};
+use crate::wire::{Rewriter, Shape, Stamp};
 use axum::body::Body as Incoming;
 use bytes::{BufMut, Bytes, BytesMut};
+use futures::Stream;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Response, request};
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 const DIALECT: &str = "x-samewire-dialect";
 const DROPPED: HeaderName = HeaderName::from_static("x-samewire-dropped");
+/// How long a client that cancels waits for the end.
+const CANCELLED: Duration = Duration::from_secs(3);
 /// Bytes of the conversation that a response continues.
 const PAST: u64 = 32 << 20;
 
@@ -35,6 +43,17 @@ pub(super) enum Stored {
     InputItems,
     /// That it be given up.
     Cancel,
+}
+
+/// A request on its way to the engine.
+struct Errand {
+    asked: Asked,
+    encoder: Box<Encoder>,
+    shape: Shape,
+    stamp: Stamp,
+    request: Outgoing,
+    record: Record,
+    keeper: Option<Box<Keeper>>,
 }
 
 /// What went before a request.
@@ -79,21 +98,19 @@ impl Handling {
             route.options = Arc::new(Options { responses_dialect: dialect, ..(*route.options).clone() });
         }
         let mut asked = Asked::read_for(&body, &route.options, self.door.deployment(head))?;
-        if asked.background {
-            let what = "Responses in the background are not supported yet.";
-            return Err(Failure::from(Fault::UnsupportedParameter)
-                .with_message(what)
-                .with_param("background"));
-        }
         let tenant = self.door.tenant(&head.headers);
         let past = self.past(&asked, &tenant).await?;
         let keeper = self.keeper(&mut asked, &tenant, &body)?;
+        let dropped = HeaderValue::from_str(&asked.dropped.join(",")).ok().filter(|all| !all.is_empty());
         let chat = past.chat(&asked, &tenant, &app.shelf.keys, &route)?;
         let stamp = self.chance.stamp();
         let (shape, mut reply) = plan::response(&asked, &route);
         reply.seal = asked.include.encrypted_reasoning.then(|| self.seal(Arc::clone(&tenant), stamp.now));
+        let shape = if asked.background { Shape { stream: true, ..shape } } else { shape };
+        reply.stream |= asked.background;
+        let streams = reply.stream;
         let encoder = Box::new(Encoder::new(reply, &stamp));
-        let accept = if asked.stream { "text/event-stream" } else { "application/json" };
+        let accept = if streams { "text/event-stream" } else { "application/json" };
         let request = self.outgoing("POST", "/v1/chat/completions", accept, &head.headers, chat);
         let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
         record.model = app.upstream.label(&asked.model);
@@ -106,24 +123,70 @@ impl Handling {
                 "left out of the engine's request"
             );
         }
-        let order = Order {
-            request,
-            client: Arc::clone(&self.worker.client),
-            rewriter: Rewriter::with_encoder(shape, stamp, encoder),
-            stream: asked.stream,
-            own_key: matches!(app.upstream.config.auth, Credentials::Own(_)),
-            record,
-            keeper,
+        let errand = Errand { asked, encoder, shape, stamp, request, record, keeper };
+        let mut response = match errand.asked.background {
+            true => self.in_background(errand).await?,
+            false => self.at_once(errand, start).await,
         };
-        let dropped = HeaderValue::from_str(&asked.dropped.join(",")).ok().filter(|all| !all.is_empty());
-        drop((asked, body, past));
-        let mut relay = Relay::new(order);
-        relay.planned(start.elapsed());
-        let mut response = relay.answer().await;
         if let Some(dropped) = dropped {
             response.headers_mut().insert(DROPPED, dropped);
         }
         Ok(response)
+    }
+
+    /// The client waits for the answer.
+    async fn at_once(&self, errand: Errand, start: Instant) -> Response<Body> {
+        let mut relay = Relay::new(self.order(errand));
+        relay.planned(start.elapsed());
+        relay.answer().await
+    }
+
+    fn order(&self, errand: Errand) -> Order {
+        let Errand { asked, encoder, shape, stamp, request, record, keeper } = errand;
+        Order {
+            request,
+            client: Arc::clone(&self.worker.client),
+            stream: shape.stream,
+            rewriter: Rewriter::with_encoder(shape, stamp, encoder),
+            own_key: matches!(self.worker.app.upstream.config.auth, Credentials::Own(_)),
+            record,
+            keeper: keeper.filter(|_| !asked.background),
+            numbered: true,
+        }
+    }
+
+    /// The answer is made without the client: it is told that it will be.
+    async fn in_background(&mut self, mut errand: Errand) -> Result<Response<Body>, Failure> {
+        let app = Arc::clone(&self.worker.app);
+        let mut first = BytesMut::new();
+        let (id, object) = errand.encoder.queue(&errand.asked.model, &mut first);
+        let streams = errand.asked.stream;
+        let Some(keeper) = errand.keeper.take() else { return Err(Fault::StoreUnavailable.into()) };
+        let (store, new) = keeper.queued(&id, &object);
+        let key = new.key.clone();
+        if let Err(error) = store.create(new, app.shelf.now()).await {
+            self.record = Some(errand.record);
+            return Err(self.unavailable(&error));
+        }
+        let request_id = errand.record.request_id.clone();
+        let started = errand.record.started;
+        let relay = Relay::new(self.order(errand));
+        let (worker, first) = (Arc::clone(&self.worker), first.freeze());
+        let job = Job { app: Arc::clone(&app), store: Arc::clone(&store), key: key.clone(), relay, first };
+        worker.background.fetch_add(1, Ordering::Relaxed);
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "one task for each response in the background, counted"
+        )]
+        tokio::spawn(async move {
+            job.run().await;
+            worker.background.fetch_sub(1, Ordering::Relaxed);
+        });
+        let head = headers::Success { request_id: &request_id, passed: &HeaderMap::new() };
+        Ok(match streams {
+            true => head.stream().map(|()| Body::stream(background::follow(app, store, key, None))),
+            false => head.object(started.elapsed()).map(|()| Body::full(object.into())),
+        })
     }
 
     /// The conversation that a request goes on with, and the items it refers to.
@@ -146,7 +209,7 @@ impl Handling {
             };
             let store = store.as_ref().ok_or_else(missing)?;
             let chain =
-                store.chain(Key { tenant: Arc::clone(tenant), id: id.as_str().into() }, PAST, milliseconds());
+                store.chain(Key { tenant: Arc::clone(tenant), id: id.as_str().into() }, PAST, shelf.now());
             past.history = chain.await.map_err(|error| match error {
                 Error::NotFound => missing(),
                 Error::Conflict => Failure::from(Fault::InvalidValue)
@@ -162,7 +225,7 @@ impl Handling {
             let ids: Vec<_> = references.iter().map(|(_, id)| Arc::clone(id)).collect();
             let found = match &store {
                 Some(store) => {
-                    let found = store.resolve(Arc::clone(tenant), ids, milliseconds()).await;
+                    let found = store.resolve(Arc::clone(tenant), ids, shelf.now()).await;
                     found.map_err(|error| self.unavailable(&error))?
                 }
                 None => Vec::new(),
@@ -253,36 +316,80 @@ impl Handling {
             other => self.unavailable(&other),
         };
         let mut out = BytesMut::new();
+        let now = self.worker.app.shelf.now();
         match what {
             Stored::Itself if head.method == Method::DELETE => {
-                store.delete(key, milliseconds()).await.map_err(told)?;
+                store.delete(key, now).await.map_err(told)?;
                 out.extend_from_slice(b"{\"id\":");
                 write_string(&id, &mut out);
                 out.extend_from_slice(b",\"object\":\"response\",\"deleted\":true}");
             }
             Stored::Itself => {
-                let record = store.get(key, milliseconds()).await.map_err(told)?;
-                if Query::of(head).flag("stream")? {
-                    let what = "Only responses that were made in the background can be streamed again.";
-                    return Err(Failure::from(Fault::InvalidValue).with_message(what).with_param("stream"));
+                let record = store.get(key.clone(), now).await.map_err(told)?;
+                let query = Query::of(head);
+                let after = query.number("starting_after")?;
+                if query.flag("stream")? {
+                    if !record.background {
+                        let what = "Only responses that were made in the background can be streamed again.";
+                        return Err(Failure::from(Fault::InvalidValue)
+                            .with_message(what)
+                            .with_param("stream"));
+                    }
+                    return Ok(self.replay(background::follow(
+                        Arc::clone(&self.worker.app),
+                        store,
+                        key,
+                        after,
+                    )));
                 }
                 out.extend_from_slice(record.response.as_bytes());
             }
             Stored::InputItems => {
                 let ask = Query::of(head).page()?;
-                let page = store.input_items(key, ask, milliseconds()).await.map_err(told)?;
+                let page = store.input_items(key, ask, now).await.map_err(told)?;
                 write_page(&page, &mut out);
             }
             Stored::Cancel => {
-                let record = store.get(key, milliseconds()).await.map_err(told)?;
+                let record = store.get(key.clone(), now).await.map_err(told)?;
                 if !record.background {
                     let what = "Cannot cancel a synchronous response.";
                     return Err(Failure::from(Fault::InvalidRequest).with_message(what));
                 }
-                out.extend_from_slice(record.response.as_bytes());
+                let ended = self.cancel(&store, &key).await.map_err(told)?;
+                out.extend_from_slice(ended.response.as_bytes());
             }
         }
         Ok(self.object(out.freeze()))
+    }
+
+    /// Ends a response in the background, wherever it is made, and gives how it ended.
+    async fn cancel(&self, store: &Store, key: &Key) -> Result<StoredRecord, Error> {
+        let app = &self.worker.app;
+        if !store.request_cancel(key.clone(), app.shelf.now()).await?.is_terminal() {
+            app.runs.cancel(key);
+        }
+        let start = Instant::now();
+        loop {
+            let record = store.get(key.clone(), app.shelf.now()).await?;
+            // Its process may have died: then it is closed within half a minute, and the client need not wait for that.
+            if record.state.is_terminal() || start.elapsed() >= CANCELLED {
+                return Ok(record);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Events that are told once more.
+    fn replay(&mut self, events: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
+        let response = match &mut self.record {
+            Some(record) => {
+                record.answered(200);
+                record.completed();
+                headers::Success { request_id: &record.request_id, passed: &self.passed }.stream()
+            }
+            None => Response::new(()),
+        };
+        response.map(|()| Body::stream(events))
     }
 }
 
@@ -341,6 +448,13 @@ impl<'a> Query<'a> {
             Some("true") => Ok(true),
             Some(_) => Err(wrong(key, "it must be true or false")),
         }
+    }
+
+    fn number(&self, key: &'static str) -> Result<Option<u64>, Failure> {
+        let number = self
+            .get(key)
+            .map(|text| text.parse().map_err(|_| wrong(key, "it must be a whole number, 0 or more")));
+        number.transpose()
     }
 
     fn page(&self) -> Result<Ask, Failure> {

@@ -166,7 +166,7 @@ pub(super) struct Handling {
     /// The client may still be sending.
     unread: bool,
     /// Headers of the engine's answer that pass.
-    passed: HeaderMap,
+    pub(super) passed: HeaderMap,
 }
 
 impl Handling {
@@ -231,6 +231,7 @@ impl Handling {
             own_key: matches!(upstream.config.auth, Credentials::Own(_)),
             record,
             keeper: None,
+            numbered: false,
         };
         drop((ask, body));
         let mut relay = Relay::new(order);

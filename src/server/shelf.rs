@@ -2,22 +2,28 @@
 //! reasoning.
 
 use super::keep::milliseconds;
+use super::{App, background};
 use crate::config::{Config, StoreConfig};
 use crate::seal::{KEY, Keys};
-use crate::store::{Place, Store};
+use crate::store::{HEARTBEAT, Place, Store};
 use std::io;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 /// How often a store that could not be opened is tried again.
 const RETRY: Duration = Duration::from_secs(5);
-/// How often expired records are removed.
-const SWEEP: Duration = Duration::from_secs(60);
+/// Seconds between two times that expired records are removed.
+const SWEEP: u64 = 60;
+/// Seconds between two times that this process says that it lives.
+const BEAT: u64 = HEARTBEAT / 1000;
 
 /// Where responses are kept.
 pub(super) struct Shelf {
     config: StoreConfig,
     store: RwLock<Option<Arc<Store>>>,
+    /// Milliseconds by which the store's clock is ahead.
+    ahead: AtomicI64,
     /// This process, among those that share the store.
     pub(super) owner: Arc<str>,
     /// What seals reasoning.
@@ -36,7 +42,13 @@ impl Shelf {
         let mut owner = String::new();
         super::routes::hex(&name, &mut owner);
         let keys = config.seal.clone().unwrap_or_else(|| Arc::new(Keys::of("process", &key)));
-        let this = Self { config: config.store.clone(), store: RwLock::default(), owner: owner.into(), keys };
+        let this = Self {
+            config: config.store.clone(),
+            store: RwLock::default(),
+            ahead: AtomicI64::new(0),
+            owner: owner.into(),
+            keys,
+        };
         match this.try_open().await {
             Err(error) if config.store.required => {
                 Err(io::Error::other(format!("the store {:?} cannot be opened: {error}", config.store.place)))
@@ -65,21 +77,42 @@ impl Shelf {
         self.store.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Opens the store if it could not be opened before, and removes what has expired; for ever.
-    pub(super) async fn tend(&self) {
-        while !self.is_off() && self.store().is_none() {
-            tokio::time::sleep(RETRY).await;
-            if self.try_open().await.is_ok() {
-                tracing::info!("the store is open");
-            }
+    /// Now, as the store counts: replicas that share one go by its clock.
+    pub(super) fn now(&self) -> u64 {
+        milliseconds().saturating_add_signed(self.ahead.load(Ordering::Relaxed))
+    }
+
+    /// Asks the store for its clock.
+    async fn set_clock(&self, store: &Store) {
+        let local = milliseconds();
+        if let Ok(now) = store.clock(local).await {
+            let ahead = i64::try_from(i128::from(now) - i128::from(local)).unwrap_or(0);
+            self.ahead.store(ahead, Ordering::Relaxed);
         }
-        loop {
-            tokio::time::sleep(SWEEP).await;
-            if let Some(store) = self.store()
-                && let Err(error) = store.sweep(milliseconds()).await
-            {
-                tracing::warn!(%error, "expired responses cannot be removed");
-            }
+    }
+}
+
+/// Opens the store if it could not be opened before, removes what has expired, and looks after what is made in the
+/// background; for ever.
+pub(super) async fn tend(app: &App) {
+    let shelf = &app.shelf;
+    while !shelf.is_off() && shelf.store().is_none() {
+        tokio::time::sleep(RETRY).await;
+        if shelf.try_open().await.is_ok() {
+            tracing::info!("the store is open");
         }
+    }
+    let Some(store) = shelf.store() else { return };
+    for second in 0_u64.. {
+        if second % BEAT == 0 {
+            shelf.set_clock(&store).await;
+        }
+        background::tend(app, &store, second % BEAT == 0).await;
+        if second % SWEEP == 0
+            && let Err(error) = store.sweep(shelf.now()).await
+        {
+            tracing::warn!(%error, "expired responses cannot be removed");
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }

@@ -122,6 +122,10 @@ faults! {
     Overloaded = 503 "server_error" Some("overloaded"), "The proxy is at its limit of concurrent requests.";
     /// The store is needed and not there, or full.
     StoreUnavailable = 503 "server_error" Some("store_unavailable"), "Responses cannot be stored or read at the moment.";
+    /// The client gave the response up.
+    Cancelled = 499 "invalid_request_error" Some("cancelled"), "The response was cancelled.";
+    /// The process that ran a response is gone.
+    ReplicaLost = 500 "server_error" Some("server_error"), "[replica_lost] The process that ran this response is gone.";
     /// Shutting down.
     Draining = 503 "server_error" Some("draining"), "The proxy is shutting down.";
 }

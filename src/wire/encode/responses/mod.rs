@@ -18,7 +18,7 @@ pub use object::Echo;
 use super::Encode;
 use crate::json::Text;
 use crate::wire::event::{Delta, Event, Head, Logprobs, Reason, Riders, ToolKind};
-use crate::wire::fault::Failure;
+use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{ResponsesDialect, ResponsesReasoning};
 use crate::wire::{Stamp, ident};
 use bytes::BytesMut;
@@ -62,6 +62,18 @@ pub struct Response {
     /// The message or the reasoning item that goes on.
     current: Option<usize>,
     finish: Option<Reason>,
+    /// How much of the beginning has been said.
+    begun: Begun,
+    /// 32 hex digits, for an answer that fails before it has an id.
+    id: String,
+}
+
+/// How much of the beginning has been said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Begun {
+    Nothing,
+    Queued,
+    All,
 }
 
 impl Response {
@@ -78,7 +90,23 @@ impl Response {
             items: Vec::new(),
             current: None,
             finish: None,
+            begun: Begun::Nothing,
+            id: stamp.id.clone(),
         }
+    }
+
+    /// Says that the response is made and waits, before anybody has answered (wire-format 4.6 rule 1). Gives its id and
+    /// the object as it stands.
+    pub fn queue(&mut self, model: &str, out: &mut BytesMut) -> (String, String) {
+        self.object.make(&self.id, model);
+        self.events.begin(self.object.id());
+        for kind in ["response.created", "response.queued"] {
+            self.lifecycle(kind, Ending::Queued, out);
+        }
+        self.begun = Begun::Queued;
+        let mut object = BytesMut::new();
+        self.object.write(&Ending::Queued, &[], &mut object);
+        (self.object.id().to_owned(), String::from_utf8_lossy(&object).into_owned())
     }
 }
 
@@ -97,11 +125,19 @@ impl Encode for Response {
 
 impl Response {
     fn head(&mut self, head: &Head<'_>, out: &mut BytesMut) {
-        if !self.object.begin(head) {
-            return;
-        }
+        self.object.begin(head);
+        self.begin(out);
+    }
+
+    fn begin(&mut self, out: &mut BytesMut) {
+        let kinds: &[_] = match self.begun {
+            Begun::Nothing => &["response.created", "response.in_progress"],
+            Begun::Queued => &["response.in_progress"],
+            Begun::All => return,
+        };
+        self.begun = Begun::All;
         self.events.begin(self.object.id());
-        for kind in ["response.created", "response.in_progress"] {
+        for kind in kinds {
             self.lifecycle(kind, Ending::None, out);
         }
     }
@@ -287,11 +323,19 @@ impl Response {
         if !self.stream {
             return;
         }
+        if self.object.id().is_empty() {
+            self.object.make(&self.id, "");
+        }
+        self.begin(out);
         for item in &mut self.items {
             item.cut |= item.open;
         }
-        self.events.error(failure, out);
-        self.lifecycle("response.failed", Ending::Failed(failure), out);
+        if failure.fault == Fault::Cancelled {
+            self.lifecycle("response.incomplete", Ending::Cancelled, out);
+        } else {
+            self.events.error(failure, out);
+            self.lifecycle("response.failed", Ending::Failed(failure), out);
+        }
         self.events.last(out);
     }
 

@@ -6,7 +6,7 @@
 //! tool_choice, tools, top_logprobs, top_p, truncation, usage, user, metadata`, then `conversation` where there is one.
 
 use super::item::{Item, State};
-use crate::json::{write_number, write_string};
+use crate::json::{Text, write_number, write_string};
 use crate::wire::event::{Head, Usage};
 use crate::wire::fault::Failure;
 use crate::wire::{Stamp, ident};
@@ -36,6 +36,8 @@ impl Echo {
 /// How far the answer is that the object tells of.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ending<'a> {
+    /// It waits for its turn.
+    Queued,
     /// It has begun.
     None,
     /// It is complete.
@@ -44,6 +46,8 @@ pub(super) enum Ending<'a> {
     Incomplete(&'static str),
     /// It broke off.
     Failed(&'a Failure),
+    /// It was given up.
+    Cancelled,
 }
 
 /// Codes that clients of the API know in a failed response; every other one is told as `server_error`.
@@ -73,18 +77,24 @@ impl Object {
         Self { echo, now: stamp.now, id: String::new(), created: 0, model: BytesMut::new(), usage: None }
     }
 
-    /// It is known who answers; false if it was known already.
-    pub(super) fn begin(&mut self, head: &Head<'_>) -> bool {
-        if !self.id.is_empty() {
-            return false;
+    /// It is known who answers. What was known before stays.
+    pub(super) fn begin(&mut self, head: &Head<'_>) {
+        if self.id.is_empty() {
+            let id = head.id.map(|id| ident::compact(&id.decoded())).unwrap_or_default();
+            self.id = format!("resp_{id}");
+            self.created = head.created.unwrap_or(self.now);
         }
-        let id = head.id.map(|id| ident::compact(&id.decoded())).unwrap_or_default();
-        self.id = format!("resp_{id}");
-        self.created = head.created.unwrap_or(self.now);
         if let Some(model) = head.model {
+            self.model.clear();
             model.write(&mut self.model);
         }
-        true
+    }
+
+    /// It is made before anybody answers.
+    pub(super) fn make(&mut self, id: &str, model: &str) {
+        self.id = format!("resp_{id}");
+        self.created = self.now;
+        Text::plain(model).write(&mut self.model);
     }
 
     pub(super) fn id(&self) -> &str {
@@ -94,7 +104,9 @@ impl Object {
     /// The object; items only where the answer has ended.
     pub(super) fn write(&self, ending: &Ending<'_>, items: &[Item], out: &mut BytesMut) {
         let (status, details) = match ending {
+            Ending::Queued => ("\"queued\"", None),
             Ending::None => ("\"in_progress\"", None),
+            Ending::Cancelled => ("\"cancelled\"", None),
             Ending::Completed => ("\"completed\"", None),
             Ending::Incomplete(reason) => ("\"incomplete\"", Some(reason)),
             Ending::Failed(_) => ("\"failed\"", None),
@@ -122,7 +134,8 @@ impl Object {
         out.extend_from_slice(b",\"model\":\"");
         out.extend_from_slice(&self.model);
         out.extend_from_slice(b"\",\"output\":[");
-        let said = if matches!(ending, Ending::None) { &[] } else { items };
+        let runs = matches!(ending, Ending::None | Ending::Queued);
+        let said = if runs { &[] } else { items };
         for (at, item) in said.iter().enumerate() {
             if at > 0 {
                 out.put_u8(b',');
@@ -132,7 +145,7 @@ impl Object {
         out.put_u8(b']');
         self.echo.write(BEHIND_OUTPUT, out);
         out.extend_from_slice(b",\"usage\":");
-        let usage = self.usage.as_ref().filter(|_| !matches!(ending, Ending::None));
+        let usage = self.usage.as_ref().filter(|_| !runs);
         write_usage(usage, out);
         self.echo.write(&[("user", "null"), ("metadata", "{}")], out);
         if let Some(conversation) = self.echo.get("conversation") {

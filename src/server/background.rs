@@ -1,0 +1,402 @@
+//! Responses that are made without their client waiting (wire-format 4.11, faults C42, C43, O16).
+//!
+//! A task of the thread that took the request reads the engine's answer and stores its events in batches: what comes
+//! while a batch is being stored makes the next one. Readers read the store, wherever they are; in this process they are
+//! told when there is more. Whoever runs a response says every few seconds that it lives. What nobody runs any more is
+//! closed by another process, or by the next start of this one.
+
+use super::App;
+use super::keep::{Ended, response_in};
+use super::relay::Relay;
+use crate::json::{self, Members, write_string};
+use crate::store::{Error, Events, Finish, Item, Json, Key, Record, State, Store};
+use crate::wire::fault::{Failure, Fault};
+use bytes::{BufMut, Bytes, BytesMut};
+use futures::Stream;
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+
+/// Bytes of events that wait for the store.
+const WAITING: usize = 16 << 20;
+/// How often a store that fails is tried again, and how many times at the end.
+const RETRY: Duration = Duration::from_millis(250);
+const TRIES: u32 = 60;
+/// How often a reader looks at what another process stores.
+const LOOK: Duration = Duration::from_millis(250);
+/// After so much silence a reader hears that it is not forgotten.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+/// Events that are read at once.
+const READ: usize = 256;
+
+/// The responses that this process makes.
+#[derive(Default)]
+pub(super) struct Runs(Mutex<HashMap<Key, Arc<Run>>>);
+
+/// One of them.
+pub(super) struct Run {
+    /// How many of its events are stored.
+    stored: watch::Sender<u64>,
+    cancel: Notify,
+}
+
+impl Runs {
+    fn begin(&self, key: &Key) -> Arc<Run> {
+        let run = Arc::new(Run { stored: watch::Sender::new(0), cancel: Notify::new() });
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), Arc::clone(&run));
+        run
+    }
+
+    fn end(&self, key: &Key) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+
+    fn get(&self, key: &Key) -> Option<Arc<Run>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Ends one early, if it is here.
+    pub(super) fn cancel(&self, key: &Key) {
+        if let Some(run) = self.get(key) {
+            run.cancel.notify_one();
+        }
+    }
+}
+
+/// A response that is about to be made.
+pub(super) struct Job {
+    pub(super) app: Arc<App>,
+    pub(super) store: Arc<Store>,
+    pub(super) key: Key,
+    pub(super) relay: Box<Relay>,
+    /// The events that were said before.
+    pub(super) first: Bytes,
+}
+
+impl Job {
+    /// Makes it, to its end.
+    pub(super) async fn run(self) {
+        let Self { app, store, key, mut relay, first } = self;
+        relay.detach();
+        let run = app.runs.begin(&key);
+        let mut log =
+            Log { app: &app, store, key: key.clone(), run: &run, waiting: Waiting::default(), next: 0 };
+        log.waiting.take(&first);
+        let mut storing: Option<Storing> = None;
+        let mut stopped = false;
+        loop {
+            if storing.is_none() {
+                storing = log.store_next();
+            }
+            let stores = async {
+                match &mut storing {
+                    Some(storing) => storing.as_mut().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = run.cancel.notified(), if !stopped => {
+                    stopped = true;
+                    relay.give_up(Fault::Cancelled);
+                }
+                () = app.cut(), if !stopped => {
+                    stopped = true;
+                    relay.give_up(Fault::Draining);
+                }
+                stored = stores => {
+                    storing = None;
+                    if !log.stored(stored).await {
+                        break;
+                    }
+                }
+                frame = std::future::poll_fn(|cx| relay.poll_frame(cx)) => match frame {
+                    Some(Ok(frame)) => {
+                        if let Ok(bytes) = frame.into_data() {
+                            log.waiting.take(&bytes);
+                        }
+                        if log.waiting.bytes > WAITING && !stopped {
+                            stopped = true;
+                            relay.give_up(Fault::StoreUnavailable);
+                        }
+                    }
+                    Some(Err(_)) | None => {
+                        if let Some(storing) = storing.take() {
+                            let stored = storing.await;
+                            log.stored(stored).await;
+                        }
+                        log.finish().await;
+                        break;
+                    }
+                },
+            }
+        }
+        drop(relay);
+        app.runs.end(&key);
+    }
+}
+
+/// A batch on its way into the store, and what became of it: how many events it had.
+type Storing = Pin<Box<dyn Future<Output = (Result<(), Error>, Events)> + Send>>;
+
+/// Events that are not stored yet.
+#[derive(Default)]
+struct Waiting {
+    events: Vec<Json>,
+    bytes: usize,
+    /// The object with which the answer began to be made.
+    begun: Option<Json>,
+    /// The final object.
+    ended: Option<Json>,
+}
+
+impl Waiting {
+    /// Takes the events out of some bytes of a stream.
+    fn take(&mut self, bytes: &[u8]) {
+        let text = String::from_utf8_lossy(bytes);
+        for event in text.split_inclusive("\n\n") {
+            let Some((head, data)) = event.split_once("\ndata: ") else { continue };
+            let response = || response_in(event.as_bytes()).map(Json::from);
+            match head {
+                "event: response.in_progress" => self.begun = response(),
+                "event: response.completed" | "event: response.incomplete" | "event: response.failed" => {
+                    self.ended = response();
+                }
+                _ => {}
+            }
+            let data = data.trim_end();
+            self.bytes += data.len();
+            self.events.push(data.into());
+        }
+    }
+}
+
+/// What is stored of one response, and where it goes.
+struct Log<'a> {
+    app: &'a App,
+    store: Arc<Store>,
+    key: Key,
+    run: &'a Run,
+    waiting: Waiting,
+    /// The number of the next event.
+    next: u64,
+}
+
+impl Log<'_> {
+    /// Begins to store what waits; the last event waits for the end.
+    fn store_next(&mut self) -> Option<Storing> {
+        if self.waiting.ended.is_some() || self.waiting.events.is_empty() {
+            return None;
+        }
+        let (store, key) = (Arc::clone(&self.store), self.key.clone());
+        let events = Events { from: self.next, bodies: std::mem::take(&mut self.waiting.events) };
+        self.waiting.bytes = 0;
+        let begun = self.waiting.begun.take();
+        let now = self.app.shelf.now();
+        Some(Box::pin(async move {
+            if let Some(response) = begun
+                && let Err(error) = store.start(key.clone(), 1, response, now).await
+            {
+                return (Err(error), events);
+            }
+            (store.append_events(key, 1, events.clone(), now).await, events)
+        }))
+    }
+
+    /// A batch is stored, or is to be stored again; false: it cannot be, for it is somebody else's now.
+    async fn stored(&mut self, (result, mut events): (Result<(), Error>, Events)) -> bool {
+        match result {
+            Ok(()) => {
+                self.next = events.from + events.bodies.len() as u64;
+                self.run.stored.send_replace(self.next);
+                true
+            }
+            Err(Error::Slow | Error::Unavailable(_) | Error::Full) => {
+                self.waiting.bytes += events.bodies.iter().map(|body| body.len()).sum::<usize>();
+                events.bodies.append(&mut self.waiting.events);
+                self.waiting.events = events.bodies;
+                tokio::time::sleep(RETRY).await;
+                true
+            }
+            Err(error) => {
+                tracing::info!(response = &*self.key.id, %error, "a background response is not this process's any more");
+                false
+            }
+        }
+    }
+
+    /// Stores the end.
+    async fn finish(&mut self) {
+        let ended = self.waiting.ended.take();
+        let Some((object, Ended { state, output, .. })) =
+            ended.and_then(|object| Ended::of(&object).map(|ended| (object, ended)))
+        else {
+            return;
+        };
+        let events = Events { from: self.next, bodies: std::mem::take(&mut self.waiting.events) };
+        let total = events.from + events.bodies.len() as u64;
+        let finish = Finish { state, response: object, output, events };
+        for _ in 0..TRIES {
+            match self.store.finish(self.key.clone(), 1, finish.clone(), self.app.shelf.now()).await {
+                Err(Error::Slow | Error::Unavailable(_)) => tokio::time::sleep(RETRY).await,
+                Err(error) => {
+                    tracing::warn!(response = &*self.key.id, %error, "the end of a background response is not stored");
+                    break;
+                }
+                Ok(()) => break,
+            }
+        }
+        self.run.stored.send_replace(total);
+    }
+}
+
+/// The events of a stored response behind the `after`th, and those to come, as a stream.
+pub(super) fn follow(
+    app: Arc<App>,
+    store: Arc<Store>,
+    key: Key,
+    after: Option<u64>,
+) -> impl Stream<Item = Bytes> + Send {
+    futures::stream::unfold(Some(after), move |after| {
+        let (app, store, key) = (Arc::clone(&app), Arc::clone(&store), key.clone());
+        async move {
+            let after = after?;
+            let mut silence = tokio::time::Instant::now();
+            loop {
+                let replay = match store.events_after(key.clone(), after, READ, app.shelf.now()).await {
+                    Ok(replay) => replay,
+                    Err(Error::Slow | Error::Unavailable(_)) if silence.elapsed() < KEEPALIVE => {
+                        tokio::time::sleep(RETRY).await;
+                        continue;
+                    }
+                    Err(error) => return Some((broken(&error, after), None)),
+                };
+                if let Some(last) = replay.events.bodies.len().checked_sub(1) {
+                    let next = Some(replay.events.from + last as u64);
+                    return Some((frames(&replay.events.bodies), Some(next)));
+                }
+                if replay.state.is_terminal() {
+                    return None;
+                }
+                if silence.elapsed() >= KEEPALIVE {
+                    return Some((Bytes::from_static(b": keepalive\n\n"), Some(after)));
+                }
+                if app.is_cut() {
+                    return Some((broken(&Error::Slow, after), None));
+                }
+                more(&app, &key, replay.total).await;
+                silence = silence.min(tokio::time::Instant::now());
+            }
+        }
+    })
+}
+
+/// Returns when there may be more than `total` events.
+async fn more(app: &App, key: &Key, total: u64) {
+    let here = async {
+        match app.runs.get(key) {
+            Some(run) => {
+                let _ = run.stored.subscribe().wait_for(|stored| *stored > total).await;
+            }
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = here => {}
+        () = tokio::time::sleep(LOOK) => {}
+    }
+}
+
+fn frames(events: &[Json]) -> Bytes {
+    let mut out = BytesMut::new();
+    for event in events {
+        let kind = json::member(event, "type").unwrap_or_default();
+        for piece in ["event: ", &kind, "\ndata: ", event, "\n\n"] {
+            out.extend_from_slice(piece.as_bytes());
+        }
+    }
+    out.freeze()
+}
+
+/// The event that says that a stored stream cannot be read on.
+fn broken(error: &Error, after: Option<u64>) -> Bytes {
+    tracing::warn!(%error, "the events of a response cannot be read on");
+    let failure = Failure::from(Fault::StoreUnavailable);
+    frames(&[error_event(&failure, after.map_or(0, |after| after + 1))])
+}
+
+fn error_event(failure: &Failure, number: u64) -> Json {
+    let mut out =
+        BytesMut::from(format!("{{\"type\":\"error\",\"sequence_number\":{number},\"code\":").as_bytes());
+    write_string(failure.code.as_deref().unwrap_or("server_error"), &mut out);
+    out.extend_from_slice(b",\"message\":");
+    write_string(&failure.message, &mut out);
+    out.extend_from_slice(b",\"param\":null,");
+    let mut nested = BytesMut::new();
+    failure.write(false, &mut nested);
+    out.extend_from_slice(nested.get(1..).unwrap_or_default());
+    String::from_utf8_lossy(&out).into()
+}
+
+/// Says that this process lives, ends what others want ended, and closes what nobody runs any more. Once.
+pub(super) async fn tend(app: &App, store: &Store, beat: bool) {
+    let owner = &app.shelf.owner;
+    let now = app.shelf.now();
+    if app.runs.count() > 0 {
+        for key in store.cancels(Arc::clone(owner)).await.unwrap_or_default() {
+            app.runs.cancel(&key);
+        }
+    }
+    if !beat {
+        return;
+    }
+    if let Err(error) = store.heartbeat(Arc::clone(owner), now).await {
+        tracing::warn!(%error, "the store was not told that this process lives");
+    }
+    for record in store.orphans(Arc::clone(owner), 64, now).await.unwrap_or_default() {
+        let (key, term) = (record.key.clone(), record.term);
+        tracing::warn!(response = &*key.id, "a response lost its process and is closed");
+        if let Err(error) = store.finish(key, term, closing(&record), now).await {
+            tracing::warn!(%error, "it could not be closed");
+        }
+    }
+}
+
+/// How a response ends that nobody runs any more.
+fn closing(record: &Record) -> Finish {
+    let failure = Failure::from(Fault::ReplicaLost);
+    let state = if record.cancel { State::Cancelled } else { State::Failed };
+    let mut object = BytesMut::new();
+    let members = json::read::<Members<'_>>(&record.response).map(|members| members.0).unwrap_or_default();
+    for (at, (key, value)) in members.iter().enumerate() {
+        object.put_u8(if at == 0 { b'{' } else { b',' });
+        write_string(key, &mut object);
+        object.put_u8(b':');
+        match key.as_ref() {
+            "status" => write_string(state.name(), &mut object),
+            "error" if state == State::Failed => {
+                object.extend_from_slice(b"{\"code\":\"server_error\",\"message\":");
+                write_string(&failure.message, &mut object);
+                object.put_u8(b'}');
+            }
+            _ => object.extend_from_slice(value.get().as_bytes()),
+        }
+    }
+    object.put_u8(b'}');
+    let response: Json = String::from_utf8_lossy(&object).into();
+    let last = |kind: &str, number| -> Json {
+        format!("{{\"type\":\"{kind}\",\"sequence_number\":{number},\"response\":{response}}}").into()
+    };
+    let bodies = match state {
+        State::Cancelled => vec![last("response.incomplete", record.events)],
+        _ => vec![error_event(&failure, record.events), last("response.failed", record.events + 1)],
+    };
+    let events = Events { from: record.events, bodies };
+    Finish { state, response, output: Vec::<Item>::new(), events }
+}
