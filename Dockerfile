@@ -18,7 +18,7 @@ RUN echo "$(uname -m)-unknown-linux-gnu" > /target-triple
 COPY Cargo.toml Cargo.lock ./
 RUN mkdir -p src benches/proxy \
     && echo 'fn main() {}' > src/main.rs \
-    && touch src/lib.rs benches/rewrite.rs benches/proxy/main.rs \
+    && touch src/lib.rs benches/rewrite.rs benches/store.rs benches/proxy/main.rs \
     && cargo build --release --locked --target "$(cat /target-triple)" \
     && rm -r src benches
 

@@ -78,16 +78,8 @@ pub fn shape(ask: &Ask, route: &Route) -> Shape {
 pub fn response(asked: &Asked, route: &Route) -> (Shape, Reply) {
     // Where reasoning goes is said by another option, and it must get there.
     let options = Options { reasoning_field: ReasoningField::default(), ..(*route.options).clone() };
-    let shape = Shape {
-        model: asked.model.clone(),
-        include_usage: true,
-        logprobs: asked.include.output_text_logprobs,
-        limit: asked.limit,
-        forced_function: asked.tools.forced().map(ToOwned::to_owned),
-        max_event_bytes: route.max_event_bytes,
-        quirks: route.engine.quirks,
-        ..Shape::new(Api::Chat, asked.stream, Arc::new(options))
-    };
+    let route = Route { options: Arc::new(options), ..route.clone() };
+    let shape = Shape { include_usage: true, ..shape(&asked.ask(), &route) };
     let mut calls = Calls::default();
     for (name, called) in asked.tools.iter() {
         let custom = called.kind == ToolKind::Custom;

@@ -4,8 +4,8 @@
 #   tests/run.sh         everything
 #   tests/run.sh fast    without the client libraries, the benches and the linters: Rust alone
 #
-# Needs Rust and a C linker. curl, Python and Node are installed with apt-get where they are missing; their packages go to
-# folders under target/. Stops at the first step that fails; the last line says how it went.
+# Needs Rust and a C compiler. curl, PostgreSQL, Python and Node are installed with apt-get where they are missing; the
+# packages of the last two go to folders under target/. Stops at the first step that fails; the last line says how it went.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -61,6 +61,7 @@ set_up() {
   local missing=()
   command -v cc >/dev/null || missing+=(gcc libc6-dev)
   command -v curl >/dev/null || missing+=(curl)
+  compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
   if [[ -z $fast ]]; then
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
     command -v npm >/dev/null || missing+=(nodejs npm)
@@ -70,6 +71,14 @@ set_up() {
     apt_install "${missing[@]}"
   fi
   cargo --version
+}
+
+# A PostgreSQL for the tests of the store, which ends with this script.
+start_postgres() {
+  coproc POSTGRES { tests/postgres.sh; }
+  read -r SAMEWIRE_TEST_POSTGRES <&"${POSTGRES[0]}"
+  export SAMEWIRE_TEST_POSTGRES
+  echo "$SAMEWIRE_TEST_POSTGRES"
 }
 
 # Linters for what Cargo does not read, each pinned, in a Python environment of their own.
@@ -89,10 +98,11 @@ lint_deployment() {
 import compose_spec, yaml
 compose_spec.PyCompose.from_yaml(yaml.safe_dump(yaml.safe_load(open("config/compose.yaml")))).validate()
 print("config/compose.yaml passed")'
-  "$venv/bin/shellcheck" .ci/run tests/run.sh tests/clients.sh benches/proxy.sh
+  "$venv/bin/shellcheck" .ci/run tests/run.sh tests/clients.sh tests/postgres.sh benches/proxy.sh
 }
 
 step "set-up" set_up
+step "PostgreSQL" start_postgres
 step "build" cargo build --locked
 step "Rust tests" cargo test --locked --no-fail-fast -- --quiet
 step "release build" cargo build --release --locked
@@ -100,5 +110,6 @@ if [[ -z $fast ]]; then
   step "deployment files" lint_deployment
   step "official client libraries" tests/clients.sh
   step "bench rewrite, smoke run" cargo bench --locked --bench rewrite -- --quick
+  step "bench store, smoke run" cargo bench --locked --bench store -- --quick
   step "bench proxy, smoke run" benches/proxy.sh --quick
 fi

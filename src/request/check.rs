@@ -95,12 +95,6 @@ impl<'a> Checked<'a> {
         self.fields.iter().filter(|field| !self.known.contains(&field.key.as_ref()))
     }
 
-    /// One of them that is not null.
-    pub(super) fn extra(&self, key: &str) -> Option<Raw<'a>> {
-        let is = |field: &&Field<'_>| field.key == key && field.value.get() != "null";
-        self.extras().find(is).map(|field| field.value)
-    }
-
     /// A field that is there and not null.
     pub(super) fn get(&self, key: &str) -> Option<&Field<'a>> {
         self.fields.iter().find(|field| field.key == key).filter(|field| field.value.get() != "null")

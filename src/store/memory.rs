@@ -379,7 +379,7 @@ impl Memory {
         &mut self,
         _: &Caps,
         tenant: &Arc<str>,
-        ids: &Vec<Arc<str>>,
+        ids: &[Arc<str>],
         now: &Millis,
     ) -> Result<Vec<Option<Item>>, Error> {
         let find = |id: &Arc<str>| {
@@ -420,7 +420,7 @@ impl Memory {
         caps: &Caps,
         key: &Key,
         metadata: &Json,
-        items: &Vec<Item>,
+        items: &[Item],
         now: &Millis,
     ) -> Result<(), Error> {
         let items = without_known(items, |_| false);
@@ -475,7 +475,7 @@ impl Memory {
         &mut self,
         caps: &Caps,
         key: &Key,
-        items: &Vec<Item>,
+        items: &[Item],
         now: &Millis,
     ) -> Result<(), Error> {
         let row = self.row(key, Kind::Conversation, *now)?;
@@ -500,7 +500,7 @@ impl Memory {
         if !row.record.state.is_terminal() {
             return Err(Error::Conflict);
         }
-        let items =
+        let items: Vec<Item> =
             row.side(Side::Input).chain(row.side(Side::Output)).map(|(_, item)| item.clone()).collect();
         self.add_items(caps, key, &items, now)
     }

@@ -27,7 +27,7 @@ pub use record::{
 
 use memory::Memory;
 use postgres::Postgres;
-use record::{Kind, Side, is_sound};
+use record::is_sound;
 use sql::ready;
 use sqlite::Sqlite;
 use std::path::PathBuf;
@@ -118,53 +118,62 @@ async fn in_time<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, E
     tokio::time::timeout(DEADLINE, work).await.unwrap_or(Err(Error::Slow))
 }
 
-/// What an argument must be to be looked up at all.
+/// Whether an argument can be looked up, or stored, at all.
 trait Sound {
-    fn sound(&self) -> bool {
-        true
+    fn sound(&self) -> Result<(), Error> {
+        Ok(())
     }
 }
 
 impl Sound for Key {
-    fn sound(&self) -> bool {
-        self.is_sound()
-    }
-}
-
-impl Sound for New {
-    fn sound(&self) -> bool {
-        self.key.is_sound()
+    fn sound(&self) -> Result<(), Error> {
+        if is_sound(&self.tenant) && is_sound(&self.id) { Ok(()) } else { Err(Error::NotFound) }
     }
 }
 
 impl Sound for Arc<str> {
-    fn sound(&self) -> bool {
-        !self.contains('\0')
+    fn sound(&self) -> Result<(), Error> {
+        if self.contains('\0') { Err(Error::NotFound) } else { Ok(()) }
     }
 }
 
 impl Sound for Vec<Arc<str>> {
-    fn sound(&self) -> bool {
-        self.iter().all(|id| is_sound(id))
-    }
-}
-
-impl Sound for Vec<Item> {
-    fn sound(&self) -> bool {
-        self.iter().all(|item| is_sound(&item.id))
+    fn sound(&self) -> Result<(), Error> {
+        if self.iter().all(|id| is_sound(id)) { Ok(()) } else { Err(Error::NotFound) }
     }
 }
 
 impl Sound for Ask {
-    fn sound(&self) -> bool {
-        self.after.as_ref().is_none_or(|id| is_sound(id))
+    fn sound(&self) -> Result<(), Error> {
+        if self.after.as_deref().is_none_or(is_sound) { Ok(()) } else { Err(Error::NoCursor) }
+    }
+}
+
+/// Clients name items, so this comes from outside.
+impl Sound for Vec<Item> {
+    fn sound(&self) -> Result<(), Error> {
+        if self.iter().all(|item| is_sound(&item.id)) { Ok(()) } else { Err(Error::Conflict) }
+    }
+}
+
+impl Sound for New {
+    fn sound(&self) -> Result<(), Error> {
+        let ids =
+            [Some(&self.key.id), Some(&self.key.tenant), self.previous.as_ref(), self.conversation.as_ref()];
+        if !ids.into_iter().flatten().all(|id| is_sound(id)) {
+            return Err(Error::Conflict);
+        }
+        self.input.sound().and_then(|()| self.output.sound())
+    }
+}
+
+impl Sound for Finish {
+    fn sound(&self) -> Result<(), Error> {
+        self.output.sound()
     }
 }
 
 impl Sound for Events {}
-impl Sound for Finish {}
-impl Sound for Kind {}
-impl Sound for Side {}
 impl Sound for Option<u64> {}
 impl Sound for u64 {}
 impl Sound for usize {}
@@ -176,9 +185,7 @@ macro_rules! operations {
             $(
                 $(#[$doc])*
                 pub async fn $name(&self, $($argument: $type),*) -> Result<$answer, Error> {
-                    if !($($argument.sound() &&)* true) {
-                        return Err(Error::NotFound);
-                    }
+                    $($argument.sound()?;)*
                     match &self.backend {
                         Backend::Memory(memory) => {
                             let mut table = memory.lock().unwrap_or_else(PoisonError::into_inner);
@@ -211,7 +218,8 @@ macro_rules! operations {
 }
 
 operations! {
-    /// Stores a new response. Its first owner's term is 1. `Conflict`: the id is taken.
+    /// Stores a new response. Its first owner's term is 1. `Conflict`: the id is taken, or one of an item cannot be one: it
+    /// has more than 512 bytes or a NUL.
     write create(new: New, now: Millis) -> ();
     /// Queued becomes in progress; once more changes nothing.
     write start(key: Key, term: u64, response: Json, now: Millis) -> ();

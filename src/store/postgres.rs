@@ -253,6 +253,10 @@ impl Sql for Session<'_> {
     }
 
     fn moved(&mut self, _: i64, _: i64) {}
+
+    async fn recount(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 fn from_column(row: &tokio_postgres::Row, at: usize) -> Result<Val, Error> {

@@ -25,9 +25,10 @@ pub const CLOSING: u64 = 64 << 10;
 /// The most responses that [`chain`](super::Store::chain) follows.
 pub const LINKS: usize = 1_000;
 
-/// What a record, an item and an event weigh besides their texts.
+/// What a record, an item and an event weigh besides their texts: about what they take in memory.
 const RECORD: u64 = 512;
-const ENTRY: u64 = 64;
+const ITEM: u64 = 256;
+const EVENT: u64 = 64;
 
 /// What names a response or a conversation: nothing is ever looked up without its tenant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,14 +44,9 @@ impl Key {
     pub fn new(tenant: &str, id: &str) -> Self {
         Self { tenant: tenant.into(), id: id.into() }
     }
-
-    /// Whether it can name anything. Ids come out of paths, and a database takes no NUL.
-    pub(super) fn is_sound(&self) -> bool {
-        is_sound(&self.tenant) && is_sound(&self.id)
-    }
 }
 
-/// Whether a text can be an id.
+/// Whether a text can be an id. Ids come out of paths; a database takes no NUL and indexes nothing long.
 pub(super) fn is_sound(id: &str) -> bool {
     id.len() <= 512 && !id.contains('\0')
 }
@@ -387,11 +383,11 @@ pub struct Totals {
 }
 
 pub(super) fn weight_of_items(items: &[Item]) -> u64 {
-    items.iter().map(|item| ENTRY + (item.id.len() + item.body.len()) as u64).sum()
+    items.iter().map(|item| ITEM + (item.id.len() + item.body.len()) as u64).sum()
 }
 
 pub(super) fn weight_of_events(bodies: &[Json]) -> u64 {
-    bodies.iter().map(|body| ENTRY + body.len() as u64).sum()
+    bodies.iter().map(|body| EVENT + body.len() as u64).sum()
 }
 
 pub(super) fn weight_of_record(request: &str, response: &str) -> u64 {

@@ -209,6 +209,11 @@ impl Sql for Session {
         self.totals.records = self.totals.records.saturating_add_signed(records);
         self.totals.bytes = self.totals.bytes.saturating_add_signed(bytes);
     }
+
+    async fn recount(&mut self) -> Result<(), Error> {
+        self.totals = sql::count(self).await?;
+        Ok(())
+    }
 }
 
 impl rusqlite::ToSql for Val {
@@ -266,7 +271,7 @@ fn prepare(path: &Path) -> Result<(Connection, Totals), Error> {
     if mode != "wal" {
         return Err(Error::unavailable("the file cannot have a write-ahead log"));
     }
-    db.execute_batch("PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON; PRAGMA wal_autocheckpoint=1000;")
+    db.execute_batch("PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON; PRAGMA journal_size_limit=67108864;")
         .map_err(from_sqlite)?;
     let begun = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(from_sqlite)?;
     begun.execute_batch(&sql::tables("TEXT")).map_err(from_sqlite)?;

@@ -13,6 +13,7 @@ use crate::wire::ident;
 use crate::wire::options::{InstructionsRole, Options, PromptCacheKey, RequestUnknown};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 /// What an engine's Chat Completions takes of a request that comes from another API.
 #[derive(Clone, Copy, Debug)]
@@ -149,13 +150,13 @@ impl Asked {
             let raw = Raw::of(json).ok_or(Fault::Proxy)?;
             items.push((HISTORY.into(), input::item(HISTORY.to_owned(), raw).map_err(of_history)?));
         }
+        let resolved: HashMap<_, _> = material.resolved.iter().copied().collect();
         for (at, json) in self.input.iter().enumerate() {
             let path = format!("input[{at}]");
             let raw = std::str::from_utf8(json).ok().and_then(Raw::of).ok_or(Fault::Proxy)?;
             let mut item = input::item(path.clone(), raw)?;
             if let Item::Reference(id) = &item {
-                let found = material.resolved.iter().find(|(place, _)| *place == at);
-                let (_, json) = found.ok_or_else(|| not_found(*id))?;
+                let json = resolved.get(&at).ok_or_else(|| not_found(*id))?;
                 let raw = Raw::of(json).ok_or(Fault::Proxy)?;
                 item = input::item(path.clone(), raw)?;
             }

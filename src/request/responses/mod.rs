@@ -18,8 +18,10 @@ pub use echo::echo;
 pub use tools::{Called, Tools};
 
 use super::check::{Checked, invalid, list, missing};
-use super::fields;
+use super::fields::{self, Field};
+use super::{Ask, Places};
 use crate::json::{Raw, Text, compacted};
+use crate::wire::Api;
 use crate::wire::encode::Echo;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::Options;
@@ -135,6 +137,19 @@ pub struct Include {
     pub input_image_urls: bool,
 }
 
+impl Include {
+    /// Asks for one thing more. `false`: the API has no such thing.
+    pub fn ask(&mut self, word: &str) -> bool {
+        match word {
+            "reasoning.encrypted_content" => self.encrypted_reasoning = true,
+            "message.output_text.logprobs" => self.output_text_logprobs = true,
+            "message.input_image.image_url" => self.input_image_urls = true,
+            other => return settings::INCLUDE.contains(&other),
+        }
+        true
+    }
+}
+
 impl Asked {
     /// Reads and checks a request.
     ///
@@ -223,7 +238,7 @@ impl Asked {
             cache_key: from.string("prompt_cache_key")?,
             unknown: from
                 .extras()
-                .filter(|field| field.value.get() != "null" && !is_chats(&field.key))
+                .filter(|field| is_engines(field))
                 .map(|field| (field.key.to_string(), body.slice_ref(field.value.get().as_bytes())))
                 .collect(),
         })
@@ -246,6 +261,24 @@ impl Asked {
         self.said.retain(|(key, _)| *key != "store");
         self.said.push(("store", "false".to_owned()));
         Ok(())
+    }
+
+    /// The request as the engine's API sees it, as far as it matters to how the answer is read.
+    pub fn ask(&self) -> Ask {
+        Ask {
+            named_by_path: false,
+            api: Api::Chat,
+            model: self.model.clone(),
+            stream: self.stream,
+            choices: 1,
+            include_usage: true,
+            continuous_usage: false,
+            include_obfuscation: self.include_obfuscation,
+            logprobs: self.include.output_text_logprobs,
+            limit: self.limit,
+            forced_function: self.tools.forced().map(ToOwned::to_owned),
+            places: Places::default(),
+        }
     }
 
     /// What the answer repeats of the request.
@@ -274,20 +307,24 @@ fn unsupported(from: &Checked<'_>) -> Result<(), Failure> {
     if from.get("prompt").is_some() {
         return Err(not_supported("prompt", "prompt templates are not stored; send 'input'"));
     }
-    if from.extra("n").is_some_and(|n| n.get() != "1") {
-        return Err(not_supported("n", "a response is one answer"));
-    }
-    match MOVED.iter().find(|(key, _)| from.extra(key).is_some()) {
-        Some((key, to)) => {
-            Err(not_supported(key, &format!("in the Responses API, this parameter has moved to '{to}'")))
+    for field in from.extras().filter(|field| field.value.get() != "null") {
+        if field.key == "n" && field.value.get() != "1" {
+            return Err(not_supported("n", "a response is one answer"));
         }
-        None => Ok(()),
+        if let Some((key, to)) = MOVED.iter().find(|(key, _)| field.key == *key) {
+            let why = format!("in the Responses API, this parameter has moved to '{to}'");
+            return Err(not_supported(key, &why));
+        }
     }
+    Ok(())
 }
 
-/// A field of Chat Completions that is written here, so that it must not come twice.
-fn is_chats(key: &str) -> bool {
-    key == "n" || MOVED.iter().any(|(moved, _)| *moved == key)
+/// Whether a field that the API does not name is for the engine: none that is written here and would come twice, and not
+/// the type of a message that carries a request (wire-format 4.12).
+fn is_engines(field: &Field<'_>) -> bool {
+    let (key, value) = (field.key.as_ref(), field.value.get());
+    let ours = key == "n" || MOVED.iter().any(|(moved, _)| *moved == key);
+    value != "null" && !ours && (key, value) != ("type", "\"response.create\"")
 }
 
 fn not_supported(param: &str, why: &str) -> Failure {

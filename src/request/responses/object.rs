@@ -147,3 +147,27 @@ pub(super) fn alternatives(words: &[&str]) -> String {
         None => String::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_once_in_small_objects_and_in_large_ones() {
+        for count in [2, FEW, FEW + 1, 100] {
+            let members: Vec<_> = (0..count).map(|at| format!("\"k{at}\":1")).collect();
+            let fine = format!("{{{}}}", members.join(","));
+            Object::of("a", Raw::of(&fine).unwrap()).unwrap();
+            let twice = format!("{{{},\"\\u006b0\":2}}", members.join(","));
+            let failure = Object::of("a", Raw::of(&twice).unwrap()).unwrap_err();
+            assert_eq!(failure.param.as_deref(), Some("a.k0"), "{count}");
+        }
+    }
+
+    #[test]
+    fn alternatives_are_a_sentence() {
+        for (words, text) in [(&["a"][..], "a"), (&["a", "b"], "a or b"), (&["a", "b", "c"], "a, b or c")] {
+            assert_eq!(alternatives(words), text);
+        }
+    }
+}

@@ -8,7 +8,7 @@ use crate::request::check::{Checked, invalid, missing};
 use crate::wire::fault::Failure;
 
 /// What `include` may ask for.
-const INCLUDE: &[&str] = &[
+pub(super) const INCLUDE: &[&str] = &[
     "file_search_call.results",
     "web_search_call.results",
     "web_search_call.action.sources",
@@ -101,12 +101,8 @@ fn include(from: &Checked<'_>) -> Result<Include, Failure> {
     let mut include = Include::default();
     for (at, raw) in from.list("include", 100)?.unwrap_or_default().into_iter().enumerate() {
         let must = || invalid(format!("include[{at}]"), &format!("it must be {}", alternatives(INCLUDE)));
-        match Text::of(raw).ok_or_else(must)?.decoded().as_ref() {
-            "reasoning.encrypted_content" => include.encrypted_reasoning = true,
-            "message.output_text.logprobs" => include.output_text_logprobs = true,
-            "message.input_image.image_url" => include.input_image_urls = true,
-            other if INCLUDE.contains(&other) => {}
-            _ => return Err(must()),
+        if !include.ask(&Text::of(raw).ok_or_else(must)?.decoded()) {
+            return Err(must());
         }
     }
     Ok(include)

@@ -281,7 +281,7 @@ impl Tools {
         self.offers.iter().map(|offer| (offer.wire.as_str(), &offer.called))
     }
 
-    /// The name that the engine must call (its [`Called::kind`] is that of [`Tools::called`]).
+    /// The name that the engine must call.
     pub fn forced(&self) -> Option<&str> {
         match &self.choice {
             Choice::One(at) => self.offers.get(*at).map(|offer| offer.wire.as_str()),
@@ -400,4 +400,20 @@ fn flat(namespace: &str, name: &str, taken: impl Fn(&str) -> bool) -> String {
     }
     let head: String = full.chars().take(LONGEST - DIGITS - 1).collect();
     format!("{head}_{}", ident::hex(format!("{namespace}\0{name}").as_bytes(), DIGITS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_fit() {
+        let long = "x".repeat(61);
+        assert_eq!(flat("a", "b", |_| false), "a__b");
+        assert_eq!(flat("a", &long, |_| false), format!("a__{long}"));
+        let cut = flat("ab", &long, |_| false);
+        assert_eq!((cut.len(), cut.starts_with("ab__xxx")), (64, true));
+        assert_ne!(cut, flat("ab", &format!("{long}x"), |_| false), "what was cut off counts");
+        assert_ne!(flat("a", "b__c", |_| true), flat("a__b", "c", |_| true), "and where the name was joined");
+    }
 }

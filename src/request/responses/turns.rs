@@ -228,3 +228,23 @@ impl<'a> Turn<'a> {
         out.put_u8(b'}');
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_objects() {
+        for (sent, kind, expected) in [
+            (r#" {\"a\":1} "#, ToolKind::Function, r#" {"a":1} "#),
+            ("", ToolKind::Function, "{}"),
+            (r"\n", ToolKind::Function, "{}"),
+            ("[1]", ToolKind::Function, r#"{"_raw":"[1]"}"#),
+            (r#"{\"a\":"#, ToolKind::Function, r#"{"_raw":"{\"a\":"}"#),
+            ("", ToolKind::Custom, r#"{"input":""}"#),
+            (r"{}\n\u0041", ToolKind::Custom, r#"{"input":"{}\nA"}"#),
+        ] {
+            assert_eq!(arguments(Text::json(sent), kind), expected, "{sent}");
+        }
+    }
+}

@@ -3,10 +3,13 @@
 //! Only two types: whole numbers and texts. Parameters are `$1`, `$2`, … in the order in which they first occur, because
 //! SQLite takes them for names.
 
-use super::memory::without_known;
+mod conversations;
+
+pub(super) use conversations::*;
+
 use super::record::{
-    Ask, CLOSING, Caps, Conversation, Error, Events, Finish, Item, Json, Key, Kind, LEASE, LINKS, Millis,
-    New, Page, Record, Replay, Side, State, Totals, weight_of_events, weight_of_items,
+    Ask, CLOSING, Caps, Error, Events, Finish, Item, Json, Key, Kind, LEASE, LINKS, Millis, New, Page,
+    Record, Replay, Side, State, Totals, weight_of_events, weight_of_items,
 };
 use std::pin::pin;
 use std::sync::Arc;
@@ -42,6 +45,7 @@ CREATE TABLE IF NOT EXISTS samewire_records (
     request $TEXT NOT NULL, response $TEXT NOT NULL,
     PRIMARY KEY (tenant, id));
 CREATE INDEX IF NOT EXISTS samewire_ended ON samewire_records (touched, tenant, id) WHERE state >= 2;
+CREATE INDEX IF NOT EXISTS samewire_weights ON samewire_records (bytes);
 CREATE INDEX IF NOT EXISTS samewire_expiring ON samewire_records (expires) WHERE state >= 2;
 CREATE INDEX IF NOT EXISTS samewire_running ON samewire_records (lease) WHERE state < 2;
 CREATE TABLE IF NOT EXISTS samewire_items (
@@ -181,6 +185,9 @@ pub(super) trait Sql {
 
     /// This transaction has added or removed as much.
     fn moved(&mut self, records: i64, bytes: i64);
+
+    /// Counts again, where the totals are kept up by hand: another process may have changed them.
+    async fn recount(&mut self) -> Result<(), Error>;
 }
 
 /// The answer of a future that never waits.
@@ -654,7 +661,7 @@ pub(super) async fn resolve<S: Sql>(
     s: &mut S,
     _: &Caps,
     tenant: &Arc<str>,
-    ids: &Vec<Arc<str>>,
+    ids: &[Arc<str>],
     now: &Millis,
 ) -> Result<Vec<Option<Item>>, Error> {
     let sql = "SELECT i.id, i.body FROM samewire_items AS i \
@@ -673,9 +680,7 @@ pub(super) async fn sweep<S: Sql>(s: &mut S, _: &Caps, now: &Millis) -> Result<u
     let sql = "DELETE FROM samewire_records WHERE (tenant, id) IN (SELECT tenant, id FROM samewire_records \
                WHERE state >= 2 AND expires <= $1 LIMIT 1000) RETURNING bytes";
     let rows = s.query(sql, &[now.into()]).await?;
-    for row in &rows {
-        s.moved(-1, -row.int(0)?);
-    }
+    s.recount().await?;
     Ok(rows.len() as u64)
 }
 
@@ -693,146 +698,4 @@ pub(super) async fn count<S: Sql>(s: &mut S) -> Result<Totals, Error> {
     let rows = s.query(sql, &[]).await?;
     let row = rows.first().ok_or_else(|| Error::unavailable("no count"))?;
     Ok(Totals { records: row.count(0)?, bytes: row.count(1)? })
-}
-
-pub(super) async fn create_conversation<S: Sql>(
-    s: &mut S,
-    caps: &Caps,
-    key: &Key,
-    metadata: &Json,
-    items: &Vec<Item>,
-    now: &Millis,
-) -> Result<(), Error> {
-    let items = without_known(items, |_| false);
-    let record = Record::conversation(key, metadata, &items, caps, *now);
-    insert_record(s, &record, Kind::Conversation).await?;
-    insert_items(s, key, Side::Conversation, 0, &items).await?;
-    make_room(s, caps, key, Grown::new(0, record.bytes)).await
-}
-
-pub(super) async fn conversation<S: Sql>(
-    s: &mut S,
-    _: &Caps,
-    key: &Key,
-    now: &Millis,
-) -> Result<Conversation, Error> {
-    let record = record(s, key, Kind::Conversation, *now).await?;
-    Ok(Conversation { key: record.key, created: record.created, metadata: record.response })
-}
-
-/// After a change to a conversation: it is young again and weighs `after`.
-async fn renew<S: Sql>(s: &mut S, caps: &Caps, key: &Key, grown: Grown, now: Millis) -> Result<(), Error> {
-    let sql =
-        "UPDATE samewire_records SET bytes = $1, touched = $2, expires = $3 WHERE tenant = $4 AND id = $5";
-    let values = [
-        grown.after.into(),
-        now.into(),
-        now.saturating_add(caps.ttl).into(),
-        (&key.tenant).into(),
-        (&key.id).into(),
-    ];
-    s.execute(sql, &values).await?;
-    make_room(s, caps, key, grown).await
-}
-
-pub(super) async fn update_conversation<S: Sql>(
-    s: &mut S,
-    caps: &Caps,
-    key: &Key,
-    metadata: &Json,
-    now: &Millis,
-) -> Result<(), Error> {
-    let head = head(s, key, Kind::Conversation, *now).await?;
-    let sql = "UPDATE samewire_records SET response = $1 WHERE tenant = $2 AND id = $3";
-    s.execute(sql, &[metadata.into(), (&key.tenant).into(), (&key.id).into()]).await?;
-    let bytes = head.bytes.saturating_sub(head.response) + metadata.len() as u64;
-    renew(s, caps, key, Grown::new(head.bytes, bytes), *now).await
-}
-
-pub(super) async fn delete_conversation<S: Sql>(
-    s: &mut S,
-    _: &Caps,
-    key: &Key,
-    now: &Millis,
-) -> Result<(), Error> {
-    remove(s, key, Kind::Conversation, *now).await
-}
-
-pub(super) async fn add_items<S: Sql>(
-    s: &mut S,
-    caps: &Caps,
-    key: &Key,
-    items: &Vec<Item>,
-    now: &Millis,
-) -> Result<(), Error> {
-    let head = head(s, key, Kind::Conversation, *now).await?;
-    let sql =
-        "SELECT id, place FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = 1 ORDER BY place";
-    let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
-    let known = rows.iter().map(|row| row.text(0)).collect::<Result<std::collections::BTreeSet<_>, _>>()?;
-    let next = rows.last().map_or(Ok(0), |row| row.count(1).map(|place| place + 1))?;
-    let fresh = without_known(items, |id| known.contains(id));
-    insert_items(s, key, Side::Conversation, next, &fresh).await?;
-    let bytes = head.bytes + weight_of_items(&fresh);
-    renew(s, caps, key, Grown::new(head.bytes, bytes), *now).await
-}
-
-pub(super) async fn remember<S: Sql>(
-    s: &mut S,
-    caps: &Caps,
-    key: &Key,
-    response: &Arc<str>,
-    now: &Millis,
-) -> Result<(), Error> {
-    head(s, key, Kind::Conversation, *now).await?;
-    let response = Key { tenant: key.tenant.clone(), id: response.clone() };
-    if !state(s, &response, Kind::Response, *now).await?.state(0)?.is_terminal() {
-        return Err(Error::Conflict);
-    }
-    let sql =
-        "SELECT id, body FROM samewire_items WHERE tenant = $1 AND holder = $2 ORDER BY side DESC, place";
-    let rows = s.query(sql, &[(&response.tenant).into(), (&response.id).into()]).await?;
-    let items = rows.iter().map(|row| row.item(0)).collect::<Result<Vec<_>, _>>()?;
-    add_items(s, caps, key, &items, now).await
-}
-
-pub(super) async fn conversation_items<S: Sql>(
-    s: &mut S,
-    _: &Caps,
-    key: &Key,
-    ask: &Ask,
-    now: &Millis,
-) -> Result<Page, Error> {
-    state(s, key, Kind::Conversation, *now).await?;
-    page(s, key, Side::Conversation, ask).await
-}
-
-pub(super) async fn conversation_item<S: Sql>(
-    s: &mut S,
-    _: &Caps,
-    key: &Key,
-    id: &Arc<str>,
-    now: &Millis,
-) -> Result<Item, Error> {
-    state(s, key, Kind::Conversation, *now).await?;
-    let sql =
-        "SELECT id, body FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = 1 AND id = $3";
-    let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into(), id.into()]).await?;
-    rows.first().ok_or(Error::NotFound)?.item(0)
-}
-
-pub(super) async fn delete_item<S: Sql>(
-    s: &mut S,
-    caps: &Caps,
-    key: &Key,
-    id: &Arc<str>,
-    now: &Millis,
-) -> Result<(), Error> {
-    let head = head(s, key, Kind::Conversation, *now).await?;
-    let sql = "DELETE FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = 1 AND id = $3 \
-               RETURNING id, body";
-    let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into(), id.into()]).await?;
-    let item = rows.first().ok_or(Error::NotFound)?.item(0)?;
-    let bytes = head.bytes.saturating_sub(weight_of_items(&[item]));
-    renew(s, caps, key, Grown::new(head.bytes, bytes), *now).await
 }

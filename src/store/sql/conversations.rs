@@ -1,0 +1,151 @@
+//! The operations on conversations. A conversation is a record that has always ended; its items have a side of their own.
+
+use super::{Grown, Sql, head, insert_items, insert_record, make_room, page, record, remove, state};
+use crate::store::memory::without_known;
+use crate::store::record::{
+    Ask, Caps, Conversation, Error, Item, Json, Key, Kind, Millis, Page, Record, Side, weight_of_items,
+};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+pub(in crate::store) async fn create_conversation<S: Sql>(
+    s: &mut S,
+    caps: &Caps,
+    key: &Key,
+    metadata: &Json,
+    items: &[Item],
+    now: &Millis,
+) -> Result<(), Error> {
+    let items = without_known(items, |_| false);
+    let record = Record::conversation(key, metadata, &items, caps, *now);
+    insert_record(s, &record, Kind::Conversation).await?;
+    insert_items(s, key, Side::Conversation, 0, &items).await?;
+    make_room(s, caps, key, Grown::new(0, record.bytes)).await
+}
+
+pub(in crate::store) async fn conversation<S: Sql>(
+    s: &mut S,
+    _: &Caps,
+    key: &Key,
+    now: &Millis,
+) -> Result<Conversation, Error> {
+    let record = record(s, key, Kind::Conversation, *now).await?;
+    Ok(Conversation { key: record.key, created: record.created, metadata: record.response })
+}
+
+/// After a change to a conversation: it is young again and weighs `after`.
+async fn renew<S: Sql>(s: &mut S, caps: &Caps, key: &Key, grown: Grown, now: Millis) -> Result<(), Error> {
+    let sql =
+        "UPDATE samewire_records SET bytes = $1, touched = $2, expires = $3 WHERE tenant = $4 AND id = $5";
+    let values = [
+        grown.after.into(),
+        now.into(),
+        now.saturating_add(caps.ttl).into(),
+        (&key.tenant).into(),
+        (&key.id).into(),
+    ];
+    s.execute(sql, &values).await?;
+    make_room(s, caps, key, grown).await
+}
+
+pub(in crate::store) async fn update_conversation<S: Sql>(
+    s: &mut S,
+    caps: &Caps,
+    key: &Key,
+    metadata: &Json,
+    now: &Millis,
+) -> Result<(), Error> {
+    let head = head(s, key, Kind::Conversation, *now).await?;
+    let sql = "UPDATE samewire_records SET response = $1 WHERE tenant = $2 AND id = $3";
+    s.execute(sql, &[metadata.into(), (&key.tenant).into(), (&key.id).into()]).await?;
+    let bytes = head.bytes.saturating_sub(head.response) + metadata.len() as u64;
+    renew(s, caps, key, Grown::new(head.bytes, bytes), *now).await
+}
+
+pub(in crate::store) async fn delete_conversation<S: Sql>(
+    s: &mut S,
+    _: &Caps,
+    key: &Key,
+    now: &Millis,
+) -> Result<(), Error> {
+    remove(s, key, Kind::Conversation, *now).await
+}
+
+pub(in crate::store) async fn add_items<S: Sql>(
+    s: &mut S,
+    caps: &Caps,
+    key: &Key,
+    items: &[Item],
+    now: &Millis,
+) -> Result<(), Error> {
+    let head = head(s, key, Kind::Conversation, *now).await?;
+    let sql =
+        "SELECT id, place FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = 1 ORDER BY place";
+    let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
+    let known = rows.iter().map(|row| row.text(0)).collect::<Result<BTreeSet<_>, _>>()?;
+    let next = rows.last().map_or(Ok(0), |row| row.count(1).map(|place| place + 1))?;
+    let fresh = without_known(items, |id| known.contains(id));
+    insert_items(s, key, Side::Conversation, next, &fresh).await?;
+    let bytes = head.bytes + weight_of_items(&fresh);
+    renew(s, caps, key, Grown::new(head.bytes, bytes), *now).await
+}
+
+pub(in crate::store) async fn remember<S: Sql>(
+    s: &mut S,
+    caps: &Caps,
+    key: &Key,
+    response: &Arc<str>,
+    now: &Millis,
+) -> Result<(), Error> {
+    head(s, key, Kind::Conversation, *now).await?;
+    let response = Key { tenant: key.tenant.clone(), id: response.clone() };
+    if !state(s, &response, Kind::Response, *now).await?.state(0)?.is_terminal() {
+        return Err(Error::Conflict);
+    }
+    let sql =
+        "SELECT id, body FROM samewire_items WHERE tenant = $1 AND holder = $2 ORDER BY side DESC, place";
+    let rows = s.query(sql, &[(&response.tenant).into(), (&response.id).into()]).await?;
+    let items = rows.iter().map(|row| row.item(0)).collect::<Result<Vec<_>, _>>()?;
+    add_items(s, caps, key, &items, now).await
+}
+
+pub(in crate::store) async fn conversation_items<S: Sql>(
+    s: &mut S,
+    _: &Caps,
+    key: &Key,
+    ask: &Ask,
+    now: &Millis,
+) -> Result<Page, Error> {
+    state(s, key, Kind::Conversation, *now).await?;
+    page(s, key, Side::Conversation, ask).await
+}
+
+pub(in crate::store) async fn conversation_item<S: Sql>(
+    s: &mut S,
+    _: &Caps,
+    key: &Key,
+    id: &Arc<str>,
+    now: &Millis,
+) -> Result<Item, Error> {
+    state(s, key, Kind::Conversation, *now).await?;
+    let sql =
+        "SELECT id, body FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = 1 AND id = $3";
+    let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into(), id.into()]).await?;
+    rows.first().ok_or(Error::NotFound)?.item(0)
+}
+
+pub(in crate::store) async fn delete_item<S: Sql>(
+    s: &mut S,
+    caps: &Caps,
+    key: &Key,
+    id: &Arc<str>,
+    now: &Millis,
+) -> Result<(), Error> {
+    let head = head(s, key, Kind::Conversation, *now).await?;
+    let sql = "DELETE FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = 1 AND id = $3 \
+               RETURNING id, body";
+    let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into(), id.into()]).await?;
+    let item = rows.first().ok_or(Error::NotFound)?.item(0)?;
+    let bytes = head.bytes.saturating_sub(weight_of_items(&[item]));
+    renew(s, caps, key, Grown::new(head.bytes, bytes), *now).await
+}

@@ -1,0 +1,66 @@
+//! Responses requests as engines are sent them, row by row of wire-format 4.2 and 4.3, and what is refused.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_types,
+    missing_docs,
+    unreachable_pub,
+    reason = "tests"
+)]
+
+#[path = "requests_responses/any.rs"]
+mod any;
+#[path = "requests_responses/items.rs"]
+mod items;
+#[path = "requests_responses/parameters.rs"]
+mod parameters;
+#[path = "requests_responses/refused.rs"]
+mod refused;
+mod seeded;
+#[path = "requests_responses/tools.rs"]
+mod tools;
+
+use bytes::Bytes;
+use samewire::engine::named;
+use samewire::request::responses::{Asked, Material};
+use samewire::wire::fault::Failure;
+use samewire::wire::options::Options;
+use serde_json::Value;
+
+/// Options by their names in the configuration.
+fn options(json: &str) -> Options {
+    serde_json::from_str(json).unwrap()
+}
+
+fn read(body: &str) -> Result<Asked, Failure> {
+    Asked::read(&Bytes::from(body.to_owned()), &Options::default())
+}
+
+/// What the engine is sent.
+fn sent(engine: &str, set: &str, body: &str, material: &Material<'_>) -> Result<String, Failure> {
+    let options = options(set);
+    let asked = Asked::read(&Bytes::from(body.to_owned()), &options)?;
+    let chat = asked.chat(material, &named(engine).unwrap().takes(), &options)?;
+    let text = String::from_utf8(chat.to_vec()).unwrap();
+    serde_json::from_str::<Value>(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    Ok(text)
+}
+
+/// `{"model":"m",…}` with these members.
+fn request(members: &str) -> String {
+    format!("{{\"model\":\"m\",{members}}}")
+}
+
+/// The same for the engine: its messages and what comes behind them.
+fn chat(messages: &str, rest: &str) -> String {
+    format!("{{\"model\":\"m\",\"messages\":[{messages}]{rest}}}")
+}
+
+/// `param`, `code` and message of what is refused.
+fn refusal(result: Result<impl std::fmt::Debug, Failure>) -> (Option<String>, Option<String>, String) {
+    let failure = result.unwrap_err();
+    assert_eq!((failure.status, failure.kind.as_ref()), (400, "invalid_request_error"), "{failure:?}");
+    (failure.param, failure.code.map(Into::into), failure.message.into_owned())
+}

@@ -1,0 +1,272 @@
+//! Whatever comes: a failure that names a parameter, or a chat request with messages and without a null.
+
+use super::seeded::seeded;
+use proptest::prelude::*;
+use samewire::engine::ENGINES;
+use samewire::request::responses::{Asked, Material};
+use samewire::wire::options::Options;
+use serde_json::{Map, Value, json};
+
+/// Words that mean something somewhere, so that what is random gets far.
+const WORDS: &[&str] = &[
+    "",
+    "m",
+    "auto",
+    "required",
+    "none",
+    "low",
+    "user",
+    "assistant",
+    "developer",
+    "system",
+    "message",
+    "reasoning",
+    "function",
+    "custom",
+    "namespace",
+    "web_search",
+    "function_call",
+    "function_call_output",
+    "custom_tool_call",
+    "custom_tool_call_output",
+    "item_reference",
+    "compaction",
+    "web_search_call",
+    "input_text",
+    "output_text",
+    "input_image",
+    "input_file",
+    "input_audio",
+    "refusal",
+    "reasoning_text",
+    "summary_text",
+    "allowed_tools",
+    "json_schema",
+    "grammar",
+    "lark",
+    "message.output_text.logprobs",
+    "c1",
+    "swr1.x",
+    "{}",
+    "{\"a\":1}",
+    "a\u{0}\u{2028}\u{85}\"\\é😀",
+];
+
+/// Keys of everything that is read.
+const KEYS: &[&str] = &[
+    "model",
+    "input",
+    "instructions",
+    "max_output_tokens",
+    "temperature",
+    "top_logprobs",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "text",
+    "reasoning",
+    "include",
+    "stream",
+    "store",
+    "background",
+    "previous_response_id",
+    "conversation",
+    "truncation",
+    "metadata",
+    "user",
+    "prompt_cache_key",
+    "type",
+    "role",
+    "content",
+    "id",
+    "call_id",
+    "name",
+    "namespace",
+    "arguments",
+    "output",
+    "summary",
+    "encrypted_content",
+    "image_url",
+    "file_data",
+    "file_id",
+    "input_audio",
+    "data",
+    "format",
+    "schema",
+    "mode",
+    "effort",
+    "verbosity",
+    "refusal",
+    "top_k",
+    "description",
+    "parameters",
+    "syntax",
+    "definition",
+];
+
+fn word() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        8 => proptest::sample::select(WORDS).prop_map(Value::from),
+        1 => any::<String>().prop_map(Value::from),
+        1 => Just(Value::Null),
+        1 => any::<bool>().prop_map(Value::from),
+        1 => (-2i64..30).prop_map(Value::from),
+        1 => any::<f64>().prop_map(Value::from),
+    ]
+}
+
+/// Any value, of the keys that matter.
+fn value() -> impl Strategy<Value = Value> {
+    word().prop_recursive(4, 40, 6, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            proptest::collection::vec((proptest::sample::select(KEYS), inner), 0..7)
+                .prop_map(|all| all
+                    .into_iter()
+                    .map(|(key, value)| (key.to_owned(), value))
+                    .collect::<Map<_, _>>())
+                .prop_map(Value::from),
+        ]
+    })
+}
+
+fn text() -> impl Strategy<Value = Value> {
+    proptest::sample::select(WORDS).prop_map(Value::from)
+}
+
+fn id() -> impl Strategy<Value = &'static str> {
+    proptest::sample::select(&["c1", "c2", "c3"][..])
+}
+
+/// Items that are nearly always right.
+fn item() -> impl Strategy<Value = Value> {
+    let part = prop_oneof![
+        text().prop_map(|text| json!({"type": "input_text", "text": text})),
+        text().prop_map(|text| json!({"type": "refusal", "refusal": text})),
+        text().prop_map(|url| json!({"type": "input_image", "image_url": url, "detail": null})),
+    ];
+    let role = proptest::sample::select(&["user", "assistant", "developer", "system"][..]);
+    prop_oneof![
+        (role.clone(), text()).prop_map(|(role, text)| json!({"role": role, "content": text})),
+        (role, proptest::collection::vec(part, 0..4))
+            .prop_map(|(role, parts)| json!({"type": "message", "role": role, "content": parts})),
+        text().prop_map(|text| json!({"type": "reasoning", "content": [{"type": "reasoning_text", "text": text}]})),
+        (id(), text()).prop_map(|(id, text)| json!({"type": "function_call", "call_id": id, "name": "f", "arguments": text})),
+        (id(), text()).prop_map(|(id, text)| json!({"type": "custom_tool_call", "namespace": "n", "call_id": id, "name": "g", "input": text})),
+        (id(), text()).prop_map(|(id, text)| json!({"type": "function_call_output", "call_id": id, "output": text})),
+        value(),
+    ]
+}
+
+/// A request that is right but for a few members.
+fn body() -> impl Strategy<Value = Value> {
+    let members = proptest::collection::vec((proptest::sample::select(KEYS), value()), 0..3);
+    (proptest::collection::vec(item(), 1..8), members, any::<bool>()).prop_map(|(items, members, tools)| {
+        let mut body = json!({"model": "m", "input": items});
+        if tools {
+            body["tools"] = json!([{"type": "function", "name": "f"}, {"type": "namespace", "name": "n", "tools": [{"type": "custom", "name": "g"}]}]);
+        }
+        for (key, value) in members {
+            body[key] = value;
+        }
+        body
+    })
+}
+
+/// Says whether there was a chat request.
+fn check(body: &Value) -> Result<bool, String> {
+    let bytes = body.to_string().into();
+    let options = Options::default();
+    let unseal = |sealed: &str| sealed.strip_prefix("swr1.").map(str::to_owned);
+    for engine in ENGINES {
+        let material = Material { unseal: &unseal, ..Material::default() };
+        let sent =
+            Asked::read(&bytes, &options).and_then(|asked| asked.chat(&material, &engine.takes(), &options));
+        let sent = match sent {
+            Ok(sent) => sent,
+            Err(failure) if failure.code.as_deref() == Some("invalid_json") && !body.is_object() => {
+                return Ok(false);
+            }
+            Err(failure) if failure.param.is_some() && failure.status < 500 => return Ok(false),
+            Err(failure) => return Err(format!("{failure:?}")),
+        };
+        let chat: Value = serde_json::from_slice(&sent).map_err(|error| format!("{error}: {sent:?}"))?;
+        said(body, &chat)?;
+    }
+    Ok(true)
+}
+
+/// Every text of the input is in the chat's messages, and there is no null but in what is only carried.
+fn said(body: &Value, chat: &Value) -> Result<(), String> {
+    let messages =
+        chat["messages"].as_array().filter(|messages| !messages.is_empty()).ok_or("no messages")?;
+    let written = Value::from(messages.clone()).to_string();
+    if written.contains(":null") {
+        return Err(format!("a null: {written}"));
+    }
+    if chat.as_object().unwrap().values().any(Value::is_null) {
+        return Err(format!("a null: {chat}"));
+    }
+    let all = body["input"].as_array().cloned().unwrap_or_default();
+    for text in all.iter().filter(|item| item["role"].is_string()).filter_map(|item| item["content"].as_str())
+    {
+        let inner = Value::from(text).to_string();
+        if !written.contains(inner.trim_matches('"')) {
+            return Err(format!("{inner} is missing: {written}"));
+        }
+    }
+    let calls = all.iter().filter(|item| item["type"] == "custom_tool_call");
+    let told: Vec<_> =
+        messages.iter().filter_map(|message| message["tool_calls"].as_array()).flatten().collect();
+    for input in calls.filter_map(|item| item["input"].as_str()) {
+        let is = |call: &&&Value| {
+            let arguments: Result<Value, _> =
+                serde_json::from_str(call["function"]["arguments"].as_str().unwrap());
+            arguments.is_ok_and(|arguments| arguments == json!({ "input": input }))
+        };
+        told.iter().find(is).ok_or_else(|| format!("no call with {input:?}: {written}"))?;
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(seeded(3_000))]
+
+    #[test]
+    fn any_value(body in value()) {
+        check(&body).map_err(TestCaseError::fail)?;
+    }
+
+    /// Bytes that were a request once.
+    #[test]
+    fn mangled(body in body(), edits in proptest::collection::vec((any::<usize>(), any::<u8>(), 0usize..4), 1..4)) {
+        let mut bytes = body.to_string().into_bytes();
+        for (at, byte, cut) in edits {
+            let at = at % bytes.len();
+            bytes.splice(at..(at + cut).min(bytes.len()), (cut != 1).then_some(byte));
+            bytes.push(b' ');
+        }
+        let options = Options::default();
+        let sent = Asked::read(&bytes.into(), &options)
+            .and_then(|asked| asked.chat(&Material::default(), &ENGINES[0].takes(), &options));
+        match sent {
+            Ok(sent) => drop(serde_json::from_slice::<Value>(&sent).map_err(|error| TestCaseError::fail(error.to_string()))?),
+            Err(failure) => prop_assert_eq!(failure.status, 400),
+        }
+    }
+
+    #[test]
+    fn nearly_right(body in body()) {
+        check(&body).map_err(TestCaseError::fail)?;
+    }
+}
+
+/// The random requests are not all refused.
+#[test]
+fn some_are_sent() {
+    use proptest::strategy::ValueTree;
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let passed =
+        (0..500).filter(|_| check(&body().new_tree(&mut runner).unwrap().current()).unwrap()).count();
+    assert!(passed > 50, "{passed} of 500");
+}

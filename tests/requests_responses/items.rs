@@ -1,0 +1,250 @@
+//! Every row of the table of items (wire-format 4.3), for each engine.
+
+use super::{chat, options, read, refusal, request, sent};
+use samewire::engine::named;
+use samewire::request::responses::Material;
+
+fn unseal(sealed: &str) -> Option<String> {
+    sealed.strip_prefix("swr1.").or_else(|| sealed.strip_prefix("swc1.")).map(|text| format!("«{text}»\n"))
+}
+
+fn material() -> Material<'static> {
+    Material { unseal: &unseal, ..Material::default() }
+}
+
+/// Items that become the same messages for every engine.
+const SAME: &[(&str, &str)] = &[
+    (
+        r#"{"type":"message","role":"user","content":"a\u00e9\n\/\u2028\ud83d\ude00"}"#,
+        r#"{"role":"user","content":"aé\n/\u2028😀"}"#,
+    ),
+    (r#"{"role":"user","content":[]}"#, r#"{"role":"user","content":""}"#),
+    (
+        r#"{"role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_text","text":"b"}]}"#,
+        r#"{"role":"user","content":"a\nb"}"#,
+    ),
+    (
+        r#"{"role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_image","image_url":"data:x","detail":"low"},{"type":"input_image","image_url":"https://x","detail":null}]}"#,
+        r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:x","detail":"low"}},{"type":"image_url","image_url":{"url":"https://x"}}]}"#,
+    ),
+    (
+        r#"{"role":"user","content":[{"type":"input_file","filename":"f","file_data":"d","detail":"low"},{"type":"input_file","file_id":"i"}]}"#,
+        r#"{"role":"user","content":[{"type":"file","file":{"filename":"f","file_data":"d"}},{"type":"file","file":{"file_id":"i"}}]}"#,
+    ),
+    (
+        r#"{"role":"user","content":[{"type":"input_audio","input_audio":{"format":"wav","data":"d"}}]}"#,
+        r#"{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"d","format":"wav"}}]}"#,
+    ),
+    (r#"{"role":"system","content":"s"}"#, r#"{"role":"system","content":"s"}"#),
+    (
+        r#"{"id":"msg_1","type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"a","annotations":[],"logprobs":[]},{"type":"output_text","text":"b"}]}"#,
+        r#"{"role":"assistant","content":"ab"}"#,
+    ),
+    (
+        r#"{"type":"message","role":"assistant","content":"a"},{"type":"message","role":"assistant","content":"b"},{"role":"user","content":"c"}"#,
+        r#"{"role":"assistant","content":"ab"},{"role":"user","content":"c"}"#,
+    ),
+    (
+        r#"{"type":"function_call","call_id":"c1","name":"f","arguments":"{\"a\": \"é\\n\"}"},{"type":"function_call_output","call_id":"c1","output":"o\"\n"}"#,
+        r#"{"role":"assistant"CONTENT,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"a\": \"é\\n\"}"}}]},{"role":"tool","tool_call_id":"c1","content":"o\"\n"}"#,
+    ),
+    (
+        r#"{"type":"function_call","call_id":"c1","name":"f","arguments":""},{"type":"function_call","call_id":"c2","name":"g","arguments":"no\"t"},{"type":"function_call_output","call_id":"c2","output":[{"type":"input_text","text":"a"},{"type":"output_text","text":"b"}]},{"type":"function_call_output","call_id":"c1","output":[{"type":"input_image","image_url":"u"}]}"#,
+        r#"{"role":"assistant"CONTENT,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"g","arguments":"{\"_raw\":\"no\\\"t\"}"}}]},{"role":"tool","tool_call_id":"c2","content":"a\nb"},{"role":"tool","tool_call_id":"c1","content":[{"type":"image_url","image_url":{"url":"u"}}]}"#,
+    ),
+    (
+        r#"{"type":"custom_tool_call","call_id":"c1","name":"p","input":"a\n\"é\u2028"},{"type":"custom_tool_call_output","call_id":"c1","output":"done"}"#,
+        r#"{"role":"assistant"CONTENT,"tool_calls":[{"id":"c1","type":"function","function":{"name":"p","arguments":"{\"input\":\"a\\n\\\"é\\u2028\"}"}}]},{"role":"tool","tool_call_id":"c1","content":"done"}"#,
+    ),
+    (
+        r#"{"type":"function_call","namespace":"ns","call_id":"c1","name":"f","arguments":"{}"},{"type":"custom_tool_call","namespace":"ns","call_id":"c2","name":"g","input":""}"#,
+        r#"{"role":"assistant"CONTENT,"tool_calls":[{"id":"c1","type":"function","function":{"name":"ns__f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"ns__g","arguments":"{\"input\":\"\"}"}}]}"#,
+    ),
+    // Reasoning: its text, else what is sealed, else the summary.
+    (
+        r#"{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"s"}],"content":[{"type":"reasoning_text","text":"a"},{"type":"reasoning_text","text":"b"}],"encrypted_content":"foreign"},{"role":"assistant","content":"t"}"#,
+        r#"{"role":"assistant","content":"t","REASONING":"ab"}"#,
+    ),
+    (
+        r#"{"type":"reasoning","summary":[{"type":"summary_text","text":"s"}],"content":null,"encrypted_content":"swr1.x"},{"role":"assistant","content":"t"}"#,
+        r#"{"role":"assistant","content":"t","REASONING":"«x»\n"}"#,
+    ),
+    (
+        r#"{"type":"reasoning","summary":[{"type":"summary_text","text":"s"},{"type":"summary_text","text":"u"}]},{"role":"assistant","content":"t"}"#,
+        r#"{"role":"assistant","content":"t","REASONING":"s\n\nu"}"#,
+    ),
+    (
+        r#"{"type":"reasoning","summary":[]},{"role":"user","content":"t"}"#,
+        r#"{"role":"user","content":"t"}"#,
+    ),
+    // What comes together is one message; a tool's answer begins another.
+    (
+        r#"{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"r"}]},{"role":"assistant","content":"t"},{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"},{"type":"web_search_call","id":"ws_1"},{"type":"function_call","call_id":"c2","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":""},{"type":"function_call_output","call_id":"c2","output":"2"},{"type":"reasoning","content":[{"type":"reasoning_text","text":"q"}]},{"role":"assistant","content":"u"}"#,
+        r#"{"role":"assistant","content":"t","REASONING":"r","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":""},{"role":"tool","tool_call_id":"c2","content":"2"},{"role":"assistant","content":"u","REASONING":"q"}"#,
+    ),
+    (
+        r#"{"type":"reasoning","content":[{"type":"reasoning_text","text":"r"}]},{"role":"user","content":"t"}"#,
+        r#"{"role":"assistant","content":"","REASONING":"r"},{"role":"user","content":"t"}"#,
+    ),
+    (
+        r#"{"type":"compaction","id":"cmp_1","encrypted_content":"swc1.x"}"#,
+        r#"{"role":"system","content":"«x»\n"}"#,
+    ),
+];
+
+#[test]
+fn each_row_for_every_engine() {
+    for (items, messages) in SAME {
+        for (engine, key, content) in [
+            ("auto", "reasoning_content", r#","content":"""#),
+            ("vllm", "reasoning", ""),
+            ("sglang", "reasoning_content", r#","content":"""#),
+            ("generic", "reasoning_content", ""),
+        ] {
+            let messages = messages.replace("REASONING", key).replace("CONTENT", content);
+            let sent = sent(engine, "{}", &request(&format!("\"input\":[{items}]")), &material());
+            assert_eq!(sent.unwrap(), chat(&messages, ""), "{engine} {items}");
+        }
+    }
+}
+
+#[test]
+fn refusals_are_parts_where_they_can_be() {
+    let body = request(
+        r#""input":[{"role":"assistant","content":[{"type":"output_text","text":"a"},{"type":"refusal","refusal":"no"}]}]"#,
+    );
+    let parts =
+        r#"{"role":"assistant","content":[{"type":"text","text":"a"},{"type":"refusal","refusal":"no"}]}"#;
+    for (engine, message) in [("vllm", parts), ("sglang", r#"{"role":"assistant","content":"ano"}"#)] {
+        assert_eq!(sent(engine, "{}", &body, &material()).unwrap(), chat(message, ""));
+    }
+}
+
+/// Items of the API that a chat engine is not sent; they are named.
+#[test]
+fn hosted_items_are_left_out() {
+    for kind in [
+        "file_search_call",
+        "computer_call",
+        "computer_call_output",
+        "web_search_call",
+        "tool_search_call",
+        "tool_search_output",
+        "additional_tools",
+        "image_generation_call",
+        "code_interpreter_call",
+        "local_shell_call",
+        "local_shell_call_output",
+        "shell_call",
+        "shell_call_output",
+        "apply_patch_call",
+        "apply_patch_call_output",
+        "mcp_list_tools",
+        "mcp_approval_request",
+        "mcp_approval_response",
+        "mcp_call",
+        "compaction_trigger",
+        "program",
+        "program_output",
+    ] {
+        let body = request(&format!(
+            r#""input":[{{"role":"user","content":"a"}},{{"type":"{kind}","call_id":"c"}}]"#
+        ));
+        assert_eq!(
+            sent("auto", "{}", &body, &material()).unwrap(),
+            chat(r#"{"role":"user","content":"a"}"#, "")
+        );
+        assert_eq!(read(&body).unwrap().ignored, [format!("input[1].{kind}")]);
+    }
+}
+
+/// Items of earlier responses stand before the new ones; the calls among them are known.
+#[test]
+fn history_comes_first() {
+    let history = [
+        r#"{"role":"user","content":"a"}"#,
+        r#"{"id":"rs_1","type":"reasoning","status":"completed","summary":[],"content":[{"type":"reasoning_text","text":"r"}]}"#,
+        r#"{"id":"fc_1","type":"function_call","status":"completed","call_id":"c1","name":"f","arguments":"{}"}"#,
+    ];
+    let body = request(
+        r#""instructions":"i","previous_response_id":"resp_1","input":[{"type":"function_call_output","call_id":"c1","output":"o"}]"#,
+    );
+    let sent = sent("vllm", "{}", &body, &Material { history: &history, ..material() }).unwrap();
+    let expected = r#"{"role":"system","content":"i"},{"role":"user","content":"a"},{"role":"assistant","reasoning":"r","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":"o"}"#;
+    assert_eq!(sent, chat(expected, ""));
+}
+
+#[test]
+fn references_are_resolved() {
+    let body = request(
+        r#""input":[{"type":"item_reference","id":"msg_1"},{"id":"fc_1"},{"type":"function_call_output","call_id":"c1","output":"o"}]"#,
+    );
+    let resolved = [
+        (0, r#"{"type":"message","role":"user","content":"a"}"#),
+        (1, r#"{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"}"#),
+    ];
+    let sent_with =
+        |resolved: &[(usize, &str)]| sent("vllm", "{}", &body, &Material { resolved, ..material() });
+    let expected = r#"{"role":"user","content":"a"},{"role":"assistant","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":"o"}"#;
+    assert_eq!(sent_with(&resolved).unwrap(), chat(expected, ""));
+    let failure = sent_with(&resolved[..1]).unwrap_err();
+    assert_eq!((failure.status, failure.param.as_deref(), failure.code), (404, Some("input"), None));
+    assert_eq!(failure.message, "Item with id 'fc_1' not found.");
+}
+
+#[test]
+fn sealed_content_must_open() {
+    for (item, param) in [
+        (
+            r#"{"type":"reasoning","summary":[{"type":"summary_text","text":"s"}],"encrypted_content":"gAAA"}"#,
+            "input[1].encrypted_content",
+        ),
+        (r#"{"type":"compaction","encrypted_content":"swc2.x"}"#, "input[1].encrypted_content"),
+    ] {
+        let body = request(&format!(r#""input":[{{"role":"user","content":"a"}},{item}]"#));
+        let (failed, code, _) = refusal(sent("auto", "{}", &body, &material()));
+        assert_eq!((failed.as_deref(), code.as_deref()), (Some(param), Some("invalid_encrypted_content")));
+        // In what is stored it is not a matter of the input.
+        let body = request(r#""input":"a","previous_response_id":"r""#);
+        let (failed, ..) = refusal(sent("auto", "{}", &body, &Material { history: &[item], ..material() }));
+        assert_eq!(failed.as_deref(), Some("previous_response_id"));
+    }
+}
+
+/// Outputs need their call, in the input or before it.
+#[test]
+fn outputs_without_a_call() {
+    for kind in ["function_call_output", "custom_tool_call_output"] {
+        let item = format!(r#"{{"type":"{kind}","call_id":"call_x","output":"o"}}"#);
+        let body = request(&format!(r#""input":[{{"role":"user","content":"a"}},{item}]"#));
+        let message = "No tool call found for function call output with call_id call_x.".to_owned();
+        let expected = (Some("input[1].call_id".to_owned()), None, message);
+        assert_eq!(refusal(sent("auto", "{}", &body, &material())), expected);
+    }
+}
+
+/// `truncation: "auto"`: the oldest go, with a call its output; system messages and the last message stay.
+#[test]
+fn the_oldest_can_be_left_out() {
+    let body = request(
+        r#""instructions":"i","input":[{"role":"developer","content":"d"},{"role":"user","content":"a"},{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"},{"role":"user","content":"b"},{"type":"function_call_output","call_id":"c1","output":"o"},{"role":"assistant","content":"x"},{"role":"user","content":"c"}]"#,
+    );
+    let asked = read(&body).unwrap();
+    let left = |forget| -> Result<String, samewire::wire::fault::Failure> {
+        let chat = asked.chat(
+            &Material { forget, ..material() },
+            &named("vllm").unwrap().takes(),
+            &options("{}"),
+        )?;
+        let chat: serde_json::Value = serde_json::from_slice(&chat).unwrap();
+        let said = |message: &serde_json::Value| message["content"].as_str().unwrap_or("call").to_owned();
+        Ok(chat["messages"].as_array().unwrap().iter().map(said).collect::<Vec<_>>().join(" "))
+    };
+    for (forget, expected) in
+        [(0, "i d a call b o x c"), (1, "i d call b o x c"), (2, "i d b x c"), (3, "i d x c"), (4, "i d c")]
+    {
+        assert_eq!(left(forget).unwrap(), expected, "{forget}");
+    }
+    let (param, code, _) = refusal(left(5));
+    assert_eq!((param, code.as_deref()), (None, Some("context_length_exceeded")));
+}

@@ -1,0 +1,59 @@
+//! The store: one suite, run against each of the three places that responses can be kept in, and what only one of them
+//! can get wrong. PostgreSQL is a real one; see `tests/postgres.sh`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    missing_docs,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "store/caps.rs"]
+mod caps;
+#[path = "store/conversations.rs"]
+mod conversations;
+#[path = "store/database.rs"]
+mod database;
+#[path = "store/files.rs"]
+mod files;
+#[path = "store/kill.rs"]
+mod kill;
+#[path = "store/model.rs"]
+mod model;
+#[path = "store/ownership.rs"]
+mod ownership;
+#[path = "store/places.rs"]
+mod places;
+#[path = "store/responses.rs"]
+mod responses;
+mod seeded;
+
+use samewire::store::Caps;
+
+/// Runs each function, given a store with these caps, as a test for each place.
+macro_rules! in_each_place {
+    ($caps:expr, $($test:ident),* $(,)?) => {
+        in_each_place!(@ memory, $caps, $($test),*);
+        in_each_place!(@ sqlite, $caps, $($test),*);
+        in_each_place!(@ postgres, $caps, $($test),*);
+    };
+    (@ $place:ident, $caps:expr, $($test:ident),*) => {
+        mod $place {
+            $(
+                #[tokio::test]
+                async fn $test() {
+                    let place = crate::places::$place().await;
+                    super::$test(&place.open($caps).await).await;
+                }
+            )*
+        }
+    };
+}
+pub(crate) use in_each_place;
+
+/// Everything fits, for an hour.
+pub(crate) const ROOMY: Caps =
+    Caps { ttl: 3_600_000, bytes: 64 << 20, records: 10_000, record_bytes: 1 << 20 };

@@ -1,0 +1,151 @@
+//! What happens when there is no room.
+
+use crate::in_each_place;
+use crate::responses::{NOW, completed, events, item, key, over, queued, running};
+use samewire::store::{CLOSING, Caps, Error, Finish, New, State, Store};
+
+const FEW: Caps = Caps { ttl: 1_000, bytes: 1 << 30, records: 4, record_bytes: 1 << 20 };
+
+const SMALL: Caps = Caps { ttl: 1_000, bytes: 10_000, records: 100, record_bytes: 8_000 };
+
+mod count {
+    use super::*;
+    in_each_place!(crate::caps::FEW, the_oldest_ended_ones_go, what_runs_stays, conversations_age_too);
+    use super::{conversations_age_too, the_oldest_ended_ones_go, what_runs_stays};
+}
+
+mod size {
+    use super::*;
+    in_each_place!(
+        crate::caps::SMALL,
+        bytes_are_bounded,
+        a_record_is_bounded,
+        nothing_is_lost_when_full,
+        what_runs_can_be_closed
+    );
+    use super::{a_record_is_bounded, bytes_are_bounded, nothing_is_lost_when_full, what_runs_can_be_closed};
+}
+
+async fn there(store: &Store, ids: &[&str]) -> Vec<bool> {
+    let mut found = Vec::new();
+    for id in ids {
+        found.push(store.get(key(id), NOW).await.is_ok());
+    }
+    found
+}
+
+async fn the_oldest_ended_ones_go(store: &Store) {
+    // Created first, ended last.
+    store.create(running("a"), NOW).await.unwrap();
+    store.create(over("b"), NOW + 1).await.unwrap();
+    store.create(running("c"), NOW + 2).await.unwrap();
+    store.finish(key("c"), 1, completed("{}"), NOW + 3).await.unwrap();
+    store.finish(key("a"), 1, completed("{}"), NOW + 4).await.unwrap();
+    store.create(running("d"), NOW + 5).await.unwrap();
+    assert_eq!(store.totals().await.unwrap().records, 4);
+    let all = ["a", "b", "c", "d"];
+    assert_eq!(there(store, &all).await, [true; 4]);
+    store.create(running("e"), NOW + 6).await.unwrap();
+    assert_eq!(there(store, &all).await, [true, false, true, true]);
+    store.create(running("f"), NOW + 7).await.unwrap();
+    assert_eq!(there(store, &all).await, [true, false, false, true]);
+    store.create(running("g"), NOW + 8).await.unwrap();
+    assert_eq!(there(store, &all).await, [false, false, false, true]);
+    assert_eq!(store.totals().await.unwrap().records, 4);
+}
+
+async fn what_runs_stays(store: &Store) {
+    for id in ["a", "b"] {
+        store.create(running(id), NOW).await.unwrap();
+        store.create(queued(&format!("{id} queued")), NOW).await.unwrap();
+    }
+    assert_eq!(store.create(running("c"), NOW).await, Err(Error::Full));
+    assert_eq!(store.create(over("c"), NOW).await, Err(Error::Full), "not even in its own place");
+    assert_eq!(store.create_conversation(key("c"), "{}".into(), Vec::new(), NOW).await, Err(Error::Full));
+    assert_eq!(store.create(running("c"), NOW + 1_000_000).await, Err(Error::Full), "however old");
+    assert_eq!(there(store, &["a", "a queued", "b", "b queued", "c"]).await, [true, true, true, true, false]);
+    store.finish(key("a"), 1, completed("{}"), NOW).await.unwrap();
+    store.create(running("c"), NOW).await.unwrap();
+    assert_eq!(there(store, &["a", "a queued", "b", "b queued", "c"]).await, [false, true, true, true, true]);
+}
+
+async fn conversations_age_too(store: &Store) {
+    for (at, id) in ["a", "b", "c"].into_iter().enumerate() {
+        store.create_conversation(key(id), "{}".into(), vec![item("m")], NOW + at as u64).await.unwrap();
+    }
+    store.create(over("d"), NOW + 3).await.unwrap();
+    store.update_conversation(key("a"), "[]".into(), NOW + 4).await.unwrap();
+    store.create(running("e"), NOW + 5).await.unwrap();
+    assert_eq!(store.conversation(key("b"), NOW).await.unwrap_err(), Error::NotFound);
+    store.create(running("f"), NOW + 6).await.unwrap();
+    assert_eq!(store.conversation(key("c"), NOW).await.unwrap_err(), Error::NotFound);
+    store.conversation(key("a"), NOW).await.unwrap();
+}
+
+fn text(length: usize) -> String {
+    format!("\"{}\"", "x".repeat(length - 2))
+}
+
+async fn bytes_are_bounded(store: &Store) {
+    for at in 0..50 {
+        let id = format!("resp_{at}");
+        let new = New { input: vec![item("m")], ..running(&id) };
+        store.create(new, NOW + at).await.unwrap();
+        store.append_events(key(&id), 1, events(0, &[&text(700)]), NOW + at).await.unwrap();
+        store.finish(key(&id), 1, completed(&text(900)), NOW + at).await.unwrap();
+        let totals = store.totals().await.unwrap();
+        assert!(totals.bytes <= SMALL.bytes, "{totals:?}");
+        let record = store.get(key(&id), NOW).await.expect("the last one is there");
+        assert!((2_000..2_500).contains(&record.bytes), "{}", record.bytes);
+    }
+    assert_eq!(store.totals().await.unwrap().records, 4);
+}
+
+async fn a_record_is_bounded(store: &Store) {
+    let large = New { request: text(8_000).into(), ..over("large") };
+    assert_eq!(store.create(large, NOW).await, Err(Error::Full));
+    let large = New { input: vec![samewire::store::Item::new("m", &text(8_000))], ..running("large") };
+    assert_eq!(store.create(large, NOW).await, Err(Error::Full));
+    assert_eq!(store.totals().await.unwrap().bytes, 0);
+    store.create(running("resp"), NOW).await.unwrap();
+    let mut next = 0;
+    while store.append_events(key("resp"), 1, events(next, &[&text(1_100)]), NOW).await.is_ok() {
+        next += 1;
+    }
+    assert_eq!(next, 6, "the seventh does not fit");
+    let replay = store.events_after(key("resp"), None, 100, NOW).await.unwrap();
+    assert_eq!((replay.total, replay.events.bodies.len()), (6, 6));
+}
+
+async fn nothing_is_lost_when_full(store: &Store) {
+    store.create(New { input: vec![item("m")], ..over("old") }, NOW).await.unwrap();
+    for id in ["a", "b"] {
+        store.create(New { request: text(4_000).into(), ..running(id) }, NOW).await.unwrap();
+    }
+    let before = store.totals().await.unwrap();
+    // Evicting the old one would not be enough, so it stays.
+    let large = New { request: text(5_000).into(), ..running("c") };
+    assert_eq!(store.create(large, NOW).await, Err(Error::Full));
+    assert_eq!(store.append_events(key("a"), 1, events(0, &[&text(2_000)]), NOW).await, Err(Error::Full));
+    assert_eq!(store.totals().await.unwrap(), before);
+    assert_eq!(there(store, &["old", "a", "b", "c"]).await, [true, true, true, false]);
+    assert_eq!(store.get(key("a"), NOW).await.unwrap().events, 0);
+    let found = store.resolve("tenant".into(), vec!["m".into()], NOW).await.unwrap();
+    assert_eq!(found, [Some(item("m"))]);
+    store.append_events(key("a"), 1, events(0, &[&text(300)]), NOW).await.expect("for this it is enough");
+    assert_eq!(there(store, &["old"]).await, [false]);
+}
+
+async fn what_runs_can_be_closed(store: &Store) {
+    for id in ["a", "b"] {
+        store.create(New { request: text(4_300).into(), ..running(id) }, NOW).await.unwrap();
+    }
+    let finish =
+        |length: u64| Finish { state: State::Failed, ..completed(&text(usize::try_from(length).unwrap())) };
+    let own = store.get(key("a"), NOW).await.unwrap().response.len() as u64;
+    assert_eq!(store.finish(key("a"), 1, finish(CLOSING + own + 1), NOW).await, Err(Error::Full));
+    assert_eq!(store.get(key("a"), NOW).await.unwrap().state, State::InProgress);
+    store.finish(key("a"), 1, finish(CLOSING + own), NOW).await.expect("it can always be closed");
+    store.finish(key("b"), 1, finish(500), NOW + 1).await.unwrap();
+    assert_eq!(there(store, &["a", "b"]).await, [false, true], "what went over goes when it can");
+}

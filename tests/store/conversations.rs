@@ -1,0 +1,125 @@
+//! Conversations and their items.
+
+use crate::responses::{NOW, item, items, key, over, running};
+use crate::{ROOMY, in_each_place};
+use samewire::store::{Ask, Error, Item, Key, New, Store};
+
+in_each_place!(
+    crate::ROOMY,
+    a_conversation_lives,
+    its_items_are_kept_in_order,
+    a_response_is_remembered,
+    conversations_and_responses_are_two_things,
+    using_it_keeps_it,
+);
+
+async fn all(store: &Store, id: &str) -> Vec<String> {
+    let ask = Ask { limit: 100, descending: false, ..Ask::default() };
+    let page = store.conversation_items(key(id), ask, NOW).await.unwrap();
+    page.items.iter().map(|item| item.id.to_string()).collect()
+}
+
+async fn a_conversation_lives(store: &Store) {
+    store.create_conversation(key("conv_1"), r#"{"a":"1"}"#.into(), items(&["m1"]), NOW).await.unwrap();
+    let again = store.create_conversation(key("conv_1"), "{}".into(), Vec::new(), NOW).await;
+    assert_eq!(again, Err(Error::Conflict));
+    let found = store.conversation(key("conv_1"), NOW).await.unwrap();
+    assert_eq!((found.key, found.created, &*found.metadata), (key("conv_1"), NOW, r#"{"a":"1"}"#));
+    store.update_conversation(key("conv_1"), "{}".into(), NOW + 7).await.unwrap();
+    let found = store.conversation(key("conv_1"), NOW).await.unwrap();
+    assert_eq!((found.created, &*found.metadata), (NOW, "{}"));
+
+    let other = Key::new("other", "conv_1");
+    assert_eq!(store.conversation(other.clone(), NOW).await.unwrap_err(), Error::NotFound);
+    assert_eq!(store.update_conversation(other.clone(), "{}".into(), NOW).await, Err(Error::NotFound));
+    assert_eq!(store.add_items(other.clone(), items(&["x"]), NOW).await, Err(Error::NotFound));
+    assert_eq!(
+        store.conversation_items(other.clone(), Ask::default(), NOW).await.unwrap_err(),
+        Error::NotFound
+    );
+    assert_eq!(store.conversation_item(other.clone(), "m1".into(), NOW).await, Err(Error::NotFound));
+    assert_eq!(store.delete_item(other.clone(), "m1".into(), NOW).await, Err(Error::NotFound));
+    assert_eq!(store.delete_conversation(other, NOW).await, Err(Error::NotFound));
+
+    store.delete_conversation(key("conv_1"), NOW).await.unwrap();
+    assert_eq!(store.conversation(key("conv_1"), NOW).await.unwrap_err(), Error::NotFound);
+    assert_eq!(store.resolve("tenant".into(), vec!["m1".into()], NOW).await, Ok(vec![None]));
+    assert_eq!(store.totals().await.unwrap().bytes, 0);
+}
+
+async fn its_items_are_kept_in_order(store: &Store) {
+    store.create_conversation(key("conv_1"), "{}".into(), items(&["z", "a"]), NOW).await.unwrap();
+    let empty = store.totals().await.unwrap().bytes;
+    store.add_items(key("conv_1"), items(&["m", "b", "m"]), NOW).await.unwrap();
+    assert_eq!(all(store, "conv_1").await, ["z", "a", "m", "b"], "an id is there once");
+    // Tried again after an answer that was lost, with one that is new.
+    let changed = Item::new("m", r#""another""#);
+    store.add_items(key("conv_1"), vec![changed, item("c")], NOW).await.unwrap();
+    assert_eq!(all(store, "conv_1").await, ["z", "a", "m", "b", "c"]);
+    assert_eq!(store.conversation_item(key("conv_1"), "m".into(), NOW).await, Ok(item("m")));
+    store.delete_item(key("conv_1"), "a".into(), NOW).await.unwrap();
+    assert_eq!(store.delete_item(key("conv_1"), "a".into(), NOW).await, Err(Error::NotFound));
+    assert_eq!(store.conversation_item(key("conv_1"), "a".into(), NOW).await, Err(Error::NotFound));
+    store.add_items(key("conv_1"), items(&["a"]), NOW).await.unwrap();
+    assert_eq!(all(store, "conv_1").await, ["z", "m", "b", "c", "a"]);
+    let ask = Ask { after: Some("c".into()), limit: 2, descending: true };
+    let page = store.conversation_items(key("conv_1"), ask, NOW).await.unwrap();
+    assert_eq!((page.items, page.more), (items(&["b", "m"]), true));
+    let ask = Ask { after: Some("gone".into()), ..Ask::default() };
+    assert_eq!(store.conversation_items(key("conv_1"), ask, NOW).await.unwrap_err(), Error::NoCursor);
+    for id in ["m", "b", "c"] {
+        store.delete_item(key("conv_1"), id.into(), NOW).await.unwrap();
+    }
+    assert_eq!(store.totals().await.unwrap().bytes, empty, "two items, as at first");
+}
+
+async fn a_response_is_remembered(store: &Store) {
+    store.create_conversation(key("conv_1"), "{}".into(), items(&["m1"]), NOW).await.unwrap();
+    let new = New { input: items(&["i1", "m1"]), output: items(&["o1", "o2"]), ..over("resp_1") };
+    store.create(new, NOW).await.unwrap();
+    store.create(running("resp_2"), NOW).await.unwrap();
+    store.remember(key("conv_1"), "resp_1".into(), NOW).await.unwrap();
+    store.remember(key("conv_1"), "resp_1".into(), NOW).await.unwrap();
+    assert_eq!(all(store, "conv_1").await, ["m1", "i1", "o1", "o2"]);
+    assert_eq!(store.remember(key("conv_1"), "resp_2".into(), NOW).await, Err(Error::Conflict));
+    assert_eq!(store.remember(key("conv_1"), "resp_x".into(), NOW).await, Err(Error::NotFound));
+    assert_eq!(store.remember(key("conv_x"), "resp_1".into(), NOW).await, Err(Error::NotFound));
+    // It keeps them when the response goes.
+    store.delete(key("resp_1"), NOW).await.unwrap();
+    assert_eq!(store.conversation_item(key("conv_1"), "o2".into(), NOW).await, Ok(item("o2")));
+    assert_eq!(store.resolve("tenant".into(), vec!["o2".into()], NOW).await, Ok(vec![Some(item("o2"))]));
+}
+
+async fn conversations_and_responses_are_two_things(store: &Store) {
+    store.create_conversation(key("conv_1"), "{}".into(), items(&["m1"]), NOW).await.unwrap();
+    store.create(over("resp_1"), NOW).await.unwrap();
+    assert_eq!(store.get(key("conv_1"), NOW).await.unwrap_err(), Error::NotFound);
+    assert_eq!(store.delete(key("conv_1"), NOW).await, Err(Error::NotFound));
+    assert_eq!(store.chain(key("conv_1"), 1 << 20, NOW).await, Err(Error::NotFound));
+    assert_eq!(store.input_items(key("conv_1"), Ask::default(), NOW).await.unwrap_err(), Error::NotFound);
+    assert_eq!(store.conversation(key("resp_1"), NOW).await.unwrap_err(), Error::NotFound);
+    assert_eq!(store.delete_conversation(key("resp_1"), NOW).await, Err(Error::NotFound));
+    assert_eq!(store.add_items(key("resp_1"), items(&["x"]), NOW).await, Err(Error::NotFound));
+    let under = New { previous: Some("conv_1".into()), ..over("resp_2") };
+    store.create(under, NOW).await.unwrap();
+    assert_eq!(store.chain(key("resp_2"), 1 << 20, NOW).await, Err(Error::NotFound));
+}
+
+async fn using_it_keeps_it(store: &Store) {
+    for (at, id) in ["added", "deleted", "updated", "read"].into_iter().enumerate() {
+        store.create_conversation(key(id), "{}".into(), items(&["m1"]), NOW + at as u64).await.unwrap();
+    }
+    let late = NOW + ROOMY.ttl - 1;
+    store.add_items(key("added"), items(&["m2"]), late).await.unwrap();
+    store.delete_item(key("deleted"), "m1".into(), late).await.unwrap();
+    store.update_conversation(key("updated"), "[]".into(), late).await.unwrap();
+    store.conversation(key("read"), late).await.unwrap();
+    let later = NOW + ROOMY.ttl + 100;
+    assert_eq!(store.sweep(later).await, Ok(1));
+    assert_eq!(store.conversation(key("read"), later).await.unwrap_err(), Error::NotFound);
+    for id in ["added", "deleted", "updated"] {
+        store.conversation(key(id), later).await.unwrap();
+    }
+    assert_eq!(store.sweep(late + ROOMY.ttl).await, Ok(3));
+    assert_eq!(store.totals().await.unwrap().bytes, 0);
+}

@@ -1,0 +1,235 @@
+//! What only a database server can suffer.
+
+use crate::ROOMY;
+use crate::places::{self, connect};
+use crate::responses::{NOW, completed, key, over, running};
+use samewire::store::{Error, Place, Store};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// What stands between the store and the server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Open,
+    /// Nothing gets through, and nobody is told.
+    Cut,
+    /// Connections are closed at once.
+    Closed,
+}
+
+struct Partition {
+    url: String,
+    way: watch::Sender<Way>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Partition {
+    /// A way to the server of this URL that can be cut.
+    async fn before(url: &str) -> Self {
+        let (start, rest) = url.split_once('@').unwrap();
+        let (host, database) = rest.split_once('/').unwrap();
+        let server: SocketAddr = host.parse().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("{start}@{}/{database}", listener.local_addr().unwrap());
+        let (way, seen) = watch::channel(Way::Open);
+        let connections = Arc::new(AtomicUsize::new(0));
+        let count = connections.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::Relaxed);
+                tokio::spawn(carry(client, server, seen.clone()));
+            }
+        });
+        Self { url, way, connections }
+    }
+
+    async fn open(&self) -> Result<Store, Error> {
+        let place = Place::Postgres(self.url.clone());
+        Store::open(&place, ROOMY).await.map(Option::unwrap)
+    }
+}
+
+async fn carry(client: TcpStream, server: SocketAddr, way: watch::Receiver<Way>) {
+    let Ok(server) = TcpStream::connect(server).await else { return };
+    let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+        (client.into_split(), server.into_split());
+    let mut closing = way.clone();
+    tokio::select! {
+        () = pump(&mut from_client, &mut to_server, way.clone()) => {}
+        () = pump(&mut from_server, &mut to_client, way) => {}
+        _ = closing.wait_for(|way| *way == Way::Closed) => {}
+    }
+}
+
+async fn pump(
+    from: &mut (impl AsyncReadExt + Unpin),
+    to: &mut (impl AsyncWriteExt + Unpin),
+    mut way: watch::Receiver<Way>,
+) {
+    let mut buffer = vec![0; 16 << 10];
+    while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        let open = way.wait_for(|way| *way != Way::Cut).await.is_ok();
+        if !open || to.write_all(&buffer[..length]).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Waits until the store answers again.
+async fn recovered(store: &Store) {
+    let start = Instant::now();
+    while let Err(error) = store.heartbeat("nobody".into(), NOW).await {
+        assert!(start.elapsed() < Duration::from_secs(20), "still {error}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn replicas_that_start_at_once_agree() {
+    let place = places::postgres().await;
+    let place = Place::Postgres(place.url().to_owned());
+    let open = |_| {
+        let place = place.clone();
+        tokio::spawn(async move { Store::open(&place, ROOMY).await.map(Option::unwrap) })
+    };
+    let opening: Vec<_> = (0..8).map(open).collect();
+    let mut stores = Vec::new();
+    for store in opening {
+        stores.push(store.await.unwrap().unwrap());
+    }
+    stores[0].create(over("resp_1"), NOW).await.unwrap();
+    for store in &stores {
+        assert_eq!(store.get(key("resp_1"), NOW).await.unwrap().key, key("resp_1"));
+    }
+    let Place::Postgres(url) = place else { unreachable!() };
+    let rows = connect(&url).await.query("SELECT version FROM samewire_schema", &[]).await.unwrap();
+    assert_eq!(rows.len(), 1);
+}
+
+#[tokio::test]
+async fn o26_two_versions_share_a_database() {
+    let place = places::postgres().await;
+    let store = place.open(ROOMY).await;
+    store.create(running("resp_1"), NOW).await.unwrap();
+    let newer = connect(place.url()).await;
+    newer
+        .batch_execute(
+            "INSERT INTO samewire_schema VALUES (2, 1); ALTER TABLE samewire_records ADD COLUMN novelty TEXT;
+             UPDATE samewire_records SET novelty = 'kept', version = 2",
+        )
+        .await
+        .unwrap();
+    // The one that was connected before, and one that comes now.
+    let later = place.open(ROOMY).await;
+    assert_eq!(store.get(key("resp_1"), NOW).await.unwrap().version, 2);
+    later.finish(key("resp_1"), 1, completed("{}"), NOW).await.unwrap();
+    store.create(over("resp_2"), NOW).await.unwrap();
+    let rows = newer.query("SELECT novelty, version FROM samewire_records ORDER BY id", &[]).await.unwrap();
+    let seen: Vec<(Option<String>, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    assert_eq!(seen, [(Some("kept".to_owned()), 2), (None, 1)]);
+
+    newer.batch_execute("INSERT INTO samewire_schema VALUES (9, 9)").await.unwrap();
+    let Err(Error::Unavailable(why)) = place.try_open(ROOMY).await else { panic!("it opens") };
+    assert!(why.contains("version 9"), "{why}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_told_without_its_password() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    for url in
+        [format!("postgres://user:hunter2@{address}/db"), "postgres://user:hunter2@:x/db?a=b".to_owned()]
+    {
+        let Err(error) = Store::open(&Place::Postgres(url), ROOMY).await else { panic!("it opens") };
+        assert!(matches!(&error, Error::Unavailable(why) if !why.contains("hunter2")), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn o17_a_reset_connection_is_made_again() {
+    let place = places::postgres().await;
+    let partition = Partition::before(place.url()).await;
+    let store = partition.open().await.unwrap();
+    store.create(running("resp_1"), NOW).await.unwrap();
+    let admin = connect(place.url()).await;
+    let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+               WHERE application_name = 'samewire' AND datname = current_database()";
+    for _ in 0..2 {
+        assert_eq!(admin.query(sql, &[]).await.unwrap().len(), 1);
+        recovered(&store).await;
+    }
+    store.finish(key("resp_1"), 1, completed("{}"), NOW).await.unwrap();
+}
+
+#[tokio::test]
+async fn o17_a_partition_costs_each_call_two_seconds() {
+    let place = places::postgres().await;
+    let partition = Partition::before(place.url()).await;
+    let store = partition.open().await.unwrap();
+    store.create(running("resp_1"), NOW).await.unwrap();
+    partition.way.send_replace(Way::Cut);
+    let start = Instant::now();
+    let calls = (store.get(key("resp_1"), NOW), store.start(key("resp_1"), 1, "{}".into(), NOW));
+    let (read, write) = tokio::join!(calls.0, calls.1);
+    assert_eq!((read.unwrap_err(), write.unwrap_err()), (Error::Slow, Error::Slow));
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    partition.way.send_replace(Way::Open);
+    recovered(&store).await;
+    store.finish(key("resp_1"), 1, completed("{}"), NOW).await.unwrap();
+}
+
+#[tokio::test]
+async fn o17_it_is_not_stormed() {
+    let place = places::postgres().await;
+    let partition = Partition::before(place.url()).await;
+    let store = partition.open().await.unwrap();
+    let before = partition.connections.load(Ordering::Relaxed);
+    partition.way.send_replace(Way::Closed);
+    let start = Instant::now();
+    let mut failed = 0;
+    while partition.connections.load(Ordering::Relaxed) < before + 3 {
+        let answer = store.get(key("resp_1"), NOW).await;
+        failed += usize::from(matches!(answer, Err(Error::Unavailable(_))));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(start.elapsed() < Duration::from_secs(20), "it goes on trying");
+    }
+    // Three attempts: a second and more before each.
+    assert!(start.elapsed() >= Duration::from_secs(3), "{:?}", start.elapsed());
+    assert!(failed > 100, "calls fail at once meanwhile: {failed}");
+    partition.way.send_replace(Way::Open);
+    recovered(&store).await;
+}
+
+#[tokio::test]
+async fn a_locked_row_is_told_in_time() {
+    let place = places::postgres().await;
+    let store = place.open(ROOMY).await;
+    store.create(running("resp_1"), NOW).await.unwrap();
+    store.create(running("resp_2"), NOW).await.unwrap();
+    let mut other = connect(place.url()).await;
+    let held = other.transaction().await.unwrap();
+    held.execute("SELECT 1 FROM samewire_records WHERE id = 'resp_1' FOR UPDATE", &[]).await.unwrap();
+    let start = Instant::now();
+    let answer = store.finish(key("resp_1"), 1, completed("{}"), NOW).await;
+    assert!(matches!(&answer, Err(Error::Unavailable(why)) if why.contains("lock")), "{answer:?}");
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    store.finish(key("resp_2"), 1, completed("{}"), NOW).await.unwrap();
+    held.rollback().await.unwrap();
+    store.finish(key("resp_1"), 1, completed("{}"), NOW).await.unwrap();
+}
+
+#[tokio::test]
+async fn leases_go_by_the_servers_clock() {
+    let place = places::postgres().await;
+    let store = place.open(ROOMY).await;
+    let now = || u64::try_from(SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
+    let (before, clock, after) = (now(), store.clock(5).await.unwrap(), now());
+    assert!((before..=after + 1).contains(&clock), "{before} {clock} {after}");
+    assert_eq!(places::memory().await.open(ROOMY).await.clock(5).await, Ok(5));
+}

@@ -1,0 +1,285 @@
+//! Random operations, one after the other, on all three: the same answers.
+
+use crate::places::{self, Fresh};
+use crate::responses::{NOW, item, key, queued};
+use crate::seeded::seeded;
+use proptest::prelude::*;
+use samewire::store::{Ask, Caps, Events, Finish, Item, Key, LEASE, New, State, Store};
+use std::sync::Arc;
+
+/// So small that things are evicted, refused and expire.
+const TIGHT: Caps = Caps { ttl: 40_000, bytes: 9_000, records: 5, record_bytes: 6_000 };
+
+#[derive(Clone, Debug)]
+enum Step {
+    Wait(u64),
+    Create {
+        key: Key,
+        state: State,
+        previous: Option<usize>,
+        input: Vec<Item>,
+        output: Vec<Item>,
+        length: usize,
+    },
+    Start {
+        key: Key,
+        term: u64,
+        length: usize,
+    },
+    Append {
+        key: Key,
+        term: u64,
+        events: Events,
+    },
+    Finish {
+        key: Key,
+        term: u64,
+        state: State,
+        length: usize,
+        output: Vec<Item>,
+        events: Events,
+    },
+    Look(Key),
+    Delete(Key),
+    Input(Key, Ask),
+    Replay(Key, Option<u64>, usize),
+    Cancel(Key),
+    Heartbeat(usize),
+    Orphans(usize, usize),
+    Chain(Key, u64),
+    Resolve(Vec<Arc<str>>),
+    Sweep,
+    Converse {
+        key: Key,
+        items: Vec<Item>,
+        length: usize,
+    },
+    Update {
+        key: Key,
+        length: usize,
+    },
+    Add(Key, Vec<Item>),
+    Remember(Key, usize),
+    Items(Key, Ask),
+    DeleteItem(Key, Arc<str>),
+    DeleteConversation(Key),
+}
+
+fn text(length: usize) -> Arc<str> {
+    format!("\"{}\"", "é".repeat(length)).into()
+}
+
+fn owner(at: usize) -> Arc<str> {
+    format!("owner {at}").into()
+}
+
+fn id(at: usize) -> Arc<str> {
+    format!("record_{at}").into()
+}
+
+fn keys() -> impl Strategy<Value = Key> {
+    // Responses and conversations share their ids, so that one is asked for as the other.
+    (prop_oneof![9 => Just("tenant"), 1 => Just("other")], 0..8_usize)
+        .prop_map(|(tenant, at)| Key::new(tenant, &id(at)))
+}
+
+fn item_ids() -> impl Strategy<Value = Arc<str>> {
+    (0..6_usize).prop_map(|at| format!("item_{at}").into())
+}
+
+fn some_items() -> impl Strategy<Value = Vec<Item>> {
+    let one = (item_ids(), 0..3_usize).prop_map(|(id, of)| Item { body: text(of * 40), id });
+    prop::collection::vec(one, 0..5)
+}
+
+fn some_events() -> impl Strategy<Value = Events> {
+    let bodies = prop::collection::vec((0..300_usize).prop_map(text), 0..4);
+    (0..4_u64, bodies).prop_map(|(from, bodies)| Events { from, bodies })
+}
+
+fn asks() -> impl Strategy<Value = Ask> {
+    let after = prop::option::of(item_ids());
+    (after, 0..4_usize, any::<bool>()).prop_map(|(after, limit, descending)| Ask { after, limit, descending })
+}
+
+fn states() -> impl Strategy<Value = State> {
+    prop::sample::select(State::ALL.to_vec())
+}
+
+fn lengths() -> impl Strategy<Value = usize> {
+    prop_oneof![8 => 0..400_usize, 1 => 1_000..4_000_usize]
+}
+
+fn terms() -> impl Strategy<Value = u64> {
+    prop_oneof![5 => Just(1_u64), 2 => Just(2_u64), 1 => Just(3_u64)]
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let creates = (keys(), states(), prop::option::of(0..8_usize), some_items(), some_items(), lengths());
+    let finishes = (keys(), terms(), states(), lengths(), some_items(), some_events());
+    let writes = prop_oneof![
+        6 => creates.prop_map(|(key, state, previous, input, mut output, length)| {
+            if !state.is_terminal() && !length.is_multiple_of(8) {
+                output.clear();
+            }
+            Step::Create { key, state, previous, input, output, length }
+        }),
+        2 => (keys(), terms(), lengths()).prop_map(|(key, term, length)| Step::Start { key, term, length }),
+        4 => (keys(), terms(), some_events()).prop_map(|(key, term, events)| Step::Append { key, term, events }),
+        5 => finishes.prop_map(|(key, term, state, length, output, events)| {
+            Step::Finish { key, term, state, length, output, events }
+        }),
+        1 => keys().prop_map(Step::Delete),
+        1 => keys().prop_map(Step::Cancel),
+        1 => (0..2_usize).prop_map(Step::Heartbeat),
+        2 => (0..2_usize, 0..4_usize).prop_map(|(owner, limit)| Step::Orphans(owner, limit)),
+        1 => Just(Step::Sweep),
+    ];
+    let reads = prop_oneof![
+        2 => keys().prop_map(Step::Look),
+        2 => (keys(), asks()).prop_map(|(key, ask)| Step::Input(key, ask)),
+        2 => (keys(), prop::option::of(0..5_u64), 0..4_usize)
+            .prop_map(|(key, after, limit)| Step::Replay(key, after, limit)),
+        3 => (keys(), 0..4_000_u64).prop_map(|(key, bytes)| Step::Chain(key, bytes)),
+        2 => prop::collection::vec(item_ids(), 0..4).prop_map(Step::Resolve),
+        2 => (keys(), asks()).prop_map(|(key, ask)| Step::Items(key, ask)),
+    ];
+    let conversations = prop_oneof![
+        2 => (keys(), some_items(), lengths()).prop_map(|(key, items, length)| Step::Converse { key, items, length }),
+        1 => (keys(), lengths()).prop_map(|(key, length)| Step::Update { key, length }),
+        2 => (keys(), some_items()).prop_map(|(key, items)| Step::Add(key, items)),
+        2 => (keys(), 0..8_usize).prop_map(|(key, response)| Step::Remember(key, response)),
+        2 => (keys(), item_ids()).prop_map(|(key, item)| Step::DeleteItem(key, item)),
+        1 => keys().prop_map(Step::DeleteConversation),
+    ];
+    let waits = prop_oneof![3 => 0..500_u64, 1 => 5_000..LEASE + 5_000].prop_map(Step::Wait);
+    prop_oneof![6 => writes, 4 => reads, 4 => conversations, 2 => waits]
+}
+
+/// What the store answers to a step, as text.
+async fn answer(store: &Store, step: &Step, now: &mut u64) -> String {
+    let at = *now;
+    match step.clone() {
+        Step::Wait(time) => {
+            *now += time;
+            String::new()
+        }
+        Step::Create { key, state, previous, input, output, length } => {
+            let owner = owner(length % 2);
+            let new = New {
+                key,
+                state,
+                owner,
+                previous: previous.map(id),
+                input,
+                output,
+                request: text(length),
+                ..queued("")
+            };
+            format!("{:?}", store.create(new, at).await)
+        }
+        Step::Start { key, term, length } => format!("{:?}", store.start(key, term, text(length), at).await),
+        Step::Append { key, term, events } => {
+            format!("{:?}", store.append_events(key, term, events, at).await)
+        }
+        Step::Finish { key, term, state, length, output, events } => {
+            let finish = Finish { state, response: text(length), output, events };
+            format!("{:?}", store.finish(key, term, finish, at).await)
+        }
+        Step::Look(key) => {
+            let cancel = store.is_cancel_requested(key.clone(), at).await;
+            let conversation = store.conversation(key.clone(), at).await;
+            format!("{cancel:?} {conversation:?} {:?}", store.get(key, at).await)
+        }
+        Step::Delete(key) => format!("{:?}", store.delete(key, at).await),
+        Step::Input(key, ask) => format!("{:?}", store.input_items(key, ask, at).await),
+        Step::Replay(key, after, limit) => format!("{:?}", store.events_after(key, after, limit, at).await),
+        Step::Cancel(key) => {
+            let state = store.request_cancel(key, at).await;
+            format!("{state:?} {:?} {:?}", store.cancels(owner(0)).await, store.cancels(owner(1)).await)
+        }
+        Step::Heartbeat(of) => format!("{:?}", store.heartbeat(owner(of), at).await),
+        Step::Orphans(of, limit) => format!("{:?}", store.orphans(owner(of), limit, at).await),
+        Step::Chain(key, bytes) => format!("{:?}", store.chain(key, bytes, at).await),
+        Step::Resolve(ids) => format!("{:?}", store.resolve("tenant".into(), ids, at).await),
+        Step::Sweep => format!("{:?}", store.sweep(at).await),
+        Step::Converse { key, items, length } => {
+            format!("{:?}", store.create_conversation(key, text(length), items, at).await)
+        }
+        Step::Update { key, length } => {
+            format!("{:?}", store.update_conversation(key, text(length), at).await)
+        }
+        Step::Add(key, items) => format!("{:?}", store.add_items(key, items, at).await),
+        Step::Remember(key, response) => format!("{:?}", store.remember(key, id(response), at).await),
+        Step::Items(key, ask) => format!("{:?}", store.conversation_items(key, ask, at).await),
+        Step::DeleteItem(key, item) => format!("{:?}", store.delete_item(key, item, at).await),
+        Step::DeleteConversation(key) => format!("{:?}", store.delete_conversation(key, at).await),
+    }
+}
+
+/// Plays the steps on a fresh store in memory and on `other`; gives the kinds of answers seen.
+async fn play(steps: &[Step], other: &Fresh) -> Result<Vec<String>, TestCaseError> {
+    let (memory, other) = (places::memory().await.open(TIGHT).await, other.open(TIGHT).await);
+    let (mut now, mut seen) = (NOW, Vec::new());
+    for (at, step) in steps.iter().enumerate() {
+        let expected = answer(&memory, step, &mut now.clone()).await;
+        let got = answer(&other, step, &mut now).await;
+        prop_assert_eq!(&got, &expected, "step {}, {:?}", at, step);
+        prop_assert!(!got.contains("Unavailable") && !got.contains("Slow"), "{}", got);
+        let totals = memory.totals().await.unwrap();
+        prop_assert_eq!(other.totals().await.unwrap(), totals, "after step {}, {:?}", at, step);
+        seen.push(got);
+    }
+    Ok(seen)
+}
+
+/// That the steps reach what they should.
+fn reached(seen: &[String]) {
+    for word in ["Ok(())", "NotFound", "Full", "Fenced", "Conflict", "NoCursor", "InProgress", "Ok([Item"] {
+        let count = seen.iter().filter(|answer| answer.contains(word)).count();
+        assert!(count > 3, "{word}: {count} of {}", seen.len());
+    }
+}
+
+fn run<P: Future<Output = Fresh>>(cases: u32, place: impl Fn() -> P) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let all = std::cell::RefCell::new(Vec::new());
+    let mut runner = proptest::test_runner::TestRunner::new(seeded(cases));
+    let outcome = runner.run(&prop::collection::vec(steps(), 1..120), |steps| {
+        let seen = runtime.block_on(async { play(&steps, &place().await).await })?;
+        all.borrow_mut().extend(seen);
+        Ok(())
+    });
+    if let Err(error) = outcome {
+        panic!("{error}");
+    }
+    reached(&all.borrow());
+}
+
+#[test]
+fn memory_and_sqlite_agree() {
+    run(100, places::sqlite);
+}
+
+#[test]
+fn memory_and_postgres_agree() {
+    run(60, places::postgres);
+}
+
+/// The steps mean what they say: an item comes back.
+#[tokio::test]
+async fn the_model_stores() {
+    let steps = [
+        Step::Create {
+            key: key("record_0"),
+            state: State::Completed,
+            previous: None,
+            input: vec![item("item_0")],
+            output: Vec::new(),
+            length: 1,
+        },
+        Step::Resolve(vec!["item_0".into()]),
+    ];
+    let seen = play(&steps, &places::sqlite().await).await.unwrap();
+    assert!(seen[1].contains("item_0"), "{seen:?}");
+}
