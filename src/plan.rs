@@ -54,6 +54,7 @@ fn path(api: Api) -> &'static str {
     match api {
         Api::Chat => "/v1/chat/completions",
         Api::Completions => "/v1/completions",
+        Api::Responses => "/v1/responses",
     }
 }
 

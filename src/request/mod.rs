@@ -12,7 +12,7 @@ pub mod listed;
 pub mod responses;
 
 use crate::wire::Api;
-use crate::wire::fault::Failure;
+use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
 use check::Checked;
 use fields::Edits;
@@ -89,18 +89,17 @@ impl Ask {
     fn parse(api: Api, body: &Bytes, complete: bool, model: Option<&str>) -> Result<Self, Failure> {
         let text = fields::text(body)?;
         let fields = fields::read(text, text)?;
-        let known = match api {
-            Api::Chat => chat::KNOWN,
-            Api::Completions => completions::KNOWN,
+        type Reading = fn(&Checked<'_>, bool) -> Result<Ask, Failure>;
+        let (known, read): (_, Reading) = match api {
+            Api::Chat => (chat::KNOWN, chat::read),
+            Api::Completions => (completions::KNOWN, completions::read),
+            Api::Responses => return Err(Fault::NotImplemented.into()),
         };
         let checked = Checked::new(text, fields, known)?;
         if model.is_none() {
             checked.required("model", complete)?;
         }
-        let mut ask = match api {
-            Api::Chat => chat::read(&checked, complete)?,
-            Api::Completions => completions::read(&checked, complete)?,
-        };
+        let mut ask = read(&checked, complete)?;
         if let Some(model) = model {
             model.clone_into(&mut ask.model);
             ask.named_by_path = true;

@@ -88,7 +88,7 @@ impl Target {
         match self {
             Self::Answer(Api::Chat) => Route::Chat,
             Self::Answer(Api::Completions) => Route::Completions,
-            Self::Respond | Self::Stored(_) => Route::Responses,
+            Self::Answer(Api::Responses) | Self::Respond | Self::Stored(_) => Route::Responses,
             Self::Embeddings => Route::Embeddings,
             Self::Models | Self::Model => Route::Models,
             Self::OtherMethod | Self::Nothing => Route::Unknown,

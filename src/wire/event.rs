@@ -6,8 +6,10 @@
 //! ```text
 //! stream = Head { choice(i) | Foreign } [Usage] (End | Fail)      choices may interleave; Fail may come anywhere,
 //!                                                                 Head again when tier or fingerprint become known
-//! choice = Role { Reasoning | Summary | Content | Refusal | FunctionCall | ToolStart | ToolArgs | Break | Bare } Finish
+//! choice = Role { Reasoning | Summary | Sealed | Content | Annotation | Refusal | FunctionCall | ToolStart | ToolArgs
+//!               | Break | Done | Bare } Finish
 //!          no empty text; ToolStart(slot) before ToolArgs(slot); one Finish, last; after Fail or End nothing
+//! Foreign(slot) = (Added Told* [Done]) | Whole                    of one item, among others
 //! ```
 //!
 //! Events borrow from the frame they were read from and are consumed at once.
@@ -39,19 +41,34 @@ pub enum Event<'a> {
         /// What travels along.
         riders: Riders<'a>,
     },
-    /// An item of the engine that is not modelled.
+    /// An item of the engine that is not modelled (Responses).
     Foreign {
-        /// Its type.
+        /// Its type; for [`Stage::Told`] that of the event.
         name: &'a str,
-        /// Its place among the engine's items.
+        /// What tells it from the engine's other items; `None` if nothing else will be said of it.
         slot: Option<u32>,
-        /// Its JSON.
+        /// How far it is.
+        stage: Stage,
+        /// Its JSON; for [`Stage::Told`] that of the event.
         data: Raw<'a>,
     },
     /// The answer is broken.
     Fail(Failure),
     /// The answer is complete.
     End,
+}
+
+/// How far an item is that is not modelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It begins.
+    Added,
+    /// An event of its own.
+    Told,
+    /// It is complete.
+    Done,
+    /// It comes complete, without a beginning.
+    Whole,
 }
 
 /// The envelope of an answer. From a decoder: as the engine says it. From the normaliser: canonical.
@@ -78,8 +95,17 @@ pub enum Delta<'a> {
     Reasoning(Text<'a>),
     /// Summary of reasoning (Responses).
     Summary(Text<'a>),
+    /// `encrypted_content` of reasoning (Responses): of the reasoning that goes on, or of a new item.
+    Sealed {
+        /// What it is.
+        text: Text<'a>,
+        /// Of the last reasoning item instead, whatever came after it.
+        late: bool,
+    },
     /// Answer text.
     Content(Text<'a>),
+    /// An annotation of the answer text that goes on (Responses).
+    Annotation(Raw<'a>),
     /// Refusal text.
     Refusal(Text<'a>),
     /// Deprecated function call, name and arguments as sent.
@@ -97,6 +123,8 @@ pub enum Delta<'a> {
         id: &'a str,
         /// The function's or tool's name.
         name: &'a str,
+        /// The namespace the name is of, if the engine knows namespaces (Responses).
+        namespace: Option<&'a str>,
         /// What is called.
         kind: ToolKind,
     },
@@ -116,6 +144,14 @@ pub enum Delta<'a> {
     },
     /// The next text opens a new item.
     Break,
+    /// An item is complete (Responses).
+    Done {
+        /// The call. From a decoder: by the engine's index; from the normaliser: by its place. `None`: the text that
+        /// goes on.
+        slot: Option<u32>,
+        /// It ended too early.
+        cut: bool,
+    },
     /// The choice is complete.
     Finish(Finish<'a>),
     /// Nothing but riders.
@@ -152,6 +188,8 @@ pub struct ToolEntry<'a> {
     pub id: Option<Text<'a>>,
     /// The name, if it sends one.
     pub name: Option<Text<'a>>,
+    /// The namespace of the name, if it sends one.
+    pub namespace: Option<Text<'a>>,
     /// Arguments or input, if any.
     pub args: Option<Text<'a>>,
     /// What is called.
@@ -321,7 +359,11 @@ impl fmt::Display for Event<'_> {
                 )?;
                 write!(f, " cached={} reasoning={}", usage.cached, usage.reasoning)
             }
-            Self::Foreign { name, data, .. } => write!(f, "foreign {name} {data}"),
+            Self::Foreign { name, slot, stage, data } => {
+                write!(f, "foreign {stage:?} {name}")?;
+                slot.map_or(Ok(()), |slot| write!(f, " {slot}"))?;
+                write!(f, " {data}")
+            }
             Self::Fail(failure) => {
                 write!(
                     f,
@@ -350,15 +392,23 @@ impl fmt::Display for Delta<'_> {
             Self::FunctionCall { name, arguments } => {
                 write!(f, "function-call {} {}", shown(name), shown(arguments))
             }
-            Self::ToolStart { slot, id, name, kind } => {
-                write!(f, "tool-start {slot} {id:?} {name:?} {kind:?}")
+            Self::ToolStart { slot, id, name, namespace, kind } => {
+                write!(f, "tool-start {slot} {id:?} {name:?} {kind:?}")?;
+                namespace.map_or(Ok(()), |namespace| write!(f, " {namespace:?}"))
             }
             Self::ToolArgs { slot, args } => write!(f, "tool-args {slot} {:?}", args.decoded()),
             Self::Part { name, data } => {
                 write!(f, "part {name:?}")?;
                 data.map_or(Ok(()), |data| write!(f, " {data}"))
             }
+            Self::Sealed { text, .. } => write!(f, "sealed {:?}", text.decoded()),
+            Self::Annotation(data) => write!(f, "annotation {data}"),
             Self::Break => write!(f, "break"),
+            Self::Done { slot, cut } => {
+                write!(f, "done")?;
+                slot.map_or(Ok(()), |slot| write!(f, " {slot}"))?;
+                if *cut { write!(f, " cut") } else { Ok(()) }
+            }
             Self::Finish(finish) => {
                 write!(f, "finish {}", finish.reason.word())?;
                 finish.stop.map_or(Ok(()), |stop| write!(f, " stop={stop}"))

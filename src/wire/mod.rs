@@ -47,6 +47,8 @@ pub enum Api {
     Chat,
     /// Legacy Completions.
     Completions,
+    /// Responses.
+    Responses,
 }
 
 impl Api {
@@ -54,6 +56,7 @@ impl Api {
         match self {
             Self::Chat => "chatcmpl-",
             Self::Completions => "cmpl-",
+            Self::Responses => "resp_",
         }
     }
 }
@@ -255,7 +258,7 @@ impl Rewriter {
     pub fn whole(&mut self, body: &[u8], out: &mut BytesMut) -> Progress {
         let (before, committed) = (out.len(), self.core.committed);
         self.core.whole = true;
-        self.core.found(Found::Frame(Frame { error: false, data: body, whole: true }), out);
+        self.core.found(Found::Frame(Frame { error: false, name: b"", data: body, whole: true }), out);
         self.core.end_of_input(Ending::Whole, out);
         // All of it was there at once: a broken answer is judged before anything of it is written.
         if let Some(failure) = self.core.normaliser.failure().filter(|_| !committed) {

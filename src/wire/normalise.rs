@@ -89,6 +89,7 @@ struct Call {
     engine_index: Option<u64>,
     engine_id: Option<String>,
     name: Option<String>,
+    namespace: Option<String>,
     kind: ToolKind,
     /// The index the client knows. It is given with the header, so that headers count from 0 in their order.
     started: Option<u32>,
@@ -145,7 +146,11 @@ impl Normaliser {
                 self.delta(choice, delta, riders, to);
             }
             Event::Usage { usage, alone, riders } => self.count(usage, alone, riders, to),
-            Event::Foreign { .. } => to.event(event),
+            Event::Foreign { .. } => {
+                self.settle_head(to);
+                self.note_speech();
+                to.event(event);
+            }
             Event::Fail(failure) => self.fail(failure, to),
             Event::End => self.done(to),
         }
@@ -224,7 +229,8 @@ impl Normaliser {
 
     fn first_head(&mut self, head: &Head<'_>) -> Envelope {
         let engine = head.id.map(|id| id.decoded().into_owned()).unwrap_or_default();
-        let prefix = self.shape.client.id_prefix();
+        // Responses made of another API keep that one's id until the object is begun.
+        let prefix = self.shape.upstream.id_prefix();
         let id = match engine.as_str() {
             "" => format!("{prefix}{}", self.stamp.id),
             engine => ident::completion(engine, prefix),
@@ -293,7 +299,7 @@ impl Normaliser {
         riders: Riders<'a>,
         to: &mut Output<'_>,
     ) -> Riders<'a> {
-        let hollow = matches!(delta, Delta::Finish(_) | Delta::Bare);
+        let hollow = matches!(delta, Delta::Finish(_) | Delta::Bare | Delta::Break | Delta::Done { .. });
         if self.ended || self.changes_nothing(index, &delta) || !self.admit(index, hollow, &riders, to) {
             return riders;
         }
@@ -304,6 +310,11 @@ impl Normaliser {
                 return riders;
             }
             Delta::Finish(finish) => self.hold(index, finish, riders),
+            Delta::Done { slot: Some(said), cut } => {
+                if let Some(slot) = self.choices.get(index as usize).and_then(|choice| choice.place(said)) {
+                    to.delta(index, Delta::Done { slot: Some(slot), cut }, riders);
+                }
+            }
             delta => {
                 self.note_speech();
                 to.delta(index, delta, riders);
@@ -429,6 +440,7 @@ impl Normaliser {
         if call.name.is_none() {
             let forced = self.shape.forced_function.clone().filter(|_| entry.whole);
             call.name = name.map(|name| name.into_owned()).or(forced);
+            call.namespace = entry.namespace.map(|namespace| namespace.decoded().into_owned());
             call.kind = entry.kind;
         }
         let usage = riders.usage.clone();
@@ -446,6 +458,7 @@ impl Normaliser {
         let mut args = entry.args;
         if let Some(second) = args.and_then(|args| call.arguments.read(&args))
             && self.shape.quirks.resends_arguments
+            && call.kind == ToolKind::Function
         {
             self.tally.count(Rule::ToolArgumentsResent);
             args = args.map(|args| args.first_characters(second));
@@ -632,6 +645,12 @@ impl Choice {
         self.calls.iter().filter(|call| call.started.is_some()).count().try_into().unwrap_or(u32::MAX)
     }
 
+    /// The place that the client knows of the call with this index of the engine.
+    fn place(&self, said: u32) -> Option<u32> {
+        let known = |call: &&Call| call.engine_index == Some(u64::from(said));
+        self.calls.iter().rfind(known)?.started
+    }
+
     /// Which call an entry belongs to (2.5 rule 2); a new one is appended.
     fn slot(&mut self, index: Option<u64>, id: Option<&str>, named: bool) -> usize {
         let known = match index {
@@ -683,7 +702,8 @@ impl Call {
             tally.count(Rule::ToolId);
         }
         let name = self.name.as_deref().unwrap_or_default();
-        let start = Delta::ToolStart { slot, id: &id, name, kind: self.kind };
+        let start =
+            Delta::ToolStart { slot, id: &id, name, namespace: self.namespace.as_deref(), kind: self.kind };
         let usage = riders.as_ref().and_then(|riders| riders.usage.clone());
         to.delta(choice, start, riders.take().unwrap_or_default());
         self.started = Some(slot);

@@ -87,6 +87,10 @@ rules! {
     ErrorShape = "error_shape",
     /// An event that is not JSON was skipped (`invalid_event = "skip"`).
     InvalidSkipped = "invalid_skipped",
+    /// An event of a type the format does not name, or a second telling of the same (4.8).
+    EventDropped = "event_dropped",
+    /// Text or an item that the engine told only at the end (4.8).
+    ItemLate = "item_late",
 }
 
 /// How often each rule changed something in one answer.

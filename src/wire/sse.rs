@@ -8,12 +8,20 @@ use memchr::memchr2;
 /// One dispatched event.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// Whether the event's name is `error`; no other name has a meaning for the APIs that are read here.
+    /// Whether the event's name is `error`.
     pub error: bool,
+    /// The event's name. It has a meaning where the data does not tell its type (Responses).
+    pub name: &'a [u8],
     /// The joined `data` lines.
     pub data: &'a [u8],
     /// It is not an event of a stream but the whole body of an answer.
     pub whole: bool,
+}
+
+impl<'a> Frame<'a> {
+    fn event(name: &'a [u8], data: &'a [u8]) -> Self {
+        Self { error: name == b"error", name, data, whole: false }
+    }
 }
 
 /// What a [`Framer`] hands to its caller.
@@ -39,7 +47,7 @@ pub struct Framer {
     /// Data lines of the current event, joined, where they could not be borrowed.
     data: Vec<u8>,
     has_data: bool,
-    error: bool,
+    name: Vec<u8>,
     overflown: bool,
 }
 
@@ -54,6 +62,9 @@ enum Start {
 /// What stands before the value in a line of data: it does not count as part of the event.
 const FIELD: usize = b"data: ".len();
 
+/// Bytes of an event's name that are kept: more than any that means something.
+const NAME: usize = 128;
+
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
 impl Framer {
@@ -66,7 +77,7 @@ impl Framer {
             line: Vec::new(),
             data: Vec::new(),
             has_data: false,
-            error: false,
+            name: Vec::new(),
             overflown: false,
         }
     }
@@ -123,7 +134,7 @@ impl Framer {
             self.take_owned_line(&line, &mut None, &mut found);
         }
         if self.has_data && complete(&self.data) {
-            found(Found::Frame(Frame { error: self.error, data: &self.data, whole: false }));
+            found(Found::Frame(Frame::event(&self.name, &self.data)));
         }
         self.reset();
     }
@@ -183,13 +194,14 @@ impl Framer {
         if line.is_empty() {
             if self.has_data {
                 let data = lone.take().unwrap_or(&self.data);
-                found(Found::Frame(Frame { error: self.error, data, whole: false }));
+                found(Found::Frame(Frame::event(&self.name, data)));
             }
             self.reset();
         } else if line.first() == Some(&b':') {
             found(Found::Comment);
         } else if let Some(name) = field(line, b"event") {
-            self.error = name == b"error";
+            self.name.clear();
+            self.name.extend_from_slice(name.get(..NAME).unwrap_or(name));
         }
     }
 
@@ -221,7 +233,7 @@ impl Framer {
     fn reset(&mut self) {
         self.data.clear();
         self.has_data = false;
-        self.error = false;
+        self.name.clear();
     }
 }
 

@@ -133,6 +133,7 @@ fn say_call<'a>(call: &Call<'a>, whole: bool, speaker: &mut Speaker<'a, '_>) {
     let args = args.filter(|args| !args.is_empty());
     let identified = [call.id, name].iter().flatten().any(|text| !text.is_empty());
     if identified || args.is_some() {
-        speaker.say_tool(ToolEntry { index: call.index, id: call.id, name, args, kind, whole });
+        let namespace = None;
+        speaker.say_tool(ToolEntry { index: call.index, id: call.id, name, namespace, args, kind, whole });
     }
 }

@@ -1,10 +1,11 @@
 //! Reading one frame of an engine and saying what happened, as events.
 //!
-//! Takes: a frame of one upstream API. Gives: events, in the order of the frame. Remembers: nothing of the stream.
-//! Never: decides about grammar; that is the normaliser's.
+//! Takes: a frame of one upstream API. Gives: events, in the order of the frame. Remembers: nothing of the stream, but
+//! for Responses which item is which. Never: decides about grammar; that is the normaliser's.
 
 mod chat;
 mod completions;
+mod responses;
 
 use super::Api;
 use super::event::{
@@ -59,6 +60,7 @@ pub fn standard(api: Api, reading: Reading) -> Box<dyn Decode> {
         Api::Completions => {
             Box::new(Chunks { reading, pieces: completions::pieces, logprobs: |body| body.legacy() })
         }
+        Api::Responses => Box::new(responses::Events::new(reading)),
     }
 }
 
@@ -246,6 +248,15 @@ object! {
     }
 }
 
+/// A time that may be told in milliseconds, or in something finer. Milliseconds since 1970 have passed 10^11 in 1973;
+/// seconds will in the year 5138.
+fn seconds(mut created: u64) -> u64 {
+    while created > 100_000_000_000 {
+        created /= 1000;
+    }
+    created
+}
+
 /// What a frame's text is, before it is read as a chunk.
 enum Said<'a> {
     Done,
@@ -273,14 +284,6 @@ impl<'a> Chunk<'a> {
     }
 
     fn head(&self) -> Head<'a> {
-        // Milliseconds since 1970 have passed 10^11 in 1973; seconds will in the year 5138. What is still above it is
-        // finer than milliseconds.
-        let seconds = |mut created: u64| {
-            while created > 100_000_000_000 {
-                created /= 1000;
-            }
-            created
-        };
         Head {
             id: self.id,
             created: self.created.and_then(integer).map(seconds),
@@ -338,6 +341,14 @@ impl UsageBody<'_> {
     /// The counts, each from the first of its places that has one; `None` if there is not one of the three that make a
     /// usage (an empty object says nothing).
     fn counts(&self, to: &mut dyn Sink) -> Option<Usage> {
+        let usage = self.read()?;
+        if !self.is_canonical() {
+            to.mended(Rule::Usage);
+        }
+        Some(usage)
+    }
+
+    fn read(&self) -> Option<Usage> {
         let first = |places: &[Option<Raw<'_>>]| places.iter().flatten().find_map(|raw| integer(*raw));
         let prompt = first(&[self.prompt, self.input]);
         let completion = first(&[self.completion, self.output]);
@@ -349,9 +360,6 @@ impl UsageBody<'_> {
         };
         let of_prompt = |read| details(&self.prompt_details, read);
         let of_completion = |read| details(&self.completion_details, read);
-        if !self.is_canonical() {
-            to.mended(Rule::Usage);
-        }
         let (prompt, completion) = (prompt.unwrap_or(0), completion.unwrap_or(0));
         Some(Usage {
             prompt,

@@ -50,7 +50,14 @@ impl Encode for Stream {
 
 impl Stream {
     fn delta(&mut self, choice: u32, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut BytesMut) {
-        if matches!(delta, Delta::Break | Delta::Part { .. }) {
+        if matches!(
+            delta,
+            Delta::Break
+                | Delta::Done { .. }
+                | Delta::Part { .. }
+                | Delta::Sealed { .. }
+                | Delta::Annotation(_)
+        ) {
             return;
         }
         self.envelope.open_frame(out);
@@ -96,7 +103,7 @@ impl Stream {
                 out.extend_from_slice(b"\"function_call\":");
                 write_function_call(name.as_ref(), arguments.as_ref(), out);
             }
-            Delta::ToolStart { slot, id, name, kind } => {
+            Delta::ToolStart { slot, id, name, kind, .. } => {
                 out.extend_from_slice(b"\"tool_calls\":[{\"index\":");
                 write_number(*slot, out);
                 out.put_u8(b',');
@@ -109,7 +116,13 @@ impl Stream {
                 write_text(b",\"function\":{\"arguments\":\"", args, out);
                 out.extend_from_slice(b"}}]");
             }
-            Delta::Bare | Delta::Finish(_) | Delta::Break | Delta::Part { .. } => {}
+            Delta::Bare
+            | Delta::Finish(_)
+            | Delta::Break
+            | Delta::Done { .. }
+            | Delta::Part { .. }
+            | Delta::Sealed { .. }
+            | Delta::Annotation(_) => {}
         }
     }
 }
@@ -318,7 +331,12 @@ impl Message {
                 self.finish = Some(finish.reason.word());
                 self.stop = finish.stop.map(compacted);
             }
-            Delta::Role | Delta::Break | Delta::Bare => {}
+            Delta::Role
+            | Delta::Break
+            | Delta::Done { .. }
+            | Delta::Sealed { .. }
+            | Delta::Annotation(_)
+            | Delta::Bare => {}
         }
     }
 

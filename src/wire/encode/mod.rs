@@ -34,5 +34,15 @@ pub fn encoder(shape: &Shape, stamp: &Stamp) -> Box<dyn Encode> {
         (Api::Chat, false) => Box::new(chat::Whole::new(shape)),
         (Api::Completions, true) => Box::new(completions::Stream::new(shape)),
         (Api::Completions, false) => Box::new(completions::Whole::new(shape)),
+        (Api::Responses, stream) => {
+            let reply = Reply {
+                reasoning: shape.options.responses_reasoning,
+                dialect: shape.options.responses_dialect,
+                logprobs: shape.logprobs,
+                stream,
+                ..Reply::default()
+            };
+            Box::new(Response::new(reply, stamp))
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::super::frame::DONE;
 use super::call::Call;
 use super::item::{Item, Kind, Place, State, Thought};
-use crate::json::{write_number, write_string};
+use crate::json::{Raw, write_compact, write_number, write_string};
 use crate::wire::fault::Failure;
 use crate::wire::options::ResponsesDialect;
 use bytes::{BufMut, BytesMut};
@@ -96,7 +96,9 @@ impl Voice {
         out.put_u8(b'"');
         string(self.text, told.text, out);
         if self.logprobs {
-            out.extend_from_slice(b",\"annotations\":[]");
+            out.extend_from_slice(b",\"annotations\":[");
+            out.extend_from_slice(told.annotations);
+            out.put_u8(b']');
         }
         self.write_logprobs(told.logprobs, out);
         out.put_u8(b'}');
@@ -246,6 +248,41 @@ impl Events {
         }
     }
 
+    /// An annotation of a part's text.
+    pub(super) fn annotation(
+        &mut self,
+        place: &Place,
+        at: usize,
+        nth: usize,
+        json: &str,
+        out: &mut BytesMut,
+    ) {
+        self.say("response.output_text.annotation.added", out, |out| {
+            TEXT.write_place(place, at, out);
+            member("annotation_index", out);
+            write_number(nth, out);
+            member("annotation", out);
+            out.extend_from_slice(json.as_bytes());
+        });
+    }
+
+    /// An event of an item that is not modelled, with the member that it carries.
+    pub(super) fn foreign(
+        &mut self,
+        kind: &str,
+        place: &Place,
+        carried: Option<(&str, Raw<'_>)>,
+        out: &mut BytesMut,
+    ) {
+        self.say(kind, out, |out| {
+            place.write(out);
+            if let Some((key, value)) = carried {
+                member(key, out);
+                write_compact(value.get(), out);
+            }
+        });
+    }
+
     /// A text is complete, and its part with it.
     pub(super) fn end_part(
         &mut self,
@@ -289,6 +326,7 @@ impl Events {
                 }
             }
             Kind::Call(call) => self.end_call(call, place, out),
+            Kind::Foreign(_) => {}
         }
         self.item("response.output_item.done", item, State::Present, out);
         if let Kind::Reasoning(Thought { sealed: Some(sealed), .. }) = &item.kind {
@@ -368,6 +406,8 @@ pub(super) struct Told<'a> {
     /// The entries of `logprobs` in a part, which say more than those of other events.
     pub(super) logprobs: &'a [u8],
     pub(super) plain_logprobs: &'a [u8],
+    /// The entries of `annotations`.
+    pub(super) annotations: &'a [u8],
 }
 
 impl<'a> Told<'a> {

@@ -2,7 +2,8 @@
 
 use super::call::Call;
 use super::event::{self, Told, Voice};
-use crate::json::{Text, write_compact, write_number};
+use super::foreign::Foreign;
+use crate::json::{Text, write_compact, write_number, write_string};
 use crate::wire::event::TokenLogprob;
 use bytes::{BufMut, BytesMut};
 
@@ -29,6 +30,7 @@ pub(super) enum Kind {
     Reasoning(Thought),
     Message(Vec<Part>),
     Call(Call),
+    Foreign(Foreign),
 }
 
 /// Reasoning: texts in JSON spelling.
@@ -36,7 +38,10 @@ pub(super) enum Kind {
 pub(super) struct Thought {
     pub(super) content: Option<BytesMut>,
     pub(super) summary: Option<BytesMut>,
+    /// In JSON spelling.
     pub(super) sealed: Option<String>,
+    /// The summary is the text once more.
+    pub(super) mirrored: bool,
 }
 
 impl Thought {
@@ -58,6 +63,8 @@ pub(super) struct Part {
     logprobs: BytesMut,
     /// The same as deltas spell them.
     plain_logprobs: BytesMut,
+    /// The entries of `annotations`, and how many they are.
+    pub(super) annotations: (BytesMut, usize),
 }
 
 /// What is written of an item.
@@ -75,6 +82,7 @@ impl Item {
             Kind::Reasoning(_) => "rs",
             Kind::Message(_) => "msg",
             Kind::Call(call) => call.prefix(),
+            Kind::Foreign(foreign) => foreign.prefix(),
         };
         let suffix = response.strip_prefix("resp_").unwrap_or(response);
         let place = Place { id: format!("{prefix}_{suffix}_{index}"), index };
@@ -88,15 +96,20 @@ impl Item {
             Kind::Reasoning(_) => "reasoning",
             Kind::Message(_) => "message",
             Kind::Call(call) => call.word(),
+            Kind::Foreign(foreign) => foreign.word(),
+        };
+        let own = match &self.kind {
+            Kind::Foreign(foreign) => foreign.status(),
+            _ => None,
         };
         let status = match (added, self.cut) {
             (true, _) => "in_progress",
             (false, true) => "incomplete",
-            (false, false) => "completed",
+            (false, false) => own.unwrap_or("completed"),
         };
-        for piece in ["{\"id\":\"", &self.place.id, "\",\"type\":\"", word, "\",\"status\":\"", status, "\""]
-        {
-            out.extend_from_slice(piece.as_bytes());
+        for (key, value) in [("{\"id\":", &*self.place.id), (",\"type\":", word), (",\"status\":", status)] {
+            out.extend_from_slice(key.as_bytes());
+            write_string(value, out);
         }
         match &self.kind {
             Kind::Reasoning(_) if added => out.extend_from_slice(b",\"summary\":[],\"content\":[]"),
@@ -112,6 +125,7 @@ impl Item {
                 out.put_u8(b']');
             }
             Kind::Call(call) => call.write(if added { b"" } else { call.text() }, out),
+            Kind::Foreign(foreign) => foreign.write(out),
         }
         out.put_u8(b'}');
     }
@@ -140,7 +154,13 @@ impl Thought {
 
 impl Part {
     pub(super) fn new(refusal: bool) -> Self {
-        Self { refusal, text: BytesMut::new(), logprobs: BytesMut::new(), plain_logprobs: BytesMut::new() }
+        Self {
+            refusal,
+            text: BytesMut::new(),
+            logprobs: BytesMut::new(),
+            plain_logprobs: BytesMut::new(),
+            annotations: (BytesMut::new(), 0),
+        }
     }
 
     pub(super) fn voice(&self) -> &'static Voice {
@@ -158,7 +178,12 @@ impl Part {
     }
 
     pub(super) fn told(&self) -> Told<'_> {
-        Told { text: &self.text, logprobs: &self.logprobs, plain_logprobs: &self.plain_logprobs }
+        Told {
+            text: &self.text,
+            logprobs: &self.logprobs,
+            plain_logprobs: &self.plain_logprobs,
+            annotations: &self.annotations.0,
+        }
     }
 }
 
@@ -203,8 +228,7 @@ impl Place {
     }
 
     pub(super) fn write_id(&self, out: &mut BytesMut) {
-        out.extend_from_slice(b",\"item_id\":\"");
-        out.extend_from_slice(self.id.as_bytes());
-        out.put_u8(b'"');
+        out.extend_from_slice(b",\"item_id\":");
+        write_string(&self.id, out);
     }
 }

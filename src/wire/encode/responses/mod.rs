@@ -9,6 +9,7 @@
 
 mod call;
 mod event;
+mod foreign;
 mod item;
 mod object;
 
@@ -16,14 +17,15 @@ pub use call::{Called, Calls};
 pub use object::Echo;
 
 use super::Encode;
-use crate::json::Text;
-use crate::wire::event::{Delta, Event, Head, Logprobs, Reason, Riders, ToolKind};
+use crate::json::{Members, Raw, Text, compacted};
+use crate::wire::event::{Delta, Event, Head, Logprobs, Reason, Riders, Stage, ToolKind};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{ResponsesDialect, ResponsesReasoning};
 use crate::wire::{Stamp, ident};
 use bytes::BytesMut;
 use call::Call;
 use event::{Events, Told};
+use foreign::Foreign;
 use item::{Item, Kind, Part, Thought};
 use object::{Ending, Object};
 
@@ -116,7 +118,8 @@ impl Encode for Response {
             Event::Head(head) => self.head(&head, out),
             Event::Delta { choice: 0, delta, riders } => self.delta(&delta, &riders, out),
             Event::Usage { usage, .. } => self.object.usage = Some(usage),
-            Event::Delta { .. } | Event::Foreign { .. } => {}
+            Event::Foreign { name, slot, stage, data } => self.foreign(name, slot, stage, data, out),
+            Event::Delta { .. } => {}
             Event::Fail(failure) => self.fail(&failure, out),
             Event::End => self.end(out),
         }
@@ -144,27 +147,26 @@ impl Response {
 
     fn delta(&mut self, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut BytesMut) {
         match delta {
-            Delta::Reasoning(text) => {
-                let (content, summary) = match self.reasoning {
-                    ResponsesReasoning::Content => (true, false),
-                    ResponsesReasoning::Summary => (false, true),
-                    ResponsesReasoning::Both => (true, true),
-                    ResponsesReasoning::None => (false, false),
-                };
-                self.think(content, summary, text, out);
-            }
-            Delta::Summary(text) => self.think(false, self.reasoning != ResponsesReasoning::None, text, out),
+            Delta::Reasoning(text) => self.reason(text, out),
+            Delta::Summary(text) => self.summarise(text, out),
+            Delta::Sealed { text, late } => self.keep_sealed(text, *late, out),
+            Delta::Annotation(annotation) => self.annotate(*annotation, out),
             Delta::Content(text) => {
                 let logprobs = riders.logprobs.as_ref().filter(|_| self.logprobs);
                 self.say(false, text, logprobs, out);
             }
             Delta::Refusal(text) => self.say(true, text, None, out),
-            Delta::ToolStart { slot, id, name, kind } => self.call(*slot, id, name, *kind, out),
+            Delta::ToolStart { slot, id, name, namespace, kind } => {
+                let mut called = self.calls.named(name);
+                called.namespace = called.namespace.or_else(|| namespace.map(str::to_owned));
+                self.call(Call::new(*slot, id, called, *kind), out);
+            }
             Delta::ToolArgs { slot, args } => self.argue(*slot, args, out),
             Delta::FunctionCall { name, arguments } => {
                 self.legacy_call(name.as_ref(), arguments.as_ref(), out)
             }
             Delta::Break => self.close_items(false, out),
+            Delta::Done { slot, cut } => self.done(*slot, *cut, out),
             Delta::Finish(finish) => self.finish(finish.reason, out),
             // Parts are none of a stream's.
             Delta::Part { .. } | Delta::Role | Delta::Bare => {}
@@ -181,6 +183,76 @@ impl Response {
         self.events.begin_item(&item, out);
         self.items.push(item);
         index
+    }
+
+    fn reason(&mut self, text: &Text<'_>, out: &mut BytesMut) {
+        let (content, summary) = match self.reasoning {
+            ResponsesReasoning::Content => (true, false),
+            ResponsesReasoning::Summary => (false, true),
+            ResponsesReasoning::Both => (true, true),
+            ResponsesReasoning::None => (false, false),
+        };
+        self.think(content, summary, text, out);
+        if let Some(thought) = self.thought() {
+            thought.mirrored |= summary;
+        }
+    }
+
+    /// The engine's own summary. Where the text already stands in its place, it would be there twice.
+    fn summarise(&mut self, text: &Text<'_>, out: &mut BytesMut) {
+        let mirrored = self.thought().is_some_and(|thought| thought.mirrored);
+        self.think(false, self.reasoning != ResponsesReasoning::None && !mirrored, text, out);
+    }
+
+    /// The reasoning that goes on.
+    fn thought(&mut self) -> Option<&mut Thought> {
+        match self.items.get_mut(self.current?)? {
+            Item { kind: Kind::Reasoning(thought), .. } => Some(thought),
+            _ => None,
+        }
+    }
+
+    /// What the engine made of reasoning to be sent back to it.
+    fn keep_sealed(&mut self, text: &Text<'_>, late: bool, out: &mut BytesMut) {
+        let is_reasoning = |item: &Item| matches!(item.kind, Kind::Reasoning(_));
+        let at = match late {
+            true => self.items.iter().rposition(is_reasoning),
+            false => self.current.filter(|at| self.items.get(*at).is_some_and(is_reasoning)),
+        };
+        let at = match at {
+            Some(at) => at,
+            None if late || self.reasoning == ResponsesReasoning::None => return,
+            None => self.open(Kind::Reasoning(Thought::default()), out),
+        };
+        if !late {
+            self.current = Some(at);
+        }
+        if let Some(Item { kind: Kind::Reasoning(thought), .. }) = self.items.get_mut(at)
+            && thought.sealed.is_none()
+        {
+            let mut spelled = BytesMut::new();
+            text.write(&mut spelled);
+            thought.sealed = Some(String::from_utf8_lossy(&spelled).into_owned());
+        }
+    }
+
+    /// A note on the text that goes on.
+    fn annotate(&mut self, annotation: Raw<'_>, out: &mut BytesMut) {
+        let Self { items, events, current, .. } = self;
+        let item = current.and_then(|at| items.get_mut(at));
+        let Some(Item { kind: Kind::Message(parts), place, .. }) = item else { return };
+        let Some((at, part)) = parts.iter_mut().enumerate().next_back().filter(|(_, part)| !part.refusal)
+        else {
+            return;
+        };
+        let json = compacted(annotation);
+        let (entries, count) = &mut part.annotations;
+        events.annotation(place, at, *count, &json, out);
+        if !entries.is_empty() {
+            entries.extend_from_slice(b",");
+        }
+        entries.extend_from_slice(json.as_bytes());
+        *count += 1;
     }
 
     fn think(&mut self, content: bool, summary: bool, text: &Text<'_>, out: &mut BytesMut) {
@@ -242,8 +314,7 @@ impl Response {
         events.delta(part.voice(), place, index, told, out);
     }
 
-    fn call(&mut self, slot: u32, id: &str, name: &str, kind: ToolKind, out: &mut BytesMut) {
-        let call = Call::new(slot, id, self.calls.named(name), kind);
+    fn call(&mut self, call: Call, out: &mut BytesMut) {
         self.open(Kind::Call(call), out);
         self.current = None;
     }
@@ -269,28 +340,91 @@ impl Response {
             self.items.iter().any(|item| matches!(&item.kind, Kind::Call(call) if call.slot == SLOT));
         if let Some(name) = name.filter(|_| !is_known) {
             let id = ident::derived_call(self.object.id(), 0, 0);
-            self.call(SLOT, &id, &name.decoded(), ToolKind::Function, out);
+            let called = self.calls.named(&name.decoded());
+            self.call(Call::new(SLOT, &id, called, ToolKind::Function), out);
         }
         if let Some(arguments) = arguments.filter(|arguments| !arguments.is_empty()) {
             self.argue(SLOT, arguments, out);
         }
     }
 
-    /// Closes what is open, in order; `all`: also calls whose arguments are not complete.
+    /// An item that is not modelled, or an event of it.
+    fn foreign(&mut self, name: &str, slot: Option<u32>, stage: Stage, data: Raw<'_>, out: &mut BytesMut) {
+        let known = |item: &Item| match &item.kind {
+            Kind::Foreign(foreign) => item.open && slot.is_some() && foreign.slot == slot,
+            _ => false,
+        };
+        let at = match stage {
+            Stage::Added | Stage::Whole => {
+                let at = self.open(Kind::Foreign(Foreign::new(slot, name, data)), out);
+                self.current = None;
+                Some(at)
+            }
+            Stage::Told | Stage::Done => self.items.iter().rposition(known),
+        };
+        let Some(at) = at else { return };
+        let Self { items, events, .. } = self;
+        let Some(item) = items.get_mut(at) else { return };
+        let Item { kind: Kind::Foreign(foreign), place, .. } = item else { return };
+        match stage {
+            Stage::Added => return,
+            Stage::Told => {
+                let Some((name, key)) = foreign::event(name) else { return };
+                let members = Members::of(data.get()).unwrap_or_default().0;
+                let value = key.and_then(|key| Some((key, members.iter().rfind(|(own, _)| own == key)?.1)));
+                return events.foreign(name, place, value, out);
+            }
+            Stage::Done => foreign.read(data),
+            Stage::Whole => {
+                for step in foreign.steps() {
+                    events.foreign(step, place, None, out);
+                }
+            }
+        }
+        foreign.complete = true;
+        self.close(at, out);
+    }
+
+    /// The engine says that an item is complete.
+    fn done(&mut self, slot: Option<u32>, cut: bool, out: &mut BytesMut) {
+        let is_meant = |item: &Item| matches!(&item.kind, Kind::Call(call) if Some(call.slot) == slot);
+        let at = match slot {
+            Some(_) => self.items.iter().rposition(is_meant),
+            None => self.current.take(),
+        };
+        if let Some((at, item)) = at.and_then(|at| Some((at, self.items.get_mut(at)?))) {
+            item.cut |= cut && item.open;
+            self.close(at, out);
+        }
+    }
+
+    /// Closes what is open, in order; `all`: also what more may come of.
     fn close_items(&mut self, all: bool, out: &mut BytesMut) {
         self.current = None;
-        let Self { items, events, seal, .. } = self;
         // Calls may stay open behind closed items, and there are few of either.
-        for item in items.iter_mut().filter(|item| item.open) {
-            if !all && matches!(&item.kind, Kind::Call(call) if !call.is_complete()) {
-                continue;
+        for at in 0..self.items.len() {
+            let stays = match self.items.get(at).map(|item| &item.kind) {
+                Some(Kind::Call(call)) => !call.is_complete(),
+                Some(Kind::Foreign(_)) => true,
+                _ => false,
+            };
+            if all || !stays {
+                self.close(at, out);
             }
-            item.open = false;
-            if let (Kind::Reasoning(thought), Some(seal)) = (&mut item.kind, seal.as_ref()) {
-                thought.sealed = seal(&thought.text());
-            }
-            events.end_item(item, out);
         }
+    }
+
+    /// Closes an item, unless it is closed.
+    fn close(&mut self, at: usize, out: &mut BytesMut) {
+        let Self { items, events, seal, .. } = self;
+        let Some(item) = items.get_mut(at).filter(|item| item.open) else { return };
+        item.open = false;
+        if let (Kind::Reasoning(thought), Some(seal)) = (&mut item.kind, seal.as_ref())
+            && thought.sealed.is_none()
+        {
+            thought.sealed = seal(&thought.text());
+        }
+        events.end_item(item, out);
     }
 
     // === the end ===

@@ -1,0 +1,248 @@
+//! The engine's items: which one an event is of, and how much of it was said.
+//!
+//! Neither `item_id` nor `output_index` can be trusted: SGLang gives all items of an answer one id and counts `done`
+//! one further than `added`; vLLM leaves out ids and numbers anew at the end (engine-quirks D). So an event is taken for
+//! the item of its type that has its id, or else for the one that is open.
+
+use super::body::{ItemBody, word};
+
+/// What an item is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Message,
+    Reasoning,
+    Function,
+    Custom,
+    /// Of a type that is not modelled.
+    Foreign(Box<str>),
+}
+
+impl Kind {
+    /// By its type. A call of one of the client's functions is none of another server's, as vLLM has it where gpt-oss
+    /// makes the call in its analysis (fixtures/vllm/responses-gptoss-tool-on-analysis).
+    pub(super) fn of(body: &ItemBody<'_>) -> Option<Self> {
+        Some(match word(body.kind).as_deref() {
+            Some("message") => Self::Message,
+            Some("reasoning") => Self::Reasoning,
+            Some("function_call") => Self::Function,
+            Some("mcp_call") if word(body.server_label).as_deref() == Some("functions") => Self::Function,
+            Some("custom_tool_call") => Self::Custom,
+            Some(other) => Self::Foreign(other.into()),
+            None => return body.role.map(|_| Self::Message),
+        })
+    }
+
+    pub(super) fn is_call(&self) -> bool {
+        matches!(self, Self::Function | Self::Custom)
+    }
+}
+
+/// How much of a text was said: enough to tell what of a longer one was not. The text itself is not kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    length: usize,
+    hash: u64,
+}
+
+impl Seen {
+    /// FNV-1a. Nobody gains by a collision: it is the engine's own text.
+    pub(super) fn add(&mut self, spelled: &[u8]) {
+        self.length += spelled.len();
+        for byte in spelled {
+            self.hash = (self.hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    pub(super) fn is_empty(self) -> bool {
+        self.length == 0
+    }
+
+    /// What of `whole` was not said; `None` if it begins otherwise.
+    pub(super) fn rest(self, whole: &str) -> Option<&str> {
+        let (said, rest) = whole.split_at_checked(self.length)?;
+        let mut seen = Self::default();
+        seen.add(said.as_bytes());
+        (seen == self).then_some(rest)
+    }
+}
+
+/// One kind of text in an item.
+#[derive(Debug, Default)]
+pub(super) struct Channel {
+    /// All of it.
+    pub(super) total: Seen,
+    /// Its part that goes on.
+    pub(super) part: Seen,
+    /// The name of the events that tell it; the same told under another name is not told again (codex-legacy).
+    pub(super) name: Option<&'static str>,
+}
+
+/// An item.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) kind: Kind,
+    id: Option<Box<str>>,
+    pub(super) call_id: Option<Box<str>>,
+    pub(super) name: Option<Box<str>>,
+    /// Of a call or of what is not modelled: its number among them.
+    pub(super) slot: u32,
+    /// The engine has not said that it is complete.
+    pub(super) open: bool,
+    /// Something of it was said.
+    pub(super) told: bool,
+    /// Content, arguments or input.
+    pub(super) text: Channel,
+    pub(super) summary: Channel,
+    pub(super) refusal: Channel,
+    pub(super) annotations: usize,
+    pub(super) sealed: bool,
+    /// It has been found in the terminal object.
+    found: bool,
+}
+
+impl Item {
+    pub(super) fn new(kind: Kind, id: Option<&str>, slot: u32) -> Self {
+        Self {
+            kind,
+            id: id.map(Into::into),
+            call_id: None,
+            name: None,
+            slot,
+            open: true,
+            told: false,
+            text: Channel::default(),
+            summary: Channel::default(),
+            refusal: Channel::default(),
+            annotations: 0,
+            sealed: false,
+            found: false,
+        }
+    }
+}
+
+/// All of them, in the order in which they were first heard of.
+#[derive(Debug, Default)]
+pub(super) struct Items(pub(super) Vec<Item>);
+
+impl Items {
+    /// The item of this kind that an event concerns: the open one with this id, or else the open one.
+    pub(super) fn open(&self, kind: &Kind, id: Option<&str>) -> Option<usize> {
+        let mut fallback = None;
+        for (at, item) in self.0.iter().enumerate().rev() {
+            if !item.open || item.kind != *kind {
+                continue;
+            }
+            if item.id.as_deref() == id {
+                return Some(at);
+            }
+            fallback = fallback.or(Some(at));
+        }
+        fallback
+    }
+
+    /// The item that is not modelled and that an event concerns; `family`: the first word of the event's name.
+    pub(super) fn foreign(&self, family: &str, id: Option<&str>) -> Option<usize> {
+        let matches = |item: &Item| match &item.kind {
+            Kind::Foreign(kind) => {
+                item.open && family.starts_with(&**kind) && id.is_none_or(|id| item.id.as_deref() == Some(id))
+            }
+            _ => false,
+        };
+        self.0.iter().rposition(matches)
+    }
+
+    /// The kind of the latest item with this id.
+    pub(super) fn kind_of(&self, id: Option<&str>) -> Option<&Kind> {
+        let id = id?;
+        self.0.iter().rev().find(|item| item.id.as_deref() == Some(id)).map(|item| &item.kind)
+    }
+
+    /// The call with this id.
+    pub(super) fn call(&self, call_id: Option<&str>) -> Option<usize> {
+        let call_id = call_id?;
+        self.0.iter().rposition(|item| item.kind.is_call() && item.call_id.as_deref() == Some(call_id))
+    }
+
+    /// The item that the engine says has begun, if that is known already.
+    pub(super) fn begun(&self, kind: &Kind, id: Option<&str>, call_id: Option<&str>) -> Option<usize> {
+        self.call(call_id).or_else(|| {
+            let at = self.open(kind, id)?;
+            let item = self.0.get(at)?;
+            (item.id.as_deref() == id && !item.told && item.text.total.is_empty()).then_some(at)
+        })
+    }
+
+    /// The item that the engine says is complete. Calls complete in order, if nothing else tells them apart.
+    pub(super) fn ended(&self, kind: &Kind, id: Option<&str>, call_id: Option<&str>) -> Option<usize> {
+        self.call(call_id).or_else(|| match self.open(kind, id) {
+            Some(at) if kind.is_call() && !self.0.get(at).is_some_and(|item| item.id.as_deref() == id) => {
+                self.0.iter().position(|item| item.open && item.kind == *kind)
+            }
+            at => at,
+        })
+    }
+
+    /// Which of the items that were told each item of a terminal object is: by type and text, then by type and order.
+    pub(super) fn found(&mut self, listed: &[Listed]) -> Vec<Option<usize>> {
+        let mut found = vec![None; listed.len()];
+        for exactly in [true, false] {
+            for (listed, found) in listed.iter().zip(&mut found).filter(|(_, found)| found.is_none()) {
+                let is = |item: &Item| !item.found && listed.is(item, exactly);
+                *found = self.0.iter().position(is);
+                if let Some(item) = found.and_then(|at| self.0.get_mut(at)) {
+                    item.found = true;
+                }
+            }
+        }
+        found
+    }
+}
+
+/// What tells an item of a terminal object from the others.
+#[derive(Debug)]
+pub(super) struct Listed {
+    pub(super) kind: Kind,
+    pub(super) id: Option<String>,
+    pub(super) call_id: Option<String>,
+    pub(super) name: Option<String>,
+    /// Content, arguments or input, in JSON spelling.
+    pub(super) text: String,
+}
+
+impl Listed {
+    fn is(&self, item: &Item, exactly: bool) -> bool {
+        if item.kind != self.kind {
+            return false;
+        }
+        let same = |own: &Option<Box<str>>, listed: &Option<String>| {
+            own.is_some() && own.as_deref() == listed.as_deref()
+        };
+        if self.kind.is_call() {
+            let named = same(&item.name, &self.name);
+            return same(&item.call_id, &self.call_id)
+                || named && (!exactly || item.text.total.rest(&self.text) == Some(""));
+        }
+        if matches!(self.kind, Kind::Foreign(_)) {
+            return !exactly || same(&item.id, &self.id);
+        }
+        !exactly || (!item.text.total.is_empty() && item.text.total.rest(&self.text).is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_said() {
+        let mut seen = Seen::default();
+        assert_eq!(seen.rest("ab"), Some("ab"));
+        seen.add(b"a");
+        seen.add("\u{e9}".as_bytes());
+        assert_eq!(seen.rest("a\u{e9}b"), Some("b"));
+        assert_eq!(seen.rest("a\u{e9}"), Some(""));
+        for other in ["ab", "aec", "\u{e9}a", "a"] {
+            assert_eq!(seen.rest(other), None, "{other}");
+        }
+    }
+}

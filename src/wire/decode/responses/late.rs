@@ -1,0 +1,253 @@
+//! What the engine tells only at the end: the rest of a text, items without events, the whole of an answer.
+
+use super::body::{self, Body, Incomplete, ItemBody, Part, list, object, text, word};
+use super::items::{Kind, Listed, Seen};
+use super::{Events, ITEMS, Voice, spelled};
+use crate::json::{Raw, Text, read};
+use crate::wire::decode::{Sink, Unreadable, UsageBody};
+use crate::wire::event::Delta;
+use crate::wire::event::{Event, Finish, Reason, Riders, Usage};
+use crate::wire::fault::{Failure, Fault};
+use crate::wire::rule::Rule;
+
+/// How an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Completed,
+    Incomplete(Reason),
+    Failed,
+    Cancelled,
+    /// It has not.
+    No,
+}
+
+impl Ended {
+    /// By the status of the object, and by the event it came in.
+    fn of(body: &Body<'_>, event: &str) -> Self {
+        let status = word(body.status);
+        match (event, status.as_deref()) {
+            ("failed", _) | (_, Some("failed")) => Self::Failed,
+            ("cancelled", _) | (_, Some("cancelled")) => Self::Cancelled,
+            // vLLM ends with `completed` also where it is not (fixtures/vllm/responses-length).
+            ("incomplete", _) | (_, Some("incomplete")) => {
+                let incomplete: Incomplete<'_> = object(body.incomplete);
+                Self::Incomplete(match word(incomplete.reason).as_deref() {
+                    Some("content_filter") => Reason::ContentFilter,
+                    _ => Reason::Length,
+                })
+            }
+            ("completed", _) | (_, Some("completed")) => Self::Completed,
+            _ => Self::No,
+        }
+    }
+}
+
+impl Events {
+    /// An answer that is one object.
+    pub(super) fn whole(&mut self, data: &str, to: &mut dyn Sink) -> Result<(), Unreadable> {
+        let body: Body<'_> = read(data).map_err(|_| Unreadable)?;
+        let told: body::Told<'_> = read(data).map_err(|_| Unreadable)?;
+        if told.error.is_some() || crate::wire::fault::is_error_object(told.object, told.kind) {
+            self.fail(data, to);
+            return Ok(());
+        }
+        self.terminal(&body, "", data, to)
+    }
+
+    /// The last event: what it has more than those before it, and how the answer ended.
+    pub(super) fn terminal(
+        &mut self,
+        body: &Body<'_>,
+        event: &str,
+        data: &str,
+        to: &mut dyn Sink,
+    ) -> Result<(), Unreadable> {
+        let ended = Ended::of(body, event);
+        if ended == Ended::No {
+            return Err(Unreadable);
+        }
+        if !self.headed || body.id.is_some() {
+            self.head(body, to);
+        }
+        self.items_of(body, ended, to)?;
+        let reason = match ended {
+            Ended::Failed => {
+                self.fail(data, to);
+                return Ok(());
+            }
+            Ended::Cancelled | Ended::No => {
+                to.event(Event::Fail(Failure::from(Fault::Aborted)));
+                return Ok(());
+            }
+            Ended::Incomplete(reason) => reason,
+            Ended::Completed => Reason::Stop,
+        };
+        to.delta(0, Delta::Finish(Finish { reason, stop: None }), Riders::default());
+        if let Some(usage) = body.usage.and_then(usage) {
+            to.event(Event::Usage { usage, alone: true, riders: Riders::default() });
+        }
+        to.event(Event::End);
+        Ok(())
+    }
+
+    fn items_of(&mut self, body: &Body<'_>, ended: Ended, to: &mut dyn Sink) -> Result<(), Unreadable> {
+        let raws: Vec<Raw<'_>> = list(body.output);
+        if raws.len() > ITEMS {
+            return Err(Unreadable);
+        }
+        let bodies: Vec<(Raw<'_>, ItemBody<'_>, Kind)> = raws
+            .into_iter()
+            .filter_map(|raw| {
+                let body: ItemBody<'_> = object(Some(raw));
+                let kind = Kind::of(&body)?;
+                Some((raw, body, kind))
+            })
+            .collect();
+        let listed: Vec<_> = bodies.iter().map(|(_, body, kind)| of(body, kind)).collect();
+        let found = self.items.found(&listed);
+        let last = bodies.len().saturating_sub(1);
+        for (nth, ((raw, body, kind), found)) in bodies.iter().zip(found).enumerate() {
+            let is_new = found.is_none();
+            let at = match found {
+                Some(at) => at,
+                None => self.begin(kind.clone(), word(body.id).as_deref())?,
+            };
+            if !self.items.0.get(at).is_some_and(|item| item.open) {
+                continue;
+            }
+            if let Kind::Foreign(_) = kind {
+                self.end_foreign(at, *raw, to);
+                continue;
+            }
+            self.complete(at, body, to);
+            let status = word(body.status);
+            let cut = status.as_deref() == Some("incomplete");
+            // What goes on to the end is ended by it.
+            let is_last = nth == last && status.is_none() && matches!(ended, Ended::Incomplete(_));
+            if ended != Ended::Failed && (cut || is_new && !is_last) {
+                self.close(at, cut, to);
+            }
+        }
+        Ok(())
+    }
+
+    /// Says of an item what has not been said yet.
+    pub(super) fn complete(&mut self, at: usize, body: &ItemBody<'_>, to: &mut dyn Sink) {
+        let Some(item) = self.items.0.get(at) else { return };
+        match item.kind {
+            Kind::Message => self.complete_message(at, &body::parts(body.content), to),
+            Kind::Reasoning => {
+                let content = joined(&thoughts(body));
+                let summary = joined(&body::parts(body.summary));
+                for (voice, whole) in [(Voice::Reasoning, content), (Voice::Summary, summary)] {
+                    self.supply(at, voice, &whole, to);
+                }
+                if let Some(sealed) = text(body.encrypted) {
+                    self.seal(at, sealed, to);
+                }
+            }
+            Kind::Function | Kind::Custom => {
+                self.name(at, body, to);
+                self.argue_rest(at, body.arguments, to);
+            }
+            Kind::Foreign(_) => {}
+        }
+    }
+
+    fn complete_message(&mut self, at: usize, parts: &[Part<'_>], to: &mut dyn Sink) {
+        let (is_refusal, is_text) = (|part: &&Part<'_>| refuses(part), |part: &&Part<'_>| !refuses(part));
+        if self.items.0.get(at).is_some_and(|item| item.told) {
+            for (voice, parts) in [
+                (Voice::Content, parts.iter().filter(is_text).collect::<Vec<_>>()),
+                (Voice::Refusal, parts.iter().filter(is_refusal).collect()),
+            ] {
+                let whole: String = parts.iter().filter_map(|part| part.text).map(spelled).collect();
+                self.supply(at, voice, &whole, to);
+            }
+        } else {
+            for part in parts {
+                let voice = if refuses(part) { Voice::Refusal } else { Voice::Content };
+                let riders = self.logprobs(part.logprobs, to);
+                if let Some(text) = text(part.text) {
+                    self.say(at, voice, text, riders, to);
+                }
+                self.annotations_of(at, list(part.annotations), to);
+            }
+            return;
+        }
+        let annotations: Vec<_> = parts.iter().flat_map(|part| list(part.annotations)).collect();
+        self.annotations(at, &annotations, to);
+    }
+
+    /// Says those of an item's annotations that were not said yet.
+    pub(super) fn annotations(&mut self, at: usize, all: &[Raw<'_>], to: &mut dyn Sink) {
+        let said = self.items.0.get(at).map_or(0, |item| item.annotations);
+        self.annotations_of(at, all.get(said..).unwrap_or_default().to_vec(), to);
+    }
+
+    fn annotations_of(&mut self, at: usize, annotations: Vec<Raw<'_>>, to: &mut dyn Sink) {
+        for annotation in annotations {
+            self.annotate(at, annotation, to);
+        }
+    }
+
+    /// Says what of an item's whole text was not said.
+    fn supply(&mut self, at: usize, voice: Voice, whole: &str, to: &mut dyn Sink) {
+        let seen = self.items.0.get_mut(at).map(|item| voice.channel(item).total).unwrap_or_default();
+        self.rest(at, voice, whole, seen, to);
+    }
+
+    /// The same of a text of which so much was seen.
+    pub(super) fn rest(&mut self, at: usize, voice: Voice, whole: &str, seen: Seen, to: &mut dyn Sink) {
+        if let Some(rest) = seen.rest(whole).filter(|rest| !rest.is_empty()) {
+            to.mended(Rule::ItemLate);
+            self.say(at, voice, Text::json(rest), Riders::default(), to);
+        }
+    }
+
+    /// Says what of a call's arguments or input was not said.
+    pub(super) fn argue_rest(&mut self, at: usize, whole: Option<Raw<'_>>, to: &mut dyn Sink) {
+        let seen = self.items.0.get(at).map(|item| item.text.total).unwrap_or_default();
+        let whole = whole.map(spelled).unwrap_or_default();
+        if let Some(rest) = seen.rest(&whole).filter(|rest| !rest.is_empty()) {
+            to.mended(Rule::ItemLate);
+            self.argue(at, rest, to);
+        }
+    }
+}
+
+/// What tells the item from the others of its object.
+fn of(body: &ItemBody<'_>, kind: &Kind) -> Listed {
+    let text = match kind {
+        Kind::Message => joined(&body::parts(body.content)),
+        Kind::Reasoning => joined(&thoughts(body)),
+        Kind::Function | Kind::Custom => body.arguments.map(spelled).unwrap_or_default(),
+        Kind::Foreign(_) => String::new(),
+    };
+    Listed { kind: kind.clone(), id: word(body.id), call_id: word(body.call_id), name: word(body.name), text }
+}
+
+/// The text of reasoning: vLLM 0.10.0 has it in the item itself.
+fn thoughts<'a>(body: &ItemBody<'a>) -> Vec<Part<'a>> {
+    match body::parts(body.content) {
+        none if none.is_empty() => body::parts(body.text),
+        parts => parts,
+    }
+}
+
+fn joined(parts: &[Part<'_>]) -> String {
+    parts.iter().filter(|part| !refuses(part)).filter_map(|part| part.text).map(spelled).collect()
+}
+
+fn refuses(part: &Part<'_>) -> bool {
+    word(part.kind).as_deref() == Some("refusal")
+}
+
+/// Counts, under the names of either API: SGLang's objects have those of chat.
+fn usage(raw: Raw<'_>) -> Option<Usage> {
+    let body: UsageBody<'_> = read(raw.get()).ok()?;
+    let mut usage = body.read()?;
+    let details = body.input_details.as_ref().and_then(|details| details.cache_write);
+    usage.cache_write = usage.cache_write.or_else(|| details.and_then(crate::json::integer));
+    Some(usage)
+}

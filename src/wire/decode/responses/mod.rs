@@ -1,0 +1,563 @@
+//! Reading an engine's own Responses answers (wire-format 4.8).
+//!
+//! Takes: events, or a whole object, which is read like the object of the last event. Gives: text, calls and foreign
+//! items, each once, however often and under however many ids the engine tells them. Remembers: the items, and how much of
+//! each was said. Never: trusts a number or an id of the engine's for more than telling items apart.
+//!
+//! Evidence: fixtures `vllm/responses-*` and `sglang/responses-*`; other versions from engine-quirks D.
+
+mod body;
+mod items;
+mod late;
+
+use super::{Decode, Reading, Said, Sink, Unreadable, said, seconds};
+use crate::json::{Raw, Text, compacted, integer, read};
+use crate::wire::event::{Delta, Event, Head, Logprobs, Riders, Stage, TokenLogprob, ToolEntry, ToolKind};
+use crate::wire::fault::{Failure, Fault, is_error_object};
+use crate::wire::rule::Rule;
+use crate::wire::sse::Frame;
+use body::{Body, Calls, Context, ItemBody, OldCall, Part, Told, list, object, text, word};
+use items::{Channel, Item, Items, Kind, Seen};
+
+/// Items of one answer. Models make a handful; with their number grows what it costs to tell them apart.
+const ITEMS: usize = 4096;
+
+/// The events of an answer of Responses.
+pub(super) struct Events {
+    reading: Reading,
+    /// It was said who answers.
+    headed: bool,
+    items: Items,
+    /// The item whose text goes on.
+    current: Option<usize>,
+    /// How many have a number.
+    slots: u32,
+}
+
+/// Whose text it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Voice {
+    Content,
+    Refusal,
+    Reasoning,
+    Summary,
+}
+
+/// The events that tell texts, by the first words of their names, also those of older descriptions of the API.
+const VOICES: [(&str, Voice); 6] = [
+    ("output_text", Voice::Content),
+    ("refusal", Voice::Refusal),
+    ("reasoning_text", Voice::Reasoning),
+    ("reasoning", Voice::Reasoning),
+    ("reasoning_summary_text", Voice::Summary),
+    ("reasoning.summary", Voice::Summary),
+];
+
+impl Voice {
+    fn of(name: &str) -> Option<(&'static str, Self)> {
+        VOICES.iter().find(|(known, _)| *known == name).copied()
+    }
+
+    fn kind(self) -> Kind {
+        match self {
+            Self::Content | Self::Refusal => Kind::Message,
+            Self::Reasoning | Self::Summary => Kind::Reasoning,
+        }
+    }
+
+    fn channel(self, item: &mut Item) -> &mut Channel {
+        match self {
+            Self::Content | Self::Reasoning => &mut item.text,
+            Self::Refusal => &mut item.refusal,
+            Self::Summary => &mut item.summary,
+        }
+    }
+
+    fn delta(self, text: Text<'_>) -> Delta<'_> {
+        match self {
+            Self::Content => Delta::Content(text),
+            Self::Refusal => Delta::Refusal(text),
+            Self::Reasoning => Delta::Reasoning(text),
+            Self::Summary => Delta::Summary(text),
+        }
+    }
+}
+
+impl Decode for Events {
+    fn frame(&mut self, frame: Frame<'_>, to: &mut dyn Sink) {
+        let (name, whole) = (frame.name, frame.whole);
+        let read = match said(frame) {
+            Said::Done => return to.event(Event::End),
+            Said::Fail(failure) => {
+                to.mended(Rule::ErrorShape);
+                return to.event(Event::Fail(failure));
+            }
+            Said::Chunk(text) if whole => self.whole(text, to),
+            Said::Chunk(text) => self.event(text, name, to),
+        };
+        if read.is_err() {
+            to.event(Event::Fail(Fault::InvalidEvent.into()));
+        }
+    }
+}
+
+impl Events {
+    pub(super) fn new(reading: Reading) -> Self {
+        Self { reading, headed: false, items: Items::default(), current: None, slots: 0 }
+    }
+
+    fn event(&mut self, data: &str, name: &[u8], to: &mut dyn Sink) -> Result<(), Unreadable> {
+        let told: Told<'_> = read(data).map_err(|_| Unreadable)?;
+        let name = word(told.kind).unwrap_or_else(|| String::from_utf8_lossy(name).into_owned());
+        let Some(name) = name.strip_prefix("response.").filter(|name| *name != "error") else {
+            if told.error.is_some() || name == "response.error" || is_error_object(told.object, told.kind) {
+                self.fail(data, to);
+            } else {
+                to.mended(Rule::EventDropped);
+            }
+            return Ok(());
+        };
+        match name {
+            "created" | "in_progress" | "queued" => {
+                self.head(&object(told.response), to);
+                return Ok(());
+            }
+            "completed" | "incomplete" | "failed" | "cancelled" => {
+                return self.terminal(&object(told.response), name, data, to);
+            }
+            _ => {}
+        }
+        if !self.headed {
+            self.head(&Body::default(), to);
+        }
+        match name.rsplit_once('.') {
+            Some((stem, "delta")) => self.delta(stem, &told, data, to),
+            Some((stem, "done")) => self.done(stem, &told, data, to),
+            Some(("output_item", "added")) => self.item_added(told.item, to),
+            Some(("content_part" | "reasoning_summary_part", "added")) => {
+                self.part_added(&told);
+                Ok(())
+            }
+            Some(("reasoning_part" | "reasoning.summary", "added")) => Ok(()),
+            Some(("output_text.annotation", "added")) => {
+                self.annotation(&told, to);
+                Ok(())
+            }
+            _ if name == "additional_context" => {
+                self.context(&object(told.context), to);
+                Ok(())
+            }
+            _ => {
+                self.foreign(name, &told, data, to);
+                Ok(())
+            }
+        }
+    }
+
+    fn fail(&mut self, data: &str, to: &mut dyn Sink) {
+        to.mended(Rule::ErrorShape);
+        to.event(Event::Fail(Failure::of_event(data, true).unwrap_or_else(|| Fault::Internal.into())));
+    }
+
+    fn head(&mut self, body: &Body<'_>, to: &mut dyn Sink) {
+        self.headed = true;
+        to.event(Event::Head(Head {
+            id: body.id.and_then(Text::of),
+            created: body.created.and_then(integer).map(seconds),
+            model: body.model.and_then(Text::of),
+            ..Head::default()
+        }));
+    }
+
+    // === events ===
+
+    fn delta(
+        &mut self,
+        stem: &str,
+        told: &Told<'_>,
+        data: &str,
+        to: &mut dyn Sink,
+    ) -> Result<(), Unreadable> {
+        if stem == "tool_call" {
+            return self.old_calls(told.delta, to);
+        }
+        let id = word(told.item_id);
+        if let Some((stem, voice)) = Voice::of(stem) {
+            let text = told.delta.and_then(Text::of).ok_or(Unreadable)?;
+            if text.is_empty() {
+                return Ok(());
+            }
+            let at = self.open(&voice.kind(), id.as_deref())?;
+            let logprobs = self.logprobs(told.logprobs.filter(|_| voice == Voice::Content), to);
+            if self.is_heard(at, voice, stem) {
+                self.say(at, voice, text, logprobs, to);
+            } else {
+                to.mended(Rule::EventDropped);
+            }
+            return Ok(());
+        }
+        let Some(kind) = called(stem) else {
+            self.foreign(&format!("{stem}.delta"), told, data, to);
+            return Ok(());
+        };
+        let at = self.open(&kind, id.as_deref())?;
+        let piece = told.delta.map(spelled).unwrap_or_default();
+        self.argue(at, &piece, to);
+        Ok(())
+    }
+
+    fn done(&mut self, stem: &str, told: &Told<'_>, data: &str, to: &mut dyn Sink) -> Result<(), Unreadable> {
+        let id = word(told.item_id);
+        if stem == "output_item" {
+            return self.item_done(told.item, to);
+        }
+        if let Some((stem, voice)) = Voice::of(stem) {
+            return self.text_done(voice, Some(stem), id.as_deref(), told.text, to);
+        }
+        if let Some(kind) = called(stem) {
+            let Some(at) = self.unfinished(&kind, id.as_deref(), told.arguments)? else { return Ok(()) };
+            let named = ItemBody { name: told.name, ..ItemBody::default() };
+            self.name(at, &named, to);
+            self.argue_rest(at, told.arguments, to);
+            return Ok(());
+        }
+        let part: Part<'_> = object(told.part);
+        let voice = match (stem, word(part.kind).as_deref()) {
+            ("reasoning_part", _) | ("content_part", Some("reasoning_text")) => Voice::Reasoning,
+            ("reasoning_summary_part", _) => Voice::Summary,
+            ("content_part", Some("refusal")) => Voice::Refusal,
+            // SGLang opens reasoning with a part of this type (fixtures/sglang/responses-gptoss-reasoning).
+            ("content_part", _) if self.items.kind_of(id.as_deref()) == Some(&Kind::Reasoning) => {
+                Voice::Reasoning
+            }
+            ("content_part", _) => Voice::Content,
+            _ => {
+                self.foreign(&format!("{stem}.done"), told, data, to);
+                return Ok(());
+            }
+        };
+        self.text_done(voice, None, id.as_deref(), part.text, to)?;
+        if let Some(at) = self.items.open(&voice.kind(), id.as_deref()) {
+            self.annotations(at, &list(part.annotations), to);
+        }
+        Ok(())
+    }
+
+    /// A part begins: what was said before is none of it.
+    fn part_added(&mut self, told: &Told<'_>) {
+        let id = word(told.item_id);
+        let Some(kind) = self.items.kind_of(id.as_deref()) else { return };
+        let at = self.items.open(kind, id.as_deref());
+        if let Some(item) = at.and_then(|at| self.items.0.get_mut(at)) {
+            for channel in [&mut item.text, &mut item.refusal, &mut item.summary] {
+                channel.part = Seen::default();
+            }
+        }
+    }
+
+    fn text_done(
+        &mut self,
+        voice: Voice,
+        stem: Option<&'static str>,
+        id: Option<&str>,
+        whole: Option<Raw<'_>>,
+        to: &mut dyn Sink,
+    ) -> Result<(), Unreadable> {
+        let Some(at) = self.unfinished(&voice.kind(), id, text(whole).and(whole))? else { return Ok(()) };
+        if stem.is_none_or(|stem| self.is_heard(at, voice, stem)) {
+            let Some(item) = self.items.0.get_mut(at) else { return Ok(()) };
+            let channel = voice.channel(item);
+            let (part, total) = (channel.part, channel.total);
+            let whole = whole.map(spelled).unwrap_or_default();
+            if total.rest(&whole).is_none_or(|rest| !rest.is_empty()) {
+                self.rest(at, voice, &whole, part, to);
+            }
+        }
+        Ok(())
+    }
+
+    fn annotation(&mut self, told: &Told<'_>, to: &mut dyn Sink) {
+        let at = self.items.open(&Kind::Message, word(told.item_id).as_deref());
+        if let Some((at, annotation)) = at.zip(told.annotation) {
+            self.annotate(at, annotation, to);
+        }
+    }
+
+    /// The older form of calls, each complete.
+    fn old_calls(&mut self, delta: Option<Raw<'_>>, to: &mut dyn Sink) -> Result<(), Unreadable> {
+        let calls: Calls<'_> = object(delta);
+        for call in list::<OldCall<'_>>(calls.content) {
+            let id = word(call.id);
+            let known = self.items.call(id.as_deref()).is_some();
+            if known || word(call.kind).is_some_and(|kind| kind != "tool_call") {
+                to.mended(Rule::EventDropped);
+                continue;
+            }
+            let body = ItemBody {
+                call_id: call.id,
+                name: call.name,
+                arguments: call.arguments,
+                ..ItemBody::default()
+            };
+            let at = self.begin(Kind::Function, None)?;
+            self.complete(at, &body, to);
+            self.close(at, false, to);
+        }
+        Ok(())
+    }
+
+    fn context(&mut self, context: &Context<'_>, to: &mut dyn Sink) {
+        let last = self.items.0.iter().rposition(|item| item.kind == Kind::Reasoning);
+        if let Some((at, sealed)) = last.zip(text(context.encrypted)) {
+            self.seal(at, sealed, to);
+        }
+    }
+
+    /// An event of an item that is not modelled.
+    fn foreign(&mut self, name: &str, told: &Told<'_>, data: &str, to: &mut dyn Sink) {
+        let family = name.split('.').next().unwrap_or_default();
+        let at = self.items.foreign(family, word(told.item_id).as_deref());
+        let Some(item) = at.and_then(|at| self.items.0.get(at)) else {
+            return to.mended(Rule::EventDropped);
+        };
+        let Some(data) = Raw::of(data) else { return };
+        let name = format!("response.{name}");
+        to.event(Event::Foreign { name: &name, slot: Some(item.slot), stage: Stage::Told, data });
+    }
+
+    // === items ===
+
+    fn item_added(&mut self, raw: Option<Raw<'_>>, to: &mut dyn Sink) -> Result<(), Unreadable> {
+        let body: ItemBody<'_> = object(raw);
+        let Some((kind, raw)) = Kind::of(&body).zip(raw) else { return Ok(()) };
+        let (id, call_id) = (word(body.id.or(body.item_id)), word(body.call_id));
+        let at = match self.items.begun(&kind, id.as_deref(), call_id.as_deref()) {
+            Some(at) => at,
+            None => self.begin(kind.clone(), id.as_deref())?,
+        };
+        if let Kind::Foreign(_) = &kind {
+            self.say_foreign(at, Stage::Added, raw, to);
+        }
+        self.name(at, &body, to);
+        Ok(())
+    }
+
+    fn item_done(&mut self, raw: Option<Raw<'_>>, to: &mut dyn Sink) -> Result<(), Unreadable> {
+        let body: ItemBody<'_> = object(raw);
+        let Some((kind, raw)) = Kind::of(&body).zip(raw) else { return Ok(()) };
+        let (id, call_id) = (word(body.id.or(body.item_id)), word(body.call_id));
+        let at = match self.items.ended(&kind, id.as_deref(), call_id.as_deref()) {
+            Some(at) => at,
+            None if self.items.kind_of(id.as_deref()) == Some(&kind) => {
+                to.mended(Rule::EventDropped);
+                return Ok(());
+            }
+            None => self.begin(kind.clone(), id.as_deref())?,
+        };
+        if let Kind::Foreign(_) = kind {
+            self.end_foreign(at, raw, to);
+            return Ok(());
+        }
+        self.complete(at, &body, to);
+        self.close(at, word(body.status).as_deref() == Some("incomplete"), to);
+        Ok(())
+    }
+
+    /// The open item of a kind, or a new one.
+    fn open(&mut self, kind: &Kind, id: Option<&str>) -> Result<usize, Unreadable> {
+        match self.items.open(kind, id) {
+            Some(at) => Ok(at),
+            None => self.begin(kind.clone(), id),
+        }
+    }
+
+    /// The item whose text is complete: the open one, or a new one if no closed one has this text.
+    fn unfinished(
+        &mut self,
+        kind: &Kind,
+        id: Option<&str>,
+        whole: Option<Raw<'_>>,
+    ) -> Result<Option<usize>, Unreadable> {
+        if let Some(at) = self.items.open(kind, id) {
+            return Ok(Some(at));
+        }
+        let Some(whole) = whole.map(spelled) else { return Ok(None) };
+        let has = |item: &Item| {
+            item.kind == *kind
+                && [&item.text, &item.refusal, &item.summary]
+                    .iter()
+                    .any(|channel| channel.total.rest(&whole).is_some_and(str::is_empty))
+        };
+        if self.items.kind_of(id) == Some(kind) || self.items.0.iter().any(has) {
+            return Ok(None);
+        }
+        self.begin(kind.clone(), id).map(Some)
+    }
+
+    fn begin(&mut self, kind: Kind, id: Option<&str>) -> Result<usize, Unreadable> {
+        if self.items.0.len() >= ITEMS {
+            return Err(Unreadable);
+        }
+        let slot = self.slots;
+        if !matches!(kind, Kind::Message | Kind::Reasoning) {
+            self.slots += 1;
+        }
+        self.items.0.push(Item::new(kind, id, slot));
+        Ok(self.items.0.len() - 1)
+    }
+
+    fn close(&mut self, at: usize, cut: bool, to: &mut dyn Sink) {
+        let Some(item) = self.items.0.get_mut(at) else { return };
+        if !std::mem::replace(&mut item.open, false) {
+            return;
+        }
+        let slot = item.kind.is_call().then_some(item.slot);
+        if slot.is_some() || self.current.take_if(|current| *current == at).is_some() {
+            to.delta(0, Delta::Done { slot, cut }, Riders::default());
+        }
+    }
+
+    // === saying ===
+
+    /// Whether events of this name tell the text, and not others that were there before.
+    fn is_heard(&mut self, at: usize, voice: Voice, stem: &'static str) -> bool {
+        let Some(item) = self.items.0.get_mut(at) else { return false };
+        *voice.channel(item).name.get_or_insert(stem) == stem
+    }
+
+    /// The item's text goes on after that of another item: what follows is none of that.
+    fn turn_to(&mut self, at: usize, to: &mut dyn Sink) {
+        let kind = |at: usize| self.items.0.get(at).map(|item| &item.kind);
+        if let Some(before) = self.current.filter(|before| *before != at)
+            && kind(before) == kind(at)
+        {
+            to.delta(0, Delta::Break, Riders::default());
+        }
+        self.current = Some(at);
+    }
+
+    fn say(&mut self, at: usize, voice: Voice, text: Text<'_>, riders: Riders<'_>, to: &mut dyn Sink) {
+        if text.is_empty() {
+            return;
+        }
+        self.turn_to(at, to);
+        if let Some(item) = self.items.0.get_mut(at) {
+            item.told = true;
+            let mut spelled = Vec::new();
+            text.append_to(&mut spelled);
+            let channel = voice.channel(item);
+            channel.total.add(&spelled);
+            channel.part.add(&spelled);
+        }
+        to.delta(0, voice.delta(text), riders);
+    }
+
+    fn annotate(&mut self, at: usize, annotation: Raw<'_>, to: &mut dyn Sink) {
+        let Some(item) = self.items.0.get_mut(at).filter(|item| item.told) else { return };
+        if self.current == Some(at) {
+            item.annotations += 1;
+            to.delta(0, Delta::Annotation(annotation), Riders::default());
+        }
+    }
+
+    fn seal(&mut self, at: usize, sealed: Text<'_>, to: &mut dyn Sink) {
+        let Some(item) = self.items.0.get_mut(at) else { return };
+        if std::mem::replace(&mut item.sealed, true) {
+            return;
+        }
+        let late = item.told && self.current != Some(at);
+        if !late {
+            item.told = true;
+            self.turn_to(at, to);
+        }
+        to.delta(0, Delta::Sealed { text: sealed, late }, Riders::default());
+    }
+
+    fn argue(&mut self, at: usize, piece: &str, to: &mut dyn Sink) {
+        let Some(item) = self.items.0.get_mut(at).filter(|_| !piece.is_empty()) else { return };
+        item.text.total.add(piece.as_bytes());
+        self.current = None;
+        to.tool(0, entry(item, Some(Text::json(piece))), Riders::default());
+    }
+
+    /// Says the call's name and id, if they are news.
+    fn name(&mut self, at: usize, body: &ItemBody<'_>, to: &mut dyn Sink) {
+        let Some(item) = self.items.0.get_mut(at).filter(|item| item.kind.is_call() && !item.told) else {
+            return;
+        };
+        let own = |raw: Option<Raw<'_>>| word(raw).map(Into::into);
+        item.call_id = item.call_id.take().or_else(|| own(body.call_id));
+        item.name = own(body.name);
+        let Some(name) = text(body.name) else { return };
+        item.told = true;
+        self.current = None;
+        let id = item.call_id.as_deref().map(Text::plain);
+        let news = ToolEntry { id, name: Some(name), namespace: text(body.namespace), ..entry(item, None) };
+        to.tool(0, news, Riders::default());
+    }
+
+    fn say_foreign(&mut self, at: usize, stage: Stage, data: Raw<'_>, to: &mut dyn Sink) {
+        let Some(item) = self.items.0.get_mut(at) else { return };
+        let Kind::Foreign(name) = &item.kind else { return };
+        item.told = true;
+        if stage != Stage::Done {
+            self.current = None;
+        }
+        to.event(Event::Foreign { name, slot: Some(item.slot), stage, data });
+    }
+
+    /// What is not modelled is complete.
+    fn end_foreign(&mut self, at: usize, data: Raw<'_>, to: &mut dyn Sink) {
+        let Some(item) = self.items.0.get_mut(at).filter(|item| item.open) else { return };
+        item.open = false;
+        let stage = if item.told { Stage::Done } else { Stage::Whole };
+        self.say_foreign(at, stage, data, to);
+    }
+
+    /// Log probabilities, if the client asked for them.
+    fn logprobs<'a>(&self, raw: Option<Raw<'a>>, to: &mut dyn Sink) -> Riders<'a> {
+        let entries: Vec<TokenLogprob<'a>> = list(raw);
+        if entries.is_empty() {
+            return Riders::default();
+        }
+        if !self.reading.logprobs {
+            to.mended(Rule::LogprobsUnasked);
+            return Riders::default();
+        }
+        let logprobs = Logprobs::Tokens { content: Some(entries), refusal: None };
+        Riders { logprobs: Some(logprobs), ..Riders::default() }
+    }
+}
+
+/// What the events tell the arguments or the input of.
+fn called(stem: &str) -> Option<Kind> {
+    match stem {
+        "function_call_arguments" => Some(Kind::Function),
+        "custom_tool_call_input" => Some(Kind::Custom),
+        _ => None,
+    }
+}
+
+/// An entry of the call.
+fn entry<'a>(item: &Item, args: Option<Text<'a>>) -> ToolEntry<'a> {
+    let kind = if item.kind == Kind::Custom { ToolKind::Custom } else { ToolKind::Function };
+    ToolEntry {
+        index: Some(u64::from(item.slot)),
+        id: None,
+        name: None,
+        namespace: None,
+        args,
+        kind,
+        whole: false,
+    }
+}
+
+/// A text in JSON spelling. What should be one but is another value is serialised, as arguments of chat are.
+fn spelled(raw: Raw<'_>) -> String {
+    let mut bytes = Vec::new();
+    match Text::of(raw) {
+        Some(text) => text.append_to(&mut bytes),
+        None => Text::plain(&compacted(raw)).append_to(&mut bytes),
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
