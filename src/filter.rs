@@ -49,7 +49,7 @@ pub struct Order {
 pub enum Target {
     /// An answer of the API it is of.
     Same(Api),
-    /// An answer of Responses; only one of Chat Completions can.
+    /// An answer of Responses; one of Chat Completions can.
     Response,
 }
 
@@ -192,7 +192,7 @@ impl Filter {
     /// It is known what the events are.
     fn begin_events(&mut self) -> Result<(), Stopped> {
         let Body::Unseen(look) = &mut self.body else { return Ok(()) };
-        let (seen, held) = (look.seen.unwrap_or(Seen::Api(Api::Chat)), std::mem::take(&mut look.held));
+        let (seen, held) = (look.seen.unwrap_or(Api::Chat), std::mem::take(&mut look.held));
         let mut writer = Box::new(self.writer(seen, true)?);
         writer.rewriter.push(&held, &mut writer.out);
         self.body = Body::Events(writer);
@@ -218,7 +218,7 @@ impl Filter {
             Body::Events(writer) => _ = writer.rewriter.finish(ending, &mut writer.out),
             Body::Object(body) => {
                 let body = std::mem::take(body);
-                let mut writer = self.writer(Seen::of(&body).unwrap_or(Seen::Api(Api::Chat)), false)?;
+                let mut writer = self.writer(seen(&body).unwrap_or(Api::Chat), false)?;
                 match ending {
                     Ending::Clean => writer.rewriter.whole(&body, &mut writer.out),
                     _ => writer.rewriter.finish(ending, &mut writer.out),
@@ -230,18 +230,16 @@ impl Filter {
         Ok(())
     }
 
-    fn writer(&self, seen: Seen, events: bool) -> Result<Writer, Stopped> {
+    fn writer(&self, seen: Api, events: bool) -> Result<Writer, Stopped> {
         let order = &self.order;
-        let api = match (order.api, seen) {
-            (Some(api), _) | (None, Seen::Api(api)) => api,
-            (None, Seen::Responses) => return Err(Stopped::Refused(RESPONSES.to_owned())),
-        };
+        let api = order.api.unwrap_or(seen);
         let refused = |text: &str| Stopped::Refused(text.to_owned());
         match order.to {
-            Some(Target::Response) if api != Api::Chat => {
+            Some(Target::Response) if api == Api::Completions => {
                 return Err(refused("Only an answer of Chat Completions can become one of Responses."));
             }
-            Some(Target::Response) => return self.response(events),
+            None if api == Api::Responses => return self.response(api, events),
+            Some(Target::Response) => return self.response(api, events),
             Some(Target::Same(to)) if to != api => {
                 let text = "The answer cannot become one of that API: leave --to away, or give it the value of --api.";
                 return Err(refused(text));
@@ -265,13 +263,14 @@ impl Filter {
     }
 
     /// The answer becomes one of Responses.
-    fn response(&self, events: bool) -> Result<Writer, Stopped> {
+    fn response(&self, api: Api, events: bool) -> Result<Writer, Stopped> {
         let Order { request, route, stamp, .. } = &self.order;
         let plain = Bytes::from(format!("{{\"stream\":{events}}}"));
         let asked = Asked::recall(request.as_ref().unwrap_or(&plain), &route.options)
             .map_err(|failure| Stopped::Refused(format!("The request: {}", failure.message)))?;
         let (shape, reply) = plan::response(&asked, route);
         let stream = reply.stream;
+        let shape = Shape { client: api, upstream: api, ..shape };
         let encoder = Box::new(Response::new(reply, stamp));
         let rewriter = Rewriter::with_encoder(shape, stamp.clone(), encoder);
         Ok(Writer { rewriter, out: BytesMut::new(), stream })
@@ -320,28 +319,16 @@ impl Filter {
     }
 }
 
-/// What is said where an engine's Responses answer comes.
-pub const RESPONSES: &str =
-    "Responses answers of engines are not rewritten by this version; Chat Completions and Completions are.";
-
-/// Which API bytes are of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
-    Api(Api),
-    Responses,
-}
-
-impl Seen {
-    fn of(json: &[u8]) -> Option<Self> {
-        let glance: Glance<'_> = json::read(std::str::from_utf8(json).ok()?).ok()?;
-        let word = |raw: Option<Raw<'_>>| raw.and_then(Text::of).map(|text| text.decoded().into_owned());
-        match word(glance.object).as_deref() {
-            Some("chat.completion" | "chat.completion.chunk") => Some(Self::Api(Api::Chat)),
-            Some("text_completion") => Some(Self::Api(Api::Completions)),
-            Some("response") => Some(Self::Responses),
-            // Events of the Responses API have a type and no object.
-            _ => word(glance.kind).filter(|kind| kind.starts_with("response.")).map(|_| Self::Responses),
-        }
+/// Which API an event or an object is of.
+fn seen(json: &[u8]) -> Option<Api> {
+    let glance: Glance<'_> = json::read(std::str::from_utf8(json).ok()?).ok()?;
+    let word = |raw: Option<Raw<'_>>| raw.and_then(Text::of).map(|text| text.decoded().into_owned());
+    match word(glance.object).as_deref() {
+        Some("chat.completion" | "chat.completion.chunk") => Some(Api::Chat),
+        Some("text_completion") => Some(Api::Completions),
+        Some("response") => Some(Api::Responses),
+        // Events of the Responses API have a type and no object.
+        _ => word(glance.kind).filter(|kind| kind.starts_with("response.")).map(|_| Api::Responses),
     }
 }
 
@@ -359,7 +346,7 @@ struct Look {
     most: usize,
     /// An event came; what it is may still be anybody's guess.
     came: bool,
-    seen: Option<Seen>,
+    seen: Option<Api>,
 }
 
 impl Look {
@@ -386,13 +373,13 @@ impl Look {
         framer.finish(|_| true, |found| Self::found(found, came, seen));
     }
 
-    fn found(found: Found<'_>, came: &mut bool, seen: &mut Option<Seen>) {
+    fn found(found: Found<'_>, came: &mut bool, api: &mut Option<Api>) {
         match found {
             Found::Comment => {}
             Found::TooLarge => *came = true,
             Found::Frame(frame) if !*came => {
                 *came = true;
-                *seen = Seen::of(frame.data);
+                *api = seen(frame.data);
             }
             Found::Frame(_) => {}
         }

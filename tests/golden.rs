@@ -14,7 +14,7 @@
 
 mod cases;
 
-use cases::{Answer, Case, Cut, captures};
+use cases::{Answer, Case, Cut, captures, responses};
 use samewire::wire::Api;
 use std::path::Path;
 
@@ -25,6 +25,8 @@ fn kept_as(case: &Case, answer: &Answer) -> &'static str {
         (200, Api::Chat, false) => "chat.json",
         (200, Api::Completions, true) => "completions.sse",
         (200, Api::Completions, false) => "completions.json",
+        (200, Api::Responses, true) => "responses.sse",
+        (200, Api::Responses, false) => "responses.json",
         _ => "error.json",
     }
 }
@@ -51,7 +53,7 @@ fn check(folder: &Path, name: &str, got: &str, wrong: &mut Vec<String>) {
 #[test]
 fn every_capture_as_kept() {
     let mut wrong = Vec::new();
-    for fixture in captures() {
+    for fixture in captures().into_iter().chain(responses()) {
         let answer = fixture.case.run(&Cut::Whole);
         let name = kept_as(&fixture.case, &answer);
         let body = match answer.status {

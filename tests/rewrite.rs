@@ -250,6 +250,7 @@ fn wrong_usage_is_told() {
         (file("wrong.json", r#"{"messages":[],"n":"x"}"#), file("responses.json", r#"{"input":"a"}"#));
     let missing = folder.0.join("missing.json").to_str().unwrap().to_owned();
     let stream = text_of("vllm/text/upstream.sse");
+    let completion = text_of("vllm/completions/upstream.sse");
     let response = "data: {\"type\":\"response.created\",\"response\":{}}\n\n";
     for (arguments, input, code, expected) in [
         (&["--request", "-"][..], "", 2, "must be in a file"),
@@ -257,12 +258,10 @@ fn wrong_usage_is_told() {
         (&["--request", &broken], &stream, 2, "broken.json: it is not a request"),
         (&["--request", &number], &stream, 2, "number.json: it is not a request"),
         (&["--request", &wrong], &stream, 2, "messages"),
-        (&["--request", &responses], &stream, 2, "Responses answers"),
-        (&["--api", "responses"], "", 2, "Responses answers"),
-        (&["--to", "responses"], &stream, 2, "Only a whole answer"),
+        (&["--request", &responses, "--to", "chat"], &stream, 2, "the request is one of Responses"),
+        (&["--to", "responses"], &completion, 2, "Only an answer of Chat Completions"),
         (&["--to", "completions"], &stream, 2, "--to"),
-        (&[], response, 2, "Responses answers"),
-        (&[], r#"{"object":"response"}"#, 2, "Responses answers"),
+        (&["--to", "chat"], response, 2, "--to"),
         (&["--set", "reasoning_field=x"], "", 2, "reasoning_field"),
         (&["--set", "nonsense"], "", 2, "OPTION=VALUE"),
         (&["--engine", "pony"], "", 2, "possible values: auto, vllm, sglang, generic"),

@@ -13,7 +13,7 @@
 
 mod cases;
 
-use cases::{Case, Cut, captures, vectors};
+use cases::{Case, Cut, captures, response_vectors, responses, vectors};
 
 /// Longer than any frame but the longest: two cuts so far apart do not know of each other.
 const APART: usize = 509;
@@ -41,10 +41,20 @@ fn check(case: &Case) {
 
 #[test]
 fn captures_cut_anywhere() {
-    captures().iter().map(|fixture| &fixture.case).filter(|case| case.events).for_each(check);
+    captures()
+        .iter()
+        .chain(&responses())
+        .map(|fixture| &fixture.case)
+        .filter(|case| case.events)
+        .for_each(check);
 }
 
 #[test]
 fn vectors_cut_anywhere() {
-    vectors().iter().map(|(case, _)| case).filter(|case| case.events).for_each(check);
+    vectors()
+        .iter()
+        .chain(&response_vectors())
+        .map(|(case, _)| case)
+        .filter(|case| case.events)
+        .for_each(check);
 }

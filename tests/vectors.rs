@@ -13,7 +13,7 @@
 mod cases;
 
 use bytes::{Bytes, BytesMut};
-use cases::{Answer, Cut, vectors};
+use cases::{Answer, Cut, response_vectors, vectors};
 use samewire::engine::named;
 use samewire::plan::{Route, shape};
 use samewire::request::Ask;
@@ -67,7 +67,7 @@ fn compact(json: &str) -> String {
 #[test]
 fn every_vector_byte_for_byte() {
     let mut wrong = Vec::new();
-    let vectors = vectors();
+    let vectors: Vec<_> = vectors().into_iter().chain(response_vectors()).collect();
     for (case, vector) in &vectors {
         let mut expected = expected(vector);
         if expected.body.is_empty() {

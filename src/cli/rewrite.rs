@@ -3,7 +3,7 @@
 use super::{ENVIRONMENT, USAGE, complain};
 use crate::config::{self, Limits};
 use crate::engine::{ENGINES, named};
-use crate::filter::{self, Order, RESPONSES, Stopped, Target};
+use crate::filter::{self, Order, Stopped, Target};
 use crate::json::{self, Raw, Text, object};
 use crate::plan::Route;
 use crate::wire::options::Options;
@@ -24,7 +24,7 @@ pub(super) struct Rewrite {
     /// What the bytes are [default: by looking at them, or at the request]
     #[arg(long, value_name = "API")]
     api: Option<Name>,
-    /// What they become [default: the same API]; a whole chat answer can become a Responses object
+    /// What they become [default: the same API, or that of the request]; a chat answer can become one of Responses
     #[arg(long, value_name = "API")]
     to: Option<Name>,
     /// Which engine the bytes are from
@@ -81,11 +81,11 @@ enum Name {
 }
 
 impl Name {
-    fn api(self) -> Result<Api, Wrong> {
+    fn api(self) -> Api {
         match self {
-            Self::Chat => Ok(Api::Chat),
-            Self::Completions => Ok(Api::Completions),
-            Self::Responses => Err(Wrong::usage(RESPONSES)),
+            Self::Chat => Api::Chat,
+            Self::Completions => Api::Completions,
+            Self::Responses => Api::Responses,
         }
     }
 
@@ -148,10 +148,19 @@ impl Rewrite {
     }
 
     fn order(self) -> Result<Order, Wrong> {
-        let api = self.api.map(Name::api).transpose()?;
-        let to = self.to.map(Name::target);
-        let request = self.request.as_deref().map(|path| request(path, to)).transpose()?;
+        let (api, mut to) = (self.api.map(Name::api), self.to.map(Name::target));
+        let request = self.request.as_deref().map(request).transpose()?;
         let (asked, request) = request.unzip();
+        let mut asked = asked.flatten();
+        // What answers a Responses request may be of either API: that is to be seen.
+        if asked.take_if(|asked| *asked == Api::Responses).is_some() {
+            match to {
+                None | Some(Target::Response) => to = Some(Target::Response),
+                Some(Target::Same(_)) => {
+                    return Err(Wrong::usage("--to: the request is one of Responses"));
+                }
+            }
+        }
         let mut options = Options::default();
         for assignment in &self.set {
             options = config::set(&options, assignment)
@@ -166,7 +175,7 @@ impl Rewrite {
             model_alias: None,
         };
         Ok(Order {
-            api: api.or_else(|| asked.flatten()),
+            api: api.or(asked),
             to,
             request,
             route,
@@ -214,13 +223,8 @@ object! {
     }
 }
 
-/// What an engine is asked in for a Responses request: nothing but chat yet, and only where that is wanted.
-fn converted(to: Option<Target>) -> Option<Api> {
-    (to == Some(Target::Response)).then_some(Api::Chat)
-}
-
 /// The request of a file, with the API that it tells.
-fn request(path: &Path, to: Option<Target>) -> Result<(Option<Api>, Bytes), Wrong> {
+fn request(path: &Path) -> Result<(Option<Api>, Bytes), Wrong> {
     if path.as_os_str() == "-" {
         let text = "--request -: standard input holds the engine's answer; the request must be in a file";
         return Err(Wrong::usage(text));
@@ -235,9 +239,7 @@ fn request(path: &Path, to: Option<Target>) -> Result<(Option<Api>, Bytes), Wron
         .map_err(|error| wrong(&format!("it is not a request, which is a JSON object ({error})")))?;
     let target = read.path.and_then(Text::of).map(|path| path.decoded().into_owned());
     let by_path = match target.as_deref() {
-        Some(target) if target.ends_with("/responses") => {
-            Some(converted(to).ok_or_else(|| wrong(RESPONSES))?)
-        }
+        Some(target) if target.ends_with("/responses") => Some(Api::Responses),
         Some(target) if target.ends_with("/chat/completions") => Some(Api::Chat),
         Some(target) if target.ends_with("/completions") => Some(Api::Completions),
         _ => None,
@@ -245,7 +247,7 @@ fn request(path: &Path, to: Option<Target>) -> Result<(Option<Api>, Bytes), Wron
     let by_field = match (&read.messages, &read.prompt, &read.input) {
         (Some(_), _, _) => Some(Api::Chat),
         (None, Some(_), _) => Some(Api::Completions),
-        (None, None, Some(_)) => Some(converted(to).ok_or_else(|| wrong(RESPONSES))?),
+        (None, None, Some(_)) => Some(Api::Responses),
         (None, None, None) => None,
     };
     match read.body.filter(|_| target.is_some()) {

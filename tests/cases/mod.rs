@@ -5,10 +5,11 @@ use bytes::{Bytes, BytesMut};
 use samewire::engine::named;
 use samewire::plan::{Route, shape};
 use samewire::request::Ask;
-use samewire::wire::encode::Transcript;
+use samewire::request::responses::echo;
+use samewire::wire::encode::{Reply, Response, Transcript};
 use samewire::wire::fault::Failure;
 use samewire::wire::options::Options;
-use samewire::wire::{Api, Ending, Rewriter, Stamp};
+use samewire::wire::{Api, Ending, Rewriter, Shape, Stamp};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +18,10 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Case {
     pub name: String,
+    /// What the client asked.
     pub api: Api,
+    /// What the engine was asked.
+    pub upstream: Api,
     pub engine: String,
     pub request: Value,
     pub options: Value,
@@ -57,15 +61,43 @@ impl Case {
     /// The same with another `max_event_bytes`.
     pub fn rewriter_within(&self, max_event_bytes: usize, transcript: bool) -> Rewriter {
         let body = Bytes::from(self.request.to_string());
-        let ask = Ask::recall(self.api, &body).unwrap_or_else(|failure| panic!("{}: {failure:?}", self.name));
         let options: Options = serde_json::from_value(self.options.clone()).unwrap();
         let engine = named(&self.engine).or_else(|| named("auto")).unwrap();
         let route = Route { engine, options: Arc::new(options), max_event_bytes, model_alias: None };
         let stamp = Stamp { id: format!("{:032x}", 1), now: self.now, seed: 1 };
+        if self.api == Api::Responses {
+            return self.responder(&body, &route, stamp, transcript);
+        }
+        let ask = Ask::recall(self.api, &body).unwrap_or_else(|failure| panic!("{}: {failure:?}", self.name));
         let shape = shape(&ask, &route);
         match transcript {
             true => Rewriter::with_encoder(shape, stamp, Box::new(Transcript)),
             false => Rewriter::new(shape, stamp),
+        }
+    }
+
+    /// The same for a client of Responses.
+    fn responder(&self, body: &Bytes, route: &Route, stamp: Stamp, transcript: bool) -> Rewriter {
+        let stream = self.streams();
+        let reply = Reply {
+            echo: echo(body).unwrap(),
+            reasoning: route.options.responses_reasoning,
+            dialect: route.options.responses_dialect,
+            stream,
+            ..Reply::default()
+        };
+        let shape = Shape {
+            include_usage: true,
+            quirks: route.engine.quirks,
+            max_event_bytes: route.max_event_bytes,
+            ..Shape::new(self.upstream, stream, route.options.clone())
+        };
+        match transcript {
+            true => Rewriter::with_encoder(shape, stamp, Box::new(Transcript)),
+            false => {
+                let encoder = Box::new(Response::new(reply, &stamp));
+                Rewriter::with_encoder(shape, stamp, encoder)
+            }
         }
     }
 
@@ -125,6 +157,7 @@ impl Case {
     /// The case whose engine sends this canonical answer.
     pub fn again(&self, canonical: &str) -> Self {
         Self {
+            upstream: self.api,
             input: canonical.as_bytes().to_vec(),
             events: self.streams(),
             ending: Ending::Clean,
@@ -175,6 +208,25 @@ pub fn fixtures() -> PathBuf {
 
 /// The worked examples of the wire format that concern Chat Completions and Completions, with what they expect.
 pub fn vectors() -> Vec<(Case, Value)> {
+    let all = vectors_of(&[Api::Chat, Api::Completions]);
+    assert!(all.len() > 60, "the vectors are there");
+    all
+}
+
+/// Those that concern Responses.
+pub fn response_vectors() -> Vec<(Case, Value)> {
+    let all = vectors_of(&[Api::Responses]);
+    assert!(all.len() > 15, "the vectors are there");
+    all
+}
+
+fn vectors_of(clients: &[Api]) -> Vec<(Case, Value)> {
+    let named = |name: &str| match name {
+        "chat.completions" => Some(Api::Chat),
+        "completions" => Some(Api::Completions),
+        "responses" => Some(Api::Responses),
+        _ => None,
+    };
     let mut all = Vec::new();
     let mut paths: Vec<_> =
         std::fs::read_dir(fixtures().join("vectors")).unwrap().map(|e| e.unwrap().path()).collect();
@@ -182,13 +234,12 @@ pub fn vectors() -> Vec<(Case, Value)> {
     for path in paths {
         let vector: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         let text = |key: &str| vector[key].as_str().unwrap_or_default().to_owned();
-        let api = match (text("client_api").as_str(), text("upstream_api").as_str()) {
-            ("chat.completions", "chat.completions") => Api::Chat,
-            ("completions", "completions") => Api::Completions,
-            _ => continue,
-        };
-        // Text that an engine left unparsed: <think> and Harmony.
-        if text("name").starts_with("chat-09") || text("name").starts_with("chat-12") {
+        let apis = named(&text("client_api")).zip(named(&text("upstream_api")));
+        let Some((api, upstream)) = apis.filter(|(client, _)| clients.contains(client)) else { continue };
+        // Text that an engine left unparsed: <think> and Harmony; what a request was translated to; an object for which
+        // vectors.rs has a test of its own.
+        let elsewhere = ["chat-09", "chat-12", "resp-014", "resp-016", "json-010"];
+        if elsewhere.iter().any(|name| text("name").starts_with(name)) {
             continue;
         }
         let mut options = vector["options"].clone();
@@ -201,6 +252,7 @@ pub fn vectors() -> Vec<(Case, Value)> {
         let case = Case {
             name: text("name"),
             api,
+            upstream,
             engine: text("engine"),
             request: vector["request"].clone(),
             options,
@@ -212,7 +264,6 @@ pub fn vectors() -> Vec<(Case, Value)> {
         };
         all.push((case, vector));
     }
-    assert!(all.len() > 60, "the vectors are there");
     all
 }
 
@@ -222,8 +273,23 @@ pub struct Fixture {
     pub folder: PathBuf,
 }
 
-/// Every captured exchange under `fixtures/<engine>/`, but those that are not answers to the APIs read here.
+/// Every captured exchange of Chat Completions and Completions under `fixtures/<engine>/`.
 pub fn captures() -> Vec<Fixture> {
+    let mut all = captures_of();
+    all.retain(|fixture| fixture.case.api != Api::Responses);
+    assert!(all.len() > 100, "the captures are there");
+    all
+}
+
+/// Every captured exchange of Responses.
+pub fn responses() -> Vec<Fixture> {
+    let mut all = captures_of();
+    all.retain(|fixture| fixture.case.api == Api::Responses);
+    assert!(all.len() > 30, "the captures are there");
+    all
+}
+
+fn captures_of() -> Vec<Fixture> {
     let mut all = Vec::new();
     for engine in ["vllm", "sglang"] {
         let mut folders: Vec<_> =
@@ -231,7 +297,6 @@ pub fn captures() -> Vec<Fixture> {
         folders.sort();
         all.extend(folders.into_iter().filter_map(|folder| capture(engine, folder)));
     }
-    assert!(all.len() > 100, "the captures are there");
     all
 }
 
@@ -239,7 +304,11 @@ fn capture(engine: &str, folder: PathBuf) -> Option<Fixture> {
     let read = |name: &str| std::fs::read(folder.join(name)).ok();
     let request: Value = serde_json::from_slice(&read("request.json")?).ok()?;
     let path = request["path"].as_str().unwrap_or("/v1/chat/completions");
-    let api = if path.ends_with("/v1/completions") { Api::Completions } else { Api::Chat };
+    let api = match path.rsplit('/').next() {
+        Some("responses") => Api::Responses,
+        Some("completions") if path.ends_with("/v1/completions") => Api::Completions,
+        _ => Api::Chat,
+    };
     let (events, input) = match read("upstream.sse") {
         Some(input) => (true, input),
         None => (false, read("upstream.json").or_else(|| read("upstream.txt"))?),
@@ -251,7 +320,8 @@ fn capture(engine: &str, folder: PathBuf) -> Option<Fixture> {
         request.get("body").cloned().filter(Value::is_object).unwrap_or_else(|| serde_json::json!({}));
     // Some captures show what an engine says to a request that the proxy itself refuses: what is left of it then is
     // what matters to the answer.
-    if Ask::recall(api, &Bytes::from(body.to_string())).is_err()
+    if api != Api::Responses
+        && Ask::recall(api, &Bytes::from(body.to_string())).is_err()
         && let Some(body) = body.as_object_mut()
     {
         body.retain(|key, _| ["model", "stream", "stream_options"].contains(&key.as_str()));
@@ -263,6 +333,7 @@ fn capture(engine: &str, folder: PathBuf) -> Option<Fixture> {
     let case = Case {
         name,
         api,
+        upstream: api,
         engine: engine.to_owned(),
         request: body,
         options: serde_json::json!({}),

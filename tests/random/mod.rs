@@ -19,9 +19,11 @@ pub fn library_case(case: &slow::Case) -> Case {
         request.as_object_mut().unwrap().remove("stream_options");
     }
     let events = case.upstream_headers.get("content-type").is_some_and(|ct| ct.contains("event-stream"));
+    let api = if case.client_api == "chat.completions" { Api::Chat } else { Api::Completions };
     Case {
         name: "random".to_owned(),
-        api: if case.client_api == "chat.completions" { Api::Chat } else { Api::Completions },
+        api,
+        upstream: api,
         engine: "auto".to_owned(),
         request,
         options: case.options.clone(),
