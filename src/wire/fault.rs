@@ -131,6 +131,11 @@ faults! {
 }
 
 impl Fault {
+    /// The first that this code tells.
+    pub(crate) fn of_code(code: &str) -> Option<Self> {
+        Self::ALL.iter().find(|fault| fault.row().2 == Some(code)).copied()
+    }
+
     /// The answer broke off, and no event of the engine says why.
     pub fn breaks_off(self) -> bool {
         use Fault::{Aborted, Draining, Incomplete, InvalidResponse, Proxy, Reset, Timeout, Unreachable};
@@ -446,8 +451,7 @@ const CANONICAL_TYPES: &[&str] = &[
 
 /// The status for a canonical error inside a stream, where no status line says it: that of the code's own row.
 fn status_of(code: &str, otherwise: Fault) -> u16 {
-    let row = Fault::ALL.iter().map(|fault| fault.row()).find(|row| row.2 == Some(code));
-    row.unwrap_or_else(|| otherwise.row()).0
+    Fault::of_code(code).unwrap_or(otherwise).row().0
 }
 
 fn string_or_json(raw: Raw<'_>) -> String {

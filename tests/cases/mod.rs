@@ -165,6 +165,11 @@ impl Case {
         }
     }
 
+    /// The case whose engine was asked in this API.
+    pub fn upstream_of(self, upstream: Api) -> Self {
+        Self { upstream, ..self }
+    }
+
     pub fn streams(&self) -> bool {
         self.request.get("stream") == Some(&Value::Bool(true))
     }

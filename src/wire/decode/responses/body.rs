@@ -19,6 +19,7 @@ object! {
         context: Raw<'a> = "context",
         object: Raw<'a> = "object",
         error: Raw<'a> = "error",
+        code: Raw<'a> = "code",
     }
 }
 

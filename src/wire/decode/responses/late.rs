@@ -22,8 +22,8 @@ enum Ended {
 }
 
 impl Ended {
-    /// By the status of the object, and by the event it came in.
-    fn of(body: &Body<'_>, event: &str) -> Self {
+    /// By the status of the object, and by the event it came in. `cut`: the last item says that it is not complete.
+    fn of(body: &Body<'_>, event: &str, cut: bool) -> Self {
         let status = word(body.status);
         match (event, status.as_deref()) {
             ("failed", _) | (_, Some("failed")) => Self::Failed,
@@ -36,6 +36,8 @@ impl Ended {
                     _ => Reason::Length,
                 })
             }
+            // Its item knows better (fixtures/vllm/responses-gptoss-length).
+            ("completed", _) | (_, Some("completed")) if cut => Self::Incomplete(Reason::Length),
             ("completed", _) | (_, Some("completed")) => Self::Completed,
             _ => Self::No,
         }
@@ -62,14 +64,16 @@ impl Events {
         data: &str,
         to: &mut dyn Sink,
     ) -> Result<(), Unreadable> {
-        let ended = Ended::of(body, event);
-        if ended == Ended::No {
+        let output: Vec<Raw<'_>> = list(body.output);
+        let last: ItemBody<'_> = object(output.last().copied());
+        let ended = Ended::of(body, event, word(last.status).as_deref() == Some("incomplete"));
+        if ended == Ended::No || output.len() > ITEMS {
             return Err(Unreadable);
         }
         if !self.headed || body.id.is_some() {
             self.head(body, to);
         }
-        self.items_of(body, ended, to)?;
+        self.items_of(output, ended, to)?;
         let reason = match ended {
             Ended::Failed => {
                 self.fail(data, to);
@@ -90,12 +94,8 @@ impl Events {
         Ok(())
     }
 
-    fn items_of(&mut self, body: &Body<'_>, ended: Ended, to: &mut dyn Sink) -> Result<(), Unreadable> {
-        let raws: Vec<Raw<'_>> = list(body.output);
-        if raws.len() > ITEMS {
-            return Err(Unreadable);
-        }
-        let bodies: Vec<(Raw<'_>, ItemBody<'_>, Kind)> = raws
+    fn items_of(&mut self, output: Vec<Raw<'_>>, ended: Ended, to: &mut dyn Sink) -> Result<(), Unreadable> {
+        let bodies: Vec<(Raw<'_>, ItemBody<'_>, Kind)> = output
             .into_iter()
             .filter_map(|raw| {
                 let body: ItemBody<'_> = object(Some(raw));

@@ -156,7 +156,18 @@ impl Events {
 
     fn fail(&mut self, data: &str, to: &mut dyn Sink) {
         to.mended(Rule::ErrorShape);
-        to.event(Event::Fail(Failure::of_event(data, true).unwrap_or_else(|| Fault::Internal.into())));
+        let mut failure = Failure::of_event(data, true).unwrap_or_else(|| Fault::Internal.into());
+        // Errors of this API have a code and no type.
+        let told: Told<'_> = read(data).unwrap_or_default();
+        let of_response: Told<'_> = object(told.response);
+        let inner: Told<'_> = object(told.error.or(of_response.error));
+        let named = word(told.code.or(inner.code)).and_then(|code| Fault::of_code(&code));
+        if let Some(fault) = named.filter(|_| failure.code.as_deref() == Some("internal_error")) {
+            let param = failure.param.take();
+            failure = Failure::from(fault).with_message(failure.message);
+            failure.param = param;
+        }
+        to.event(Event::Fail(failure));
     }
 
     fn head(&mut self, body: &Body<'_>, to: &mut dyn Sink) {

@@ -322,8 +322,12 @@ impl Response {
     fn argue(&mut self, slot: u32, args: &Text<'_>, out: &mut BytesMut) {
         let Self { items, events, .. } = self;
         for item in items.iter_mut().rev() {
-            let Item { kind: Kind::Call(call), place, .. } = item else { continue };
+            let Item { kind: Kind::Call(call), place, open, .. } = item else { continue };
             if call.slot == slot {
+                // Behind the end of complete arguments nothing means anything.
+                if !*open {
+                    return;
+                }
                 let voice = call.voice();
                 if let Some(piece) = call.take(args) {
                     events.delta(voice, place, 0, Told::text(piece), out);
