@@ -30,6 +30,7 @@ fn due(case: &Case) -> Told {
     let logprobs = match case.api {
         Api::Chat => case.request["logprobs"] == true,
         Api::Completions => case.request["logprobs"].is_u64(),
+        Api::Responses => false,
     };
     let forced = case.request["tool_choice"]["function"]["name"].as_str();
     for said in told.choices.values_mut() {

@@ -132,7 +132,8 @@ impl Pen {
         let (held, ended) = (self.out.len(), self.ended());
         write(&mut self.rewriter, &mut self.out);
         let failed = self.rewriter.any_failure().is_some_and(|failure| failure.fault.breaks_off());
-        if failed && !ended && !self.spoken() && !(self.numbered && self.committed) {
+        let stays = self.spoken() || self.numbered && self.committed;
+        if failed && !ended && !stays {
             self.out.advance(held);
             self.unspoken = true;
         }

@@ -49,7 +49,7 @@ pub(super) fn router(worker: Arc<Worker>) -> Router {
             router = router
                 .route(&at("/responses/{id}"), {
                     let itself = to(Target::Stored(Stored::Itself), door);
-                    get(itself.clone()).delete(itself)
+                    get(itself).delete(itself)
                 })
                 .route(&at("/responses/{id}/input_items"), get(to(Target::Stored(Stored::InputItems), door)))
                 .route(&at("/responses/{id}/cancel"), post(to(Target::Stored(Stored::Cancel), door)));

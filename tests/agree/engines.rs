@@ -213,6 +213,7 @@ impl Reply {
         Case {
             name,
             api: Api::Chat,
+            upstream: Api::Chat,
             engine,
             request,
             options,

@@ -237,6 +237,7 @@ impl<'a> Stream<'a> {
                 match self.asked.api {
                     Api::Chat => self.chat(index, choice),
                     Api::Completions => self.completion(index, choice),
+                    Api::Responses => Err("a frame of Responses".to_owned()),
                 }
             }
             more => Err(format!("{} choices in one frame", more.len())),

@@ -175,7 +175,7 @@ impl Items {
     /// The item that the engine says is complete. Calls complete in order, if nothing else tells them apart.
     pub(super) fn ended(&self, kind: &Kind, id: Option<&str>, call_id: Option<&str>) -> Option<usize> {
         self.call(call_id).or_else(|| match self.open(kind, id) {
-            Some(at) if kind.is_call() && !self.0.get(at).is_some_and(|item| item.id.as_deref() == id) => {
+            Some(at) if kind.is_call() && self.0.get(at).is_none_or(|item| item.id.as_deref() != id) => {
                 self.0.iter().position(|item| item.open && item.kind == *kind)
             }
             at => at,
