@@ -12,6 +12,7 @@ Run it alone with `python3 engine.py`; it prints one JSON line with its address.
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import socket
 import struct
@@ -356,6 +357,49 @@ def usage_on_finish(path: str, body: dict[str, Any], headers: dict[str, str]) ->
             DONE,
         ]
     )
+
+
+# --- answers that are stored, hence with an id of their own -----------------------------
+
+COUNT = itertools.count(1)
+
+
+def numbered(name: str, of: str) -> None:
+    """The scenario `of`, each time under another id."""
+
+    def run(path: str, body: dict[str, Any], headers: dict[str, str]) -> Answer:
+        answer = SCRIPTS[of](path, body, headers)
+        old, new = f"chatcmpl-{of}\"".encode(), f"chatcmpl-{name}-{next(COUNT)}\"".encode()
+        if answer.frames is not None:
+            answer.frames = [frame.replace(old, new) for frame in answer.frames]
+        answer.body = answer.body.replace(old, new)
+        return answer
+
+    SCRIPTS[name] = run
+
+
+for _scenario in ("text", "reasoning", "tool-parallel", "schema", "limit", "refusal"):
+    numbered(f"stored-{_scenario}", _scenario)
+
+
+@script("agent")
+def agent(path: str, body: dict[str, Any], headers: dict[str, str]) -> Answer:
+    """Calls its tools, and after their outputs says what it was told."""
+    outputs = [message["content"] for message in body["messages"] if message["role"] == "tool"]
+    if not outputs:
+        return SCRIPTS["stored-tool-parallel"](path, body, headers)
+    text, id = " and ".join(outputs), f"chatcmpl-agent-{next(COUNT)}"
+    if not body.get("stream"):
+        return whole({**completion("agent", [answer_choice({"content": text})]), "id": id})
+    frames = [chunk("agent", [role()]), chunk("agent", [choice({"content": text})]), chunk("agent", [choice({}, finish="stop")])]
+    return stream([*[frame.replace(b"chatcmpl-agent", id.encode()) for frame in frames], DONE])
+
+
+@script("echo")
+def echo(path: str, body: dict[str, Any], headers: dict[str, str]) -> Answer:
+    """Says what messages it was sent."""
+    said = json.dumps(body["messages"], ensure_ascii=False)
+    return whole({**completion("echo", [answer_choice({"content": said})]), "id": f"chatcmpl-echo-{next(COUNT)}"})
 
 
 # --- ends that are not ends -------------------------------------------------------
