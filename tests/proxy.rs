@@ -11,6 +11,7 @@
     clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::disallowed_methods,
+    clippy::disallowed_types,
     unreachable_pub,
     missing_docs,
     dead_code,
@@ -47,9 +48,13 @@ mod operators;
 mod recorded;
 #[path = "proxy/requests.rs"]
 mod requests;
+#[path = "proxy/responses.rs"]
+mod responses;
 #[path = "proxy/routes.rs"]
 mod routes;
 #[path = "proxy/sniffing.rs"]
 mod sniffing;
+#[path = "proxy/stored.rs"]
+mod stored;
 #[path = "proxy/waiting.rs"]
 mod waiting;
