@@ -166,10 +166,11 @@ pub fn run_on(listeners: Listeners, config: Config) -> io::Result<()> {
 
 async fn serve(listeners: Listeners, config: Config) -> io::Result<()> {
     let signals = Signals::new()?;
+    // Whoever reads "listening" takes it that there will be answers.
+    let shelf = Shelf::open(&config).await?;
     let proxy = listen("proxy", listeners.proxy)?;
     let operators = listen("admin", listeners.admin)?;
     let threads = config.threads;
-    let shelf = Shelf::open(&config).await?;
     let app = Arc::new(App {
         shelf,
         runs: Runs::default(),
