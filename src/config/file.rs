@@ -128,12 +128,19 @@ pub struct Log {
 }
 
 /// What the routes of Azure's clients say.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
 pub struct Azure {
     pub api_versions: Vec<String>,
     pub region: String,
+    pub force_store: bool,
+}
+
+impl Default for Azure {
+    fn default() -> Self {
+        Self { api_versions: Vec::new(), region: String::new(), force_store: true }
+    }
 }
 
 /// Where responses are kept.

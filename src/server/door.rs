@@ -41,7 +41,7 @@ impl Door {
         if self.deployment(head).is_some_and(|name| name.is_empty()) {
             return Err(Fault::UnknownUrl.into());
         }
-        if !matches!(self, Self::Dated | Self::Deployment) {
+        if !self.is_dated() {
             return Ok(());
         }
         let unsupported = |what: String| {
@@ -62,6 +62,11 @@ impl Door {
             return Err(unsupported(what));
         }
         Ok(())
+    }
+
+    /// Its routes want an `api-version`.
+    pub(super) fn is_dated(self) -> bool {
+        matches!(self, Self::Dated | Self::Deployment)
     }
 
     /// The deployment in the path: the name of a model.

@@ -103,6 +103,9 @@ impl Handling {
         let keeper = self.keeper(&mut asked, &tenant, &body)?;
         let dropped = HeaderValue::from_str(&asked.dropped.join(",")).ok().filter(|all| !all.is_empty());
         let chat = past.chat(&asked, &tenant, &app.shelf.keys, &route)?;
+        if self.door.is_dated() && app.config.azure.force_store {
+            asked.with_store();
+        }
         let stamp = self.chance.stamp();
         let (shape, mut reply) = plan::response(&asked, &route);
         reply.seal = asked.include.encrypted_reasoning.then(|| self.seal(Arc::clone(&tenant), stamp.now));

@@ -249,6 +249,12 @@ impl Asked {
         self.background || self.said.iter().any(|(key, json)| *key == "store" && json == "true")
     }
 
+    /// The response is stored if it can be, whatever was asked.
+    pub fn with_store(&mut self) {
+        self.store = true;
+        self.said.retain(|(key, json)| *key != "store" || json == "true");
+    }
+
     /// Nothing is stored here, whatever was asked.
     ///
     /// # Errors
