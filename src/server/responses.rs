@@ -66,6 +66,14 @@ struct Past {
 impl Past {
     /// The engine's request.
     fn chat(&self, asked: &Asked, tenant: &str, keys: &Keys, route: &Route) -> Result<Bytes, Failure> {
+    /// The items of the input; what is referred to in place of the reference, which says nothing to a later turn.
+    fn items<'a>(&'a self, asked: &'a Asked) -> impl Iterator<Item = &'a str> {
+        asked.input().enumerate().map(|(at, item)| {
+            let found = self.resolved.iter().find(|(place, _)| *place == at);
+            found.map_or(item, |(_, found)| &*found.body)
+        })
+    }
+
         let open = |sealed: &str| {
             let kind = if sealed.starts_with("swc1.") { Kind::Compaction } else { Kind::Reasoning };
             keys.open(kind, tenant, sealed)
@@ -100,7 +108,7 @@ impl Handling {
         let mut asked = Asked::read_for(&body, &route.options, self.door.deployment(head))?;
         let tenant = self.door.tenant(&head.headers);
         let past = self.past(&asked, &tenant).await?;
-        let keeper = self.keeper(&mut asked, &tenant, &body)?;
+        let keeper = self.keeper(&mut asked, &tenant, &body, &past)?;
         let dropped = HeaderValue::from_str(&asked.dropped.join(",")).ok().filter(|all| !all.is_empty());
         let chat = past.chat(&asked, &tenant, &app.shelf.keys, &route)?;
         if self.door.is_dated() && app.config.azure.force_store {
@@ -255,6 +263,7 @@ impl Handling {
     ) -> Result<Option<Box<Keeper>>, Failure> {
         if !asked.store {
             return Ok(None);
+        past: &Past,
         }
         let shelf = &self.worker.app.shelf;
         let Some(store) = shelf.store() else {
@@ -270,7 +279,7 @@ impl Handling {
             owner: Arc::clone(&shelf.owner),
             previous: asked.previous_response_id.as_deref().map(Into::into),
             request: String::from_utf8_lossy(body).into(),
-            input: asked.input().map(ToOwned::to_owned).collect(),
+            input: past.items(asked).map(ToOwned::to_owned).collect(),
         })))
     }
 
