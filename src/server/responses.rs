@@ -31,6 +31,8 @@ const DIALECT: &str = "x-samewire-dialect";
 const DROPPED: HeaderName = HeaderName::from_static("x-samewire-dropped");
 /// How long a client that cancels waits for the end.
 const CANCELLED: Duration = Duration::from_secs(3);
+/// Bytes of names in that header and in the log. Clients take heads of 16 KiB and less.
+const DROPPED_BYTES: usize = 4000;
 /// Bytes of the conversation that a response continues.
 const PAST: u64 = 32 << 20;
 
@@ -106,14 +108,14 @@ impl Handling {
             route.options = Arc::new(Options { responses_dialect: dialect, ..(*route.options).clone() });
         }
         let mut asked = Asked::read_for(&body, &route.options, self.door.deployment(head))?;
-        let tenant = self.door.tenant(&head.headers);
-        let past = self.past(&asked, &tenant).await?;
-        let keeper = self.keeper(&mut asked, &tenant, &body, &past)?;
-        let dropped = HeaderValue::from_str(&asked.dropped.join(",")).ok().filter(|all| !all.is_empty());
-        let chat = past.chat(&asked, &tenant, &app.shelf.keys, &route)?;
         if self.door.is_dated() && app.config.azure.force_store {
             asked.with_store();
         }
+        let tenant = self.door.tenant(&head.headers);
+        let past = self.past(&asked, &tenant).await?;
+        let keeper = self.keeper(&mut asked, &tenant, &body, &past)?;
+        let dropped = HeaderValue::from_str(&named(&asked.dropped)).ok().filter(|all| !all.is_empty());
+        let chat = past.chat(&asked, &tenant, &app.shelf.keys, &route)?;
         let stamp = self.chance.stamp();
         let (shape, mut reply) = plan::response(&asked, &route);
         reply.seal = asked.include.encrypted_reasoning.then(|| self.seal(Arc::clone(&tenant), stamp.now));
@@ -126,7 +128,7 @@ impl Handling {
         let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
         record.model = app.upstream.label(&asked.model);
         if !asked.dropped.is_empty() || !asked.ignored.is_empty() {
-            let (dropped, ignored) = (asked.dropped.join(","), asked.ignored.join(","));
+            let (dropped, ignored) = (named(&asked.dropped), named(&asked.ignored));
             tracing::info!(
                 request_id = record.request_id,
                 dropped,
@@ -419,6 +421,22 @@ fn dialect(headers: &HeaderMap) -> Result<Option<ResponsesDialect>, Failure> {
 }
 
 /// A client's id as it may stand in a message.
+/// What was left out, for the head of the answer and the log: whole names, as many as there is room for.
+fn named(dropped: &[String]) -> String {
+    let mut all = String::new();
+    for name in dropped {
+        if all.len() + name.len() >= DROPPED_BYTES {
+            all.push_str(",...");
+            break;
+        }
+        if !all.is_empty() {
+            all.push(',');
+        }
+        all.push_str(name);
+    }
+    all
+}
+
 fn shown(id: &str) -> String {
     id.chars().filter(|letter| !letter.is_control()).take(64).collect()
 }
