@@ -95,6 +95,7 @@ pub fn response(asked: &Asked, route: &Route) -> (Shape, Reply) {
         logprobs: asked.include.output_text_logprobs,
         seal: None,
         stream: asked.stream,
+        model: asked.model.clone(),
     };
     (shape, reply)
 }

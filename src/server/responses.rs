@@ -66,8 +66,6 @@ struct Past {
 }
 
 impl Past {
-    /// The engine's request.
-    fn chat(&self, asked: &Asked, tenant: &str, keys: &Keys, route: &Route) -> Result<Bytes, Failure> {
     /// The items of the input; what is referred to in place of the reference, which says nothing to a later turn.
     fn items<'a>(&'a self, asked: &'a Asked) -> impl Iterator<Item = &'a str> {
         asked.input().enumerate().map(|(at, item)| {
@@ -76,6 +74,8 @@ impl Past {
         })
     }
 
+    /// The engine's request.
+    fn chat(&self, asked: &Asked, tenant: &str, keys: &Keys, route: &Route) -> Result<Bytes, Failure> {
         let open = |sealed: &str| {
             let kind = if sealed.starts_with("swc1.") { Kind::Compaction } else { Kind::Reasoning };
             keys.open(kind, tenant, sealed)
@@ -172,7 +172,7 @@ impl Handling {
     async fn in_background(&mut self, mut errand: Errand) -> Result<Response<Body>, Failure> {
         let app = Arc::clone(&self.worker.app);
         let mut first = BytesMut::new();
-        let (id, object) = errand.encoder.queue(&errand.asked.model, &mut first);
+        let (id, object) = errand.encoder.queue(&mut first);
         let streams = errand.asked.stream;
         let Some(keeper) = errand.keeper.take() else { return Err(Fault::StoreUnavailable.into()) };
         let (store, new) = keeper.queued(&id, &object);
@@ -262,10 +262,10 @@ impl Handling {
         asked: &mut Asked,
         tenant: &Arc<str>,
         body: &Bytes,
+        past: &Past,
     ) -> Result<Option<Box<Keeper>>, Failure> {
         if !asked.store {
             return Ok(None);
-        past: &Past,
         }
         let shelf = &self.worker.app.shelf;
         let Some(store) = shelf.store() else {

@@ -35,6 +35,8 @@ pub type Seal = Box<dyn Fn(&str) -> Option<String> + Send>;
 /// What a Responses request says of its answer.
 #[derive(Default)]
 pub struct Reply {
+    /// The model that was asked for, until it is known who answers.
+    pub model: String,
     /// What the object repeats of the request.
     pub echo: Echo,
     /// What the names in the engine's calls stand for.
@@ -68,6 +70,8 @@ pub struct Response {
     begun: Begun,
     /// 32 hex digits, for an answer that fails before it has an id.
     id: String,
+    /// The model that was asked for.
+    model: String,
 }
 
 /// How much of the beginning has been said.
@@ -94,13 +98,14 @@ impl Response {
             finish: None,
             begun: Begun::Nothing,
             id: stamp.id.clone(),
+            model: reply.model,
         }
     }
 
     /// Says that the response is made and waits, before anybody has answered (wire-format 4.6 rule 1). Gives its id and
     /// the object as it stands.
-    pub fn queue(&mut self, model: &str, out: &mut BytesMut) -> (String, String) {
-        self.object.make(&self.id, model);
+    pub fn queue(&mut self, out: &mut BytesMut) -> (String, String) {
+        self.object.make(&self.id, &self.model);
         self.events.begin(self.object.id());
         for kind in ["response.created", "response.queued"] {
             self.lifecycle(kind, Ending::Queued, out);
@@ -462,7 +467,7 @@ impl Response {
             return;
         }
         if self.object.id().is_empty() {
-            self.object.make(&self.id, "");
+            self.object.make(&self.id, &self.model);
         }
         self.begin(out);
         for item in &mut self.items {
