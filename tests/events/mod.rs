@@ -120,9 +120,16 @@ impl Fold {
             }
         }
         let mut output = Vec::new();
-        for item in &self.items {
+        for (at, item) in self.items.iter().enumerate() {
             match &item.done {
-                Some(done) => output.push(done.clone()),
+                Some(done) => {
+                    let mut done = done.clone();
+                    // The one thing that may come after its item.
+                    if let Some(sealed) = response["output"][at].get("encrypted_content") {
+                        done["encrypted_content"] = sealed.clone();
+                    }
+                    output.push(done);
+                }
                 None if failed => output.push(item.cut()),
                 None => return Err(format!("{} is not done", item.id)),
             }

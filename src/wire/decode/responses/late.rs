@@ -22,7 +22,7 @@ enum Ended {
 }
 
 impl Ended {
-    /// By the status of the object, and by the event it came in. `cut`: the last item says that it is not complete.
+    /// By the status of the object, and by the event it came in. `cut`: an item says that it is not complete.
     fn of(body: &Body<'_>, event: &str, cut: bool) -> Self {
         let status = word(body.status);
         match (event, status.as_deref()) {
@@ -36,7 +36,7 @@ impl Ended {
                     _ => Reason::Length,
                 })
             }
-            // Its item knows better (fixtures/vllm/responses-gptoss-length).
+            // The item knows better (fixtures/vllm/responses-gptoss-length).
             ("completed", _) | (_, Some("completed")) if cut => Self::Incomplete(Reason::Length),
             ("completed", _) | (_, Some("completed")) => Self::Completed,
             _ => Self::No,
@@ -65,8 +65,11 @@ impl Events {
         to: &mut dyn Sink,
     ) -> Result<(), Unreadable> {
         let output: Vec<Raw<'_>> = list(body.output);
-        let last: ItemBody<'_> = object(output.last().copied());
-        let ended = Ended::of(body, event, word(last.status).as_deref() == Some("incomplete"));
+        let is_cut = |raw: &Raw<'_>| {
+            let item: ItemBody<'_> = object(Some(*raw));
+            word(item.status).as_deref() == Some("incomplete")
+        };
+        let ended = Ended::of(body, event, self.cut || output.iter().any(is_cut));
         if ended == Ended::No || output.len() > ITEMS {
             return Err(Unreadable);
         }
@@ -113,6 +116,9 @@ impl Events {
                 None => self.begin(kind.clone(), word(body.id).as_deref())?,
             };
             if !self.items.0.get(at).is_some_and(|item| item.open) {
+                if let Some(sealed) = text(body.encrypted).filter(|_| *kind == Kind::Reasoning) {
+                    self.seal(at, sealed, to);
+                }
                 continue;
             }
             if let Kind::Foreign(_) = kind {

@@ -30,6 +30,8 @@ pub(super) struct Events {
     items: Items,
     /// The item whose text goes on.
     current: Option<usize>,
+    /// An item has ended too early.
+    cut: bool,
     /// How many have a number.
     slots: u32,
 }
@@ -103,7 +105,7 @@ impl Decode for Events {
 
 impl Events {
     pub(super) fn new(reading: Reading) -> Self {
-        Self { reading, headed: false, items: Items::default(), current: None, slots: 0 }
+        Self { reading, headed: false, items: Items::default(), current: None, cut: false, slots: 0 }
     }
 
     fn event(&mut self, data: &str, name: &[u8], to: &mut dyn Sink) -> Result<(), Unreadable> {
@@ -318,7 +320,7 @@ impl Events {
     }
 
     fn context(&mut self, context: &Context<'_>, to: &mut dyn Sink) {
-        let last = self.items.0.iter().rposition(|item| item.kind == Kind::Reasoning);
+        let last = self.items.0.iter().rposition(|item| item.kind == Kind::Reasoning && item.told);
         if let Some((at, sealed)) = last.zip(text(context.encrypted)) {
             self.seal(at, sealed, to);
         }
@@ -422,6 +424,7 @@ impl Events {
         if !std::mem::replace(&mut item.open, false) {
             return;
         }
+        self.cut |= cut;
         let slot = item.kind.is_call().then_some(item.slot);
         if slot.is_some() || self.current.take_if(|current| *current == at).is_some() {
             to.delta(0, Delta::Done { slot, cut }, Riders::default());

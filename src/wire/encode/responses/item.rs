@@ -40,6 +40,8 @@ pub(super) struct Thought {
     pub(super) summary: Option<BytesMut>,
     /// In JSON spelling.
     pub(super) sealed: Option<String>,
+    /// It was sealed after its end: only the object at the end can tell.
+    pub(super) late: bool,
     /// The summary is the text once more.
     pub(super) mirrored: bool,
 }
@@ -113,7 +115,7 @@ impl Item {
         }
         match &self.kind {
             Kind::Reasoning(_) if added => out.extend_from_slice(b",\"summary\":[],\"content\":[]"),
-            Kind::Reasoning(thought) => thought.write(out),
+            Kind::Reasoning(thought) => thought.write(self.open, out),
             Kind::Message(parts) => {
                 out.extend_from_slice(b",\"role\":\"assistant\",\"content\":[");
                 for (at, part) in parts.iter().enumerate().filter(|_| !added) {
@@ -132,7 +134,8 @@ impl Item {
 }
 
 impl Thought {
-    fn write(&self, out: &mut BytesMut) {
+    /// `open`: it has not come to its end, where it is sealed.
+    fn write(&self, open: bool, out: &mut BytesMut) {
         for (key, voice, text) in
             [("summary", event::SUMMARY, &self.summary), ("content", event::REASONING, &self.content)]
         {
@@ -144,7 +147,7 @@ impl Thought {
             }
             out.put_u8(b']');
         }
-        if let Some(sealed) = &self.sealed {
+        if let Some(sealed) = self.sealed.as_ref().filter(|_| !open) {
             out.extend_from_slice(b",\"encrypted_content\":\"");
             out.extend_from_slice(sealed.as_bytes());
             out.put_u8(b'"');

@@ -232,9 +232,10 @@ impl Response {
         if !late {
             self.current = Some(at);
         }
-        if let Some(Item { kind: Kind::Reasoning(thought), .. }) = self.items.get_mut(at)
+        if let Some(Item { kind: Kind::Reasoning(thought), open, .. }) = self.items.get_mut(at)
             && thought.sealed.is_none()
         {
+            thought.late = !*open;
             let mut spelled = BytesMut::new();
             text.write(&mut spelled);
             thought.sealed = Some(String::from_utf8_lossy(&spelled).into_owned());
@@ -472,6 +473,9 @@ impl Response {
         self.begin(out);
         for item in &mut self.items {
             item.cut |= item.open;
+            if let Kind::Reasoning(thought) = &mut item.kind {
+                thought.sealed.take_if(|_| thought.late);
+            }
         }
         if failure.fault == Fault::Cancelled {
             self.lifecycle("response.incomplete", Ending::Cancelled, out);
