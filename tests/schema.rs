@@ -138,6 +138,7 @@ impl Schemas {
             (Api::Chat, true) => "CreateChatCompletionStreamResponse",
             (Api::Chat, false) => "CreateChatCompletionResponse",
             (Api::Completions, _) => "CreateCompletionResponse",
+            (Api::Responses, _) => return Err("events of Responses are for tests/responses.rs".to_owned()),
         };
         let parsed = || serde_json::from_str(&answer.body).map_err(|wrong| wrong.to_string());
         if answer.status != 200 {
