@@ -27,6 +27,7 @@ fn slow_case(case: &Case) -> slow::Case {
     let api = match case.api {
         Api::Chat => "chat.completions",
         Api::Completions => "completions",
+        Api::Responses => panic!("the reference does not know Responses"),
     };
     let content_type = if case.events { "text/event-stream" } else { "application/json" };
     slow::Case {

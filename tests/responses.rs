@@ -245,7 +245,7 @@ fn every_text_is_told_once() {
         assert_eq!(message(&[created(), whole.clone(), none.clone()]), "ab", "{whole}");
     }
     // A text that is done goes on no more, whatever the last object says.
-    assert_eq!(message(&[created(), delta.clone(), done(text("a")), completed(json!([text("ax")]))]), "a");
+    assert_eq!(message(&[created(), delta, done(text("a")), completed(json!([text("ax")]))]), "a");
     // Two calls that run beside each other, then one without a beginning, and one told at the end alone.
     let piece =
         |id: &str, delta: &str| ev("function_call_arguments.delta", json!({"item_id": id, "delta": delta}));
@@ -335,7 +335,7 @@ fn ends_are_told_as_they_are() {
     ] {
         let told = told(&events);
         assert_eq!(told["status"], status, "{events:?}");
-        let why = told["incomplete_details"]["reason"].as_str().or(told["error"]["code"].as_str());
+        let why = told["incomplete_details"]["reason"].as_str().or_else(|| told["error"]["code"].as_str());
         assert_eq!(json!(why), reason, "{events:?}");
     }
 }

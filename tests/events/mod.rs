@@ -257,7 +257,7 @@ impl Item {
         let parts = self.told[key].as_array_mut().ok_or("an item without parts")?;
         same(index, &event[index], &json!(parts.len()))?;
         let part = &event["part"];
-        let text = part.get("text").or(part.get("refusal")).ok_or("a part without text")?;
+        let text = part.get("text").or_else(|| part.get("refusal")).ok_or("a part without text")?;
         same("text", text, &json!(""))?;
         parts.push(part.clone());
         // With reasoning in both places, two parts are open at a time; each is checked by its own text.
@@ -298,7 +298,7 @@ impl Item {
     }
 
     fn ended(&mut self, event: &Value, key: &str) -> Result<(), String> {
-        match event.get("content_index").or(event.get("summary_index")) {
+        match event.get("content_index").or_else(|| event.get("summary_index")) {
             None => same(key, &event[key], &json!(self.text))?,
             Some(_) => {
                 let part = if event.get("summary_index").is_some() { "summary" } else { "content" };

@@ -251,8 +251,19 @@ pub fn bytes() -> impl Strategy<Value = Case> {
         |(input, (options, engine, ending, api), [events, stream, usage, logprobs], n)| {
             let name = "bytes".to_owned();
             let request = json!({"model": "m"});
-            let mut case =
-                Case { name, api, engine, request, options, status: 200, input, events, ending, now: 1 };
+            let mut case = Case {
+                name,
+                api,
+                upstream: api,
+                engine,
+                request,
+                options,
+                status: 200,
+                input,
+                events,
+                ending,
+                now: 1,
+            };
             asked(&mut case, stream, usage, logprobs, n);
             case
         },

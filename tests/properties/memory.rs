@@ -11,6 +11,7 @@ fn rewriter(n: u32) -> Rewriter {
     let case = Case {
         name: "memory".to_owned(),
         api: Api::Chat,
+        upstream: Api::Chat,
         engine: "auto".to_owned(),
         request: json!({"model": "m", "stream": true, "n": n}),
         options: json!({}),
