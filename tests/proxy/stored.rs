@@ -512,3 +512,66 @@ async fn sealed_reasoning_lives_as_long_as_its_key() {
     }
     until("only what opened was asked", PATIENCE, || engine.attempt_count() == 3).await;
 }
+
+#[tokio::test]
+async fn many_at_once_are_all_stored() {
+    let folder = Folder::new();
+    let world = World::start(engine().await, folder.setup()).await;
+    let mut clients = Vec::new();
+    for _ in 0..64 {
+        let mut client = Client::connect(world.proxy()).await;
+        client.send(&prompt("text", r#","stream":true"#).bytes()).await;
+        clients.push(client);
+    }
+    for mut client in clients {
+        let response = last(&events(&client.answer().await)).clone();
+        assert_eq!(response["store"], true);
+        assert_eq!(object(&get(&world, id(&response)).await), response);
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn o14_a_full_store_loses_the_oldest_and_claims_nothing() {
+    let setup = Setup::new().config("[store]\nmax_bytes = 20000");
+    let world = World::start(engine().await, setup).await;
+    let mut kept = Vec::new();
+    for _ in 0..20 {
+        let response = object(&world.ask(&prompt("text", "")).await);
+        assert_eq!(response["store"], true);
+        assert_eq!(object(&get(&world, id(&response)).await), response);
+        kept.push(response);
+    }
+    not_found(&get(&world, id(&kept[0])).await);
+    let large = format!(r#""model":"text","stream":true,"input":"{}""#, "x".repeat(30_000));
+    let response = last(&events(&world.ask(&ask(&large)).await)).clone();
+    assert_eq!([&response["status"], &response["store"]], [&json!("completed"), &json!(false)]);
+    not_found(&get(&world, id(&response)).await);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn o02_what_a_shutdown_cuts_off_is_stored_as_failed() {
+    let folder = Folder::new();
+    let begun = Script::new()
+        .head_sse()
+        .ev(&chunk("chatcmpl-1", r#"{"role":"assistant","content":""}"#, "null"))
+        .ev(&chunk("chatcmpl-1", r#"{"content":"Half"}"#, "null"))
+        .hang();
+    let engine = Engine::script(begun).await;
+    let setup = folder.setup().args(&["--engine", "vllm"]).upstream(&engine.url());
+    let mut first = Samewire::start(&setup.clone().config("[timeouts]\ndrain = 1")).await;
+    let mut client = Client::connect(first.proxy).await;
+    client.send(&prompt("m", r#","stream":true"#).bytes()).await;
+    client.head().await;
+    client.event_with(r#""delta":"Half""#).await;
+    first.signal("TERM");
+    let error = event(&client.event_with("event: error").await);
+    assert_eq!(error["code"], "draining");
+    let failed = event(&client.event_with("event: response.failed").await)["response"].clone();
+    assert_eq!(failed["status"], "failed");
+    assert_eq!(first.exit(PATIENCE).await.code(), Some(0));
+    let second = Samewire::start(&setup).await;
+    let request = Request::get(&format!("/v1/responses/{}", id(&failed)));
+    assert_eq!(object(&request.ask(second.proxy).await), failed);
+}
