@@ -273,8 +273,7 @@ impl Relay {
         self.clock.reads();
         let mut waits = false;
         for _ in 0..READS {
-            if self.pen.ended() || self.pen.out.len() >= self.limits().stream_buffer_bytes / 2 && self.stream
-            {
+            if self.pen.ended() || self.is_full() {
                 break;
             }
             if self.record.app.is_cut() {
@@ -307,6 +306,12 @@ impl Relay {
             }
         }
         Poll::Ready(())
+    }
+
+    /// There is enough for one write. What may not be sent yet does not count: only the engine can release it, and it is
+    /// about as long as the request that it repeats.
+    fn is_full(&self) -> bool {
+        self.stream && self.pen.out.len() >= self.limits().stream_buffer_bytes / 2 && self.pen.is_due()
     }
 
     /// The engine's socket held no more than what was read.

@@ -130,6 +130,30 @@ async fn fault_u07_late_first_token() {
     world.end().await;
 }
 
+/// The first events of a response repeat its request, and are held until the engine has said something: however long
+/// they are, the engine is read on.
+#[tokio::test]
+async fn a_long_request_is_repeated_and_the_engine_read_on() {
+    let gate = Gate::default();
+    let script =
+        Script::new().head_sse().role().wait(&gate).tok("a", 2, Duration::ZERO).finish("stop").done().end();
+    let setup = Setup::new().config("[timeouts]\nfirst_token = 10").set("commit_after_seconds=1");
+    let setup = setup.set("keepalive_seconds=1");
+    let world = World::start(Engine::script(script).await, setup).await;
+    let mut client = Client::connect(world.proxy()).await;
+    let instructions = "x".repeat(100_000);
+    let body = format!(r#"{{"model":"m","input":"x","instructions":"{instructions}","stream":true}}"#);
+    client.send(&Request::post("/v1/responses", body).bytes()).await;
+    assert_eq!(client.head().await.status, 200);
+    assert_eq!(client.event().await.as_deref(), Some(": keepalive"));
+    gate.open();
+    let rest = String::from_utf8(client.rest().await).expect("UTF-8");
+    assert_eq!(client.ended(), Ended::LastChunk);
+    let last = rest.split("\n\n").filter(|block| !block.is_empty()).last().expect("events");
+    assert!(last.starts_with("event: response.completed\n"), "{last}");
+    world.end().await;
+}
+
 #[tokio::test]
 async fn fault_u08_role_and_nothing_more() {
     let world = World::start(Engine::script(Script::new().head_sse().role().hang()).await, short()).await;
