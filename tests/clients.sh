@@ -1,14 +1,21 @@
 #!/usr/bin/env bash
-# The official client libraries read what samewire writes.
+# Client programs read what samewire writes.
 #
-# Sets up all it needs under target/clients/ (a Python venv and a node_modules, from the
-# pinned versions in tests/clients/), which is done once and again when a pin changes.
+#   tests/clients.sh libraries   the official client libraries, against engines of all manners
+#   tests/clients.sh agents      Codex, OpenAI Agents, LangChain and the AI SDK, in loops of tools over Responses
+#   tests/clients.sh             both
+#
+# Sets up all it needs under target/clients/ (for each of the two a Python venv and a node_modules, from the pinned
+# versions in tests/clients/ and tests/agents/), which is done once and again when a pin changes.
 # Builds nothing: the binary is $SAMEWIRE_BIN, or the release or debug build.
 set -euo pipefail
 
+case ${1:-} in
+  '' | libraries | agents) ;;
+  *) echo "usage: tests/clients.sh [libraries|agents]" >&2 && exit 2 ;;
+esac
+
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-here=$root/tests/clients
-work=$root/target/clients
 
 binary=${SAMEWIRE_BIN:-}
 if [[ -z $binary ]]; then
@@ -33,37 +40,67 @@ apt_install() {
 python3 -c 'import ensurepip, venv' 2>/dev/null || apt_install python3 python3-venv
 command -v npm >/dev/null || apt_install nodejs npm
 
-mkdir -p "$work"
-# One run at a time sets up; a second one waits and then finds everything there.
-exec 9>"$work/lock"
-flock 9
-
-python_stamp=$(python3 --version; cat "$here/python/requirements.txt")
-if [[ ! -f $work/python.stamp || $(<"$work/python.stamp") != "$python_stamp" ]]; then
+# Puts the pinned packages of Python in a folder.
+set_up_python() {
+  local pins=$1 work=$2 stamp
+  stamp=$(python3 --version; cat "$pins/python/requirements.txt")
+  [[ ! -f $work/python.stamp || $(<"$work/python.stamp") != "$stamp" ]] || return 0
   echo "clients.sh: setting up Python"
   rm -rf "$work/venv" "$work/python.stamp"
   python3 -m venv "$work/venv"
-  "$work/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --requirement "$here/python/requirements.txt"
+  "$work/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --requirement "$pins/python/requirements.txt"
   "$work/venv/bin/pip" check --disable-pip-version-check
-  printf '%s' "$python_stamp" >"$work/python.stamp"
-fi
+  printf '%s' "$stamp" >"$work/python.stamp"
+}
 
-# The library wants Node 22. Where the machine's is older, one from the registry is put beside it.
-node=$(command -v node)
-optional=(--omit=optional)
-if (($(node --print 'process.versions.node.split(".")[0]') < 22)); then
-  optional=()
-  node=$work/node_modules/node-linux-$(node --print process.arch)/bin/node
-fi
-node_stamp=$(echo "${optional[*]}"; cat "$here/node/package-lock.json")
-if [[ ! -f $work/node.stamp || $(<"$work/node.stamp") != "$node_stamp" || ! -x $node ]]; then
+# Puts the pinned packages of Node in a folder.
+set_up_node() {
+  local pins=$1 work=$2 stamp
+  shift 2
+  stamp=$(echo "$*"; cat "$pins/node/package-lock.json")
+  [[ ! -f $work/node.stamp || $(<"$work/node.stamp") != "$stamp" ]] || return 0
   echo "clients.sh: setting up Node"
   rm -f "$work/node.stamp"
-  cp "$here/node/package.json" "$here/node/package-lock.json" "$work/"
-  (cd "$work" && npm ci --no-audit --no-fund --loglevel=error "${optional[@]}")
-  printf '%s' "$node_stamp" >"$work/node.stamp"
-fi
-flock -u 9
+  cp "$pins/node/package.json" "$pins/node/package-lock.json" "$work/"
+  (cd "$work" && npm ci --no-audit --no-fund --loglevel=error "$@")
+  printf '%s' "$stamp" >"$work/node.stamp"
+}
 
-cd "$work"
-exec timeout --kill-after=10 600 "$work/venv/bin/python" "$here/run.py" "$binary" "$root/fixtures" "$node"
+# The library wants Node 22. Where the machine's is older, one from the registry is put beside it.
+libraries() {
+  local pins=$root/tests/clients work=$root/target/clients node options=(--omit=optional)
+  node=$(command -v node)
+  if (($(node --print 'process.versions.node.split(".")[0]') < 22)); then
+    options=()
+    node=$work/node_modules/node-linux-$(node --print process.arch)/bin/node
+  fi
+  set_up "$work" "$pins" "${options[@]}"
+  (cd "$work" && timeout --kill-after=10 600 "$work/venv/bin/python" "$pins/run.py" "$binary" "$root/fixtures" "$node")
+}
+
+# Codex is a program for one kind of machine, which npm takes for optional.
+agents() {
+  local pins=$root/tests/agents work=$root/target/clients/agents
+  set_up "$work" "$pins"
+  (cd "$work" && timeout --kill-after=10 300 "$work/venv/bin/python" "$pins/stage.py" "$binary" "$(command -v node)")
+}
+
+# One run at a time sets up a folder; a second one waits and then finds everything there.
+set_up() {
+  local work=$1 pins=$2
+  shift 2
+  mkdir -p "$work"
+  exec 9>"$work/lock"
+  flock 9
+  set_up_python "$pins" "$work"
+  set_up_node "$pins" "$work" "$@"
+  flock -u 9
+  exec 9>&-
+}
+
+if [[ -n ${1:-} ]]; then
+  "$1"
+else
+  libraries
+  agents
+fi

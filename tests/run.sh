@@ -108,7 +108,8 @@ step "Rust tests" cargo test --locked --no-fail-fast -- --quiet
 step "release build" cargo build --release --locked
 if [[ -z $fast ]]; then
   step "deployment files" lint_deployment
-  step "official client libraries" tests/clients.sh
+  step "official client libraries" tests/clients.sh libraries
+  step "agents" tests/clients.sh agents
   step "bench rewrite, smoke run" cargo bench --locked --bench rewrite -- --quick
   step "bench store, smoke run" cargo bench --locked --bench store -- --quick
   step "bench proxy, smoke run" benches/proxy.sh --quick

@@ -1,0 +1,58 @@
+"""What the tests of this folder stand on: the engines, and what they were asked."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import unittest
+from pathlib import Path
+from typing import Any, Callable
+
+SHAPES = ("vllm", "sglang")
+KEY = "sk-test"
+TIMEOUT = 30.0
+
+# What the model thinks before its first call, and what it says when it has seen the tools' outputs (model.py).
+THOUGHT = "First I look – at “everything”.\nThen\u2028I act."
+ANSWER = "Outputs: Zürich: sunny; 12:00 in Europe/Zurich; Oslo: sunny."
+CALLS = [("get_weather", {"city": "Zürich"}), ("get_time", {"zone": "Europe/Zurich"}), ("get_weather", {"city": "Oslo"})]
+
+
+class Engine:
+    """One engine behind its proxy."""
+
+    def __init__(self, shape: str) -> None:
+        name = f"SAMEWIRE_{shape.upper()}"
+        self.shape = shape
+        self.base = os.environ[name]
+        self.summary_base = os.environ[f"{name}_SUMMARY"]
+        self.reasoning_key = {"vllm": "reasoning", "sglang": "reasoning_content"}[shape]
+        self.log = Path(os.environ[f"{name}_REQUESTS"])
+        self.start = self.log.stat().st_size
+
+    def asked(self) -> list[dict[str, Any]]:
+        """The bodies of the requests since this object was made."""
+        with self.log.open("rb") as log:
+            log.seek(self.start)
+            return [json.loads(line)["body"] for line in log]
+
+    def reasoning(self, body: dict[str, Any]) -> list[Any]:
+        """What the assistant is said to have thought, message by message."""
+        return [message.get(self.reasoning_key) for message in body["messages"] if message["role"] == "assistant"]
+
+
+def each_shape(test: Callable[[Any, Engine], Any]) -> Callable[[unittest.TestCase], None]:
+    """Runs a test with an engine of each shape."""
+
+    def run(case: unittest.TestCase) -> None:
+        for shape in SHAPES:
+            with case.subTest(shape):
+                result = test(case, Engine(shape))
+                if inspect.isawaitable(result):
+                    asyncio.run(result)
+
+    # Not `functools.wraps`: the runner would take the test for what it wraps, a coroutine's function.
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    return run

@@ -1,0 +1,146 @@
+"""The Codex CLI edits a file: its own tools, its own items, its own reader of events."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+from ground import KEY, THOUGHT, Engine, each_shape
+
+CODEX = Path.cwd() / "node_modules" / "@openai" / "codex" / "bin" / "codex.js"
+SECONDS = 60
+
+CONFIG = """
+model = "{model}"
+model_provider = "samewire"
+check_for_update_on_startup = false
+web_search = "live"
+
+[analytics]
+enabled = false
+
+[feedback]
+enabled = false
+
+[history]
+persistence = "none"
+
+[otel]
+exporter = "none"
+
+[model_providers.samewire]
+name = "samewire"
+base_url = "{base}"
+wire_api = "responses"
+env_key = "SAMEWIRE_KEY"
+request_max_retries = 0
+stream_max_retries = 0
+"""
+
+
+class Workplace:
+    """A home for Codex and a folder with a file, as long as a test lasts."""
+
+    def __init__(self, case: unittest.TestCase, engine: Engine, model: str) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="codex-", dir=Path.cwd(), ignore_cleanup_errors=True)
+        case.addCleanup(folder.cleanup)
+        self.home = Path(folder.name) / "home"
+        self.work = Path(folder.name) / "work"
+        self.home.mkdir()
+        self.work.mkdir()
+        (self.home / "config.toml").write_text(CONFIG.format(model=model, base=engine.base))
+        self.notes = self.work / "notes.txt"
+        self.notes.write_text("first\nsecond\n")
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [os.environ["SAMEWIRE_NODE"], str(CODEX), "exec", *arguments, "--json", "--skip-git-repo-check"]
+        command += ["--dangerously-bypass-approvals-and-sandbox", "Edit the file, please."]
+        environment = {**os.environ, "CODEX_HOME": str(self.home), "SAMEWIRE_KEY": KEY}
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            command, cwd=self.work, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        )
+        try:
+            out, err = process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            # Its own children hold the pipes open.
+            os.killpg(process.pid, signal.SIGKILL)
+            out, err = process.communicate()
+            err += f"\nnot finished after {SECONDS} s"
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def events(run: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+
+
+def items(run: subprocess.CompletedProcess[str], kind: str) -> list[dict[str, Any]]:
+    return [event["item"] for event in events(run) if event["type"] == "item.completed" and event["item"]["type"] == kind]
+
+
+def tool_names(body: dict[str, Any]) -> set[str]:
+    return {tool["function"]["name"] for tool in body["tools"]}
+
+
+def outputs(body: dict[str, Any]) -> list[str]:
+    return [message["content"] for message in body["messages"] if message["role"] == "tool"]
+
+
+class Codex(unittest.TestCase):
+    def fine(self, run: subprocess.CompletedProcess[str]) -> None:
+        told = f"{run.stdout[-3000:]}\n{run.stderr[-3000:]}"
+        self.assertEqual(run.returncode, 0, told)
+        self.assertEqual(items(run, "agent_message")[-1]["text"], "The file is edited: Zürich.", told)
+        self.assertNotIn("turn.failed", {event["type"] for event in events(run)}, told)
+
+    @each_shape
+    def test_a_model_it_does_not_know(self, engine: Engine) -> None:
+        """It offers functions, and functions in a namespace."""
+        place = Workplace(self, engine, "local-coder")
+        run = place.run()
+        self.fine(run)
+        self.assertEqual(place.notes.read_text(), 'first\nedited: "Zürich" done\n')
+        asked = engine.asked()
+        self.assertEqual(len(asked), 4)
+        self.assertLessEqual({"exec_command", "multi_agent_v1__close_agent"}, tool_names(asked[0]))
+        said = outputs(asked[-1])
+        self.assertIn("first\nsecond", said[0])
+        self.assertIn("Zürich", said[1])
+        # It found the tool of the namespace, which knows of no such agent.
+        self.assertNotIn("unsupported call", said[2])
+        self.assertIn("nobody", said[2])
+
+    @each_shape
+    def test_a_model_it_knows(self, engine: Engine) -> None:
+        """It offers apply_patch with a grammar, and tools that no chat engine serves."""
+        place = Workplace(self, engine, "gpt-5.5")
+        run = place.run()
+        self.fine(run)
+        self.assertEqual(place.notes.read_text(), 'first\nedited: "Zürich" \\ done\n')
+        self.assertEqual([item["changes"][0]["kind"] for item in items(run, "file_change")], ["update"])
+        asked = engine.asked()
+        self.assertEqual(len(asked), 3)
+        self.assertLessEqual({"exec_command", "apply_patch"}, tool_names(asked[0]))
+        self.assertFalse({"web_search", "tool_search"} & tool_names(asked[0]))
+        self.assertIn("Success", outputs(asked[-1])[1])
+
+    @each_shape
+    def test_it_gives_reasoning_back(self, engine: Engine) -> None:
+        """Sealed reasoning, which it asks for, comes back with its calls, and in the next turn of the session."""
+        place = Workplace(self, engine, "local-coder")
+        self.fine(place.run())
+        self.fine(place.run("resume", "--last"))
+        asked = engine.asked()
+        self.assertEqual(len(asked), 8)
+        self.assertEqual(engine.reasoning(asked[3]), [THOUGHT] * 3)
+        self.assertEqual(engine.reasoning(asked[7]), [THOUGHT] * 7)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,107 @@
+"""Starts an engine of each shape and a proxy before it, runs agents against them, ends everything.
+
+    stage.py BINARY NODE [OPTION OF UNITTEST …]
+
+The tests find them by environment; SHAPE is VLLM or SGLANG:
+
+    SAMEWIRE_SHAPE            base URL of the proxy
+    SAMEWIRE_SHAPE_SUMMARY    the same, of one that writes reasoning as a summary
+    SAMEWIRE_SHAPE_REQUESTS   file of what the engine was asked
+    SAMEWIRE_NODE             Node
+
+Nothing is to leave this machine: what does not go to it is sent to a proxy that takes no connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Iterator
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "clients"))
+
+from run import Failed, Server, suite  # noqa: E402
+
+SHAPES = ("vllm", "sglang")
+
+
+@contextlib.contextmanager
+def servers(binary: str, environment: dict[str, str], logs: Path) -> Iterator[dict[str, str]]:
+    running: list[Server] = []
+
+    def start(name: str, *command: str) -> Server:
+        server = Server(name, list(command), environment, logs / f"{name}.log")
+        running.append(server)
+        return server
+
+    def proxy(name: str, engine: str, upstream: str, *more: str) -> str:
+        listen = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--insecure-no-auth"]
+        server = start(name, binary, "serve", "--upstream", f"http://{upstream}", "--engine", engine, *listen, *more)
+        return f"http://{server.address('proxy')}/v1"
+
+    found = {}
+    try:
+        for shape in SHAPES:
+            requests = logs / f"agents-{shape}.requests"
+            requests.write_text("")
+            engine = start(f"agents-engine-{shape}", sys.executable, str(HERE / "model.py"), shape, str(requests)).address("engine")
+            name = f"SAMEWIRE_{shape.upper()}"
+            found[name] = proxy(f"agents-proxy-{shape}", shape, engine)
+            found[f"{name}_SUMMARY"] = proxy(f"agents-summary-{shape}", shape, engine, "--set", "responses_reasoning=summary")
+            found[f"{name}_REQUESTS"] = str(requests)
+        yield found
+        for server in reversed(running):
+            code = server.stop()
+            if "engine" not in server.name and code != 0:
+                raise Failed(f"{server.name}: exit code {code} after SIGTERM\n{server.tail()}")
+    finally:
+        for server in running:
+            server.kill()
+
+
+def clean_environment(nowhere: str) -> dict[str, str]:
+    """Nothing of the user's own settings, and no way out."""
+    kept = {key: os.environ[key] for key in ("PATH", "LANG", "LC_ALL", "TMPDIR", "TERM") if key in os.environ}
+    home = Path.cwd() / "home"
+    home.mkdir(exist_ok=True)
+    switches = {
+        "OPENAI_AGENTS_DISABLE_TRACING": "1",
+        "LANGSMITH_TRACING": "false",
+        "LANGCHAIN_TRACING_V2": "false",
+        "OTEL_SDK_DISABLED": "true",
+        "AI_SDK_LOG_WARNINGS": "false",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    proxies = {name: nowhere for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")}
+    local = {name: "127.0.0.1,localhost" for name in ("NO_PROXY", "no_proxy")}
+    return {**kept, **switches, **proxies, **local, "HOME": str(home)}
+
+
+def main(binary: str, node: str, *options: str) -> int:
+    logs = Path.cwd() / "logs"
+    logs.mkdir(exist_ok=True)
+    # Bound and never listening: what is sent there is refused at once.
+    with socket.socket() as nowhere:
+        nowhere.bind(("127.0.0.1", 0))
+        clean = clean_environment(f"http://127.0.0.1:{nowhere.getsockname()[1]}")
+        tests = sorted(str(path) for path in (HERE / "node").glob("*.test.mjs"))
+        with servers(binary, clean, logs) as addresses:
+            environment = {**clean, **addresses, "SAMEWIRE_NODE": node}
+            python = [sys.executable, "-m", "unittest", "discover", "-s", str(HERE / "python"), *options]
+            results = [
+                suite("Codex, OpenAI Agents, LangChain", python, environment),
+                suite("AI SDK", [node, "--test", "--test-reporter=spec", *tests], environment),
+            ]
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(*sys.argv[1:]))
+    except Failed as failure:
+        print(failure, file=sys.stderr)
+        sys.exit(1)
