@@ -66,23 +66,27 @@ set_up_node() {
   printf '%s' "$stamp" >"$work/node.stamp"
 }
 
-# The library wants Node 22. Where the machine's is older, one from the registry is put beside it.
-libraries() {
-  local pins=$root/tests/clients work=$root/target/clients node options=(--omit=optional)
-  node=$(command -v node)
-  if (($(node --print 'process.versions.node.split(".")[0]') < 22)); then
-    options=()
-    node=$work/node_modules/node-linux-$(node --print process.arch)/bin/node
-  fi
-  set_up "$work" "$pins" "${options[@]}"
-  (cd "$work" && timeout --kill-after=10 600 "$work/venv/bin/python" "$pins/run.py" "$binary" "$root/fixtures" "$node")
+# The packages want Node 22. Where the machine's is older, one from the registry is put beside them.
+has_node() {
+  (($(node --print 'process.versions.node.split(".")[0]') >= 22))
 }
 
-# Codex is a program for one kind of machine, which npm takes for optional.
+node_of() {
+  if has_node; then command -v node; else echo "$1/node_modules/node-linux-$(node --print process.arch)/bin/node"; fi
+}
+
+libraries() {
+  local pins=$root/tests/clients work=$root/target/clients options=()
+  if has_node; then options=(--omit=optional); fi
+  set_up "$work" "$pins" "${options[@]}"
+  (cd "$work" && timeout --kill-after=10 600 "$work/venv/bin/python" "$pins/run.py" "$binary" "$root/fixtures" "$(node_of "$work")")
+}
+
+# npm takes the program of Codex, of which there is one for each kind of machine, for optional.
 agents() {
   local pins=$root/tests/agents work=$root/target/clients/agents
   set_up "$work" "$pins"
-  (cd "$work" && timeout --kill-after=10 300 "$work/venv/bin/python" "$pins/stage.py" "$binary" "$(command -v node)")
+  (cd "$work" && timeout --kill-after=10 300 "$work/venv/bin/python" "$pins/stage.py" "$binary" "$(node_of "$work")")
 }
 
 # One run at a time sets up a folder; a second one waits and then finds everything there.

@@ -8,7 +8,7 @@ import { test } from 'node:test';
 
 // The libraries lie where clients.sh has installed them, which is the working directory.
 const load = (name) => import(createRequire(join(process.cwd(), 'package.json')).resolve(name));
-const { generateText, isStepCount, stepCountIs, streamText, tool } = await load('ai');
+const { generateText, isStepCount, streamText, tool } = await load('ai');
 const { createOpenAI } = await load('@ai-sdk/openai');
 const { z } = await load('zod');
 
@@ -37,7 +37,7 @@ const settings = (baseURL, openai = {}) => ({
   prompt: 'How is it there?',
   tools,
   maxRetries: 0,
-  stopWhen: (isStepCount ?? stepCountIs)(5),
+  stopWhen: isStepCount(5),
   abortSignal: AbortSignal.timeout(30_000),
   providerOptions: { openai: { forceReasoning: true, reasoningEffort: 'low', reasoningSummary: 'auto', ...openai } },
 });
