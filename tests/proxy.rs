@@ -24,6 +24,8 @@ mod sim;
 mod answers;
 #[path = "proxy/azure.rs"]
 mod azure;
+#[path = "proxy/background.rs"]
+mod background;
 #[path = "proxy/bad_requests.rs"]
 mod bad_requests;
 #[path = "proxy/canonical.rs"]

@@ -1,0 +1,194 @@
+//! Responses that are made without their client waiting.
+
+use crate::sim::{Engine, Request, Samewire, Script, Setup, World, until};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const ASK: &str = r#"{"model":"m","background":true,"input":"hello"}"#;
+
+fn create() -> Request {
+    Request::post("/v1/responses", ASK)
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+/// Starts one; gives its id.
+async fn started(world: &World) -> String {
+    let answer = world.ask(&create()).await;
+    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    let object = json(answer.text());
+    assert_eq!((&object["status"], &object["background"]), (&"queued".into(), &true.into()));
+    object["id"].as_str().expect("an id").to_owned()
+}
+
+async fn object(world: &World, id: &str) -> Value {
+    json(world.ask(&Request::get(&format!("/v1/responses/{id}"))).await.text())
+}
+
+async fn ended(world: &World, id: &str) -> Value {
+    let start = Instant::now();
+    loop {
+        let object = object(world, id).await;
+        if !["queued", "in_progress"].contains(&object["status"].as_str().expect("a status")) {
+            return object;
+        }
+        assert!(start.elapsed() < crate::sim::PATIENCE, "still {}", object["status"]);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// The data of a stream's events.
+fn events(text: &str) -> Vec<Value> {
+    text.lines().filter_map(|line| line.strip_prefix("data: ")).map(json).collect()
+}
+
+async fn replay(world: &World, id: &str, query: &str) -> Vec<Value> {
+    let answer = world.ask(&Request::get(&format!("/v1/responses/{id}?stream=true{query}"))).await;
+    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    events(answer.text())
+}
+
+fn types(events: &[Value]) -> Vec<&str> {
+    events.iter().map(|event| event["type"].as_str().expect("a type")).collect()
+}
+
+/// Slow enough to be met while it runs.
+fn slow(tokens: usize) -> Script {
+    let stream = Script::new().head_sse().role().tok("a", tokens, Duration::from_millis(10));
+    stream.finish("stop").done().end()
+}
+
+#[tokio::test]
+async fn polled_and_read_again_from_everywhere() {
+    let world = World::start(Engine::script(slow(30)).await, Setup::new()).await;
+    let id = started(&world).await;
+    // Two readers while it runs, one of them from the middle.
+    let (all, some) = tokio::join!(replay(&world, &id, ""), replay(&world, &id, "&starting_after=7"));
+    let object = ended(&world, &id).await;
+    assert_eq!(object["status"], "completed");
+    assert_eq!(types(&all)[..3], ["response.created", "response.queued", "response.in_progress"]);
+    for (number, event) in all.iter().enumerate() {
+        assert_eq!(event["sequence_number"], number, "{event}");
+    }
+    let last = all.last().expect("events");
+    assert_eq!((&last["type"], &last["response"]), (&"response.completed".into(), &object));
+    assert_eq!(some, all[8..]);
+    for after in 0..all.len() {
+        assert_eq!(replay(&world, &id, &format!("&starting_after={after}")).await, all[after + 1..]);
+    }
+    assert!(replay(&world, &id, "&starting_after=100000").await.is_empty());
+    for bad in ["-1", "x", "1.5"] {
+        let answer =
+            world.ask(&Request::get(&format!("/v1/responses/{id}?stream=true&starting_after={bad}"))).await;
+        assert_eq!(
+            (answer.head.status, answer.fault().param.as_deref()),
+            (400, Some("starting_after")),
+            "{bad}"
+        );
+    }
+    assert_eq!(world.engine.attempt_count(), 1, "reading again asks nobody");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn streamed_from_the_beginning() {
+    let world = World::start(Engine::script(slow(5)).await, Setup::new()).await;
+    let request = Request::post("/v1/responses", ASK.replace("\"input\"", "\"stream\":true,\"input\""));
+    let answer = world.ask(&request).await;
+    let told = events(answer.text());
+    assert_eq!(told.last().expect("events")["type"], "response.completed");
+    let id = told[0]["response"]["id"].as_str().expect("an id");
+    assert_eq!(replay(&world, id, "").await, told);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn cancelled_once_and_for_good() {
+    let world = World::start(Engine::script(slow(10_000)).await, Setup::new()).await;
+    let id = started(&world).await;
+    until("the engine works", crate::sim::PATIENCE, || world.engine.active_generations() == 1).await;
+    let cancel = Request::post(&format!("/v1/responses/{id}/cancel"), "");
+    let first = world.ask(&cancel).await;
+    assert_eq!(json(first.text())["status"], "cancelled", "{}", first.text());
+    until("the engine stops", Duration::from_secs(2), || world.engine.active_generations() == 0).await;
+    assert_eq!(world.ask(&cancel).await.text(), first.text());
+    assert_eq!(object(&world, &id).await, json(first.text()));
+    let told = replay(&world, &id, "").await;
+    assert_eq!(told.last().expect("events")["type"], "response.incomplete");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn what_ended_is_not_cancelled() {
+    let world = World::start(Engine::script(slow(1)).await, Setup::new()).await;
+    let id = started(&world).await;
+    let object = ended(&world, &id).await;
+    let answer = world.ask(&Request::post(&format!("/v1/responses/{id}/cancel"), "")).await;
+    assert_eq!(json(answer.text()), object);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn an_engine_that_refuses_makes_a_failed_response() {
+    let script =
+        Script::new().raw("HTTP/1.1 500 Oops\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}").fin();
+    let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+    let id = started(&world).await;
+    let object = ended(&world, &id).await;
+    assert_eq!((&object["status"], &object["error"]["code"]), (&"failed".into(), &"server_error".into()));
+    let told = replay(&world, &id, "").await;
+    assert_eq!(types(&told)[told.len() - 2..], ["error", "response.failed"]);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn without_a_store_there_is_no_background() {
+    let world = World::start(Engine::script(slow(1)).await, Setup::new().args(&["--store", "off"])).await;
+    let answer = world.ask(&create()).await;
+    assert_eq!((answer.head.status, answer.fault().param.as_deref()), (400, Some("background")));
+    assert_eq!(world.engine.attempt_count(), 0);
+    world.end().await;
+}
+
+/// Another process on the same store reads, follows and cancels; and closes what was left by one that was killed (O16).
+#[tokio::test]
+async fn fault_o16_two_processes_on_one_store() {
+    let path: PathBuf = std::env::temp_dir().join(format!("samewire-background-{}.db", std::process::id()));
+    let place = format!("sqlite:{}", path.display());
+    let setup = || Setup::new().args(&["--store", &place]);
+    let mut world = World::start(Engine::script(slow(10_000)).await, setup()).await;
+    let other = Samewire::start(&setup().upstream(&world.engine.url())).await;
+    let id = started(&world).await;
+    until("the engine works", crate::sim::PATIENCE, || world.engine.active_generations() == 1).await;
+    let cancelled = Request::post(&format!("/v1/responses/{id}/cancel"), "").ask(other.proxy).await;
+    assert_eq!(json(cancelled.text())["status"], "cancelled", "{}", cancelled.text());
+    let lost = started(&world).await;
+    until("the engine works", crate::sim::PATIENCE, || world.engine.active_generations() == 1).await;
+    world.samewire.signal("KILL");
+    world.samewire.exit(crate::sim::PATIENCE).await;
+    let start = Instant::now();
+    let object = loop {
+        let object = json(Request::get(&format!("/v1/responses/{lost}")).ask(other.proxy).await.text());
+        if object["status"] == "failed" {
+            break object;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "still {}", object["status"]);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    assert!(object["error"]["message"].as_str().expect("a message").contains("[replica_lost]"), "{object}");
+    let told = Request::get(&format!("/v1/responses/{lost}?stream=true")).ask(other.proxy).await;
+    let told = events(told.text());
+    for (number, event) in told.iter().enumerate() {
+        assert_eq!(event["sequence_number"], number, "{event}");
+    }
+    assert_eq!(told.last().expect("events")["type"], "response.failed");
+    world.samewire = other;
+    world.end().await;
+    let _ = std::fs::remove_file(&path);
+    for more in ["-wal", "-shm"] {
+        let _ = std::fs::remove_file(path.with_extension(format!("db{more}")));
+    }
+}
