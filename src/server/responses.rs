@@ -114,6 +114,10 @@ impl Handling {
         let tenant = self.door.tenant(&head.headers);
         let past = self.past(&asked, &tenant).await?;
         let keeper = self.keeper(&mut asked, &tenant, &body, &past)?;
+        if let Some(keeper) = keeper.as_ref().filter(|_| asked.insists_on_store()) {
+            // Before the engine works for an answer that could not be kept (faults O14, O15).
+            keeper.store.totals().await.map_err(|error| self.unavailable(&error))?;
+        }
         let dropped = HeaderValue::from_str(&named(&asked.dropped)).ok().filter(|all| !all.is_empty());
         let chat = past.chat(&asked, &tenant, &app.shelf.keys, &route)?;
         let stamp = self.chance.stamp();

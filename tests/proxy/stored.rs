@@ -343,6 +343,20 @@ async fn o15_a_store_that_cannot_be_opened_is_not_pretended() {
 }
 
 #[tokio::test]
+async fn o15_a_store_that_is_lost_is_found_out_before_the_engine_works() {
+    let folder = Folder::new();
+    let path = folder.0.join("lost.db");
+    let world = World::start(engine().await, Setup::new().args(&["--store", &sqlite(&path)])).await;
+    assert_eq!(object(&world.ask(&prompt("text", r#","store":true"#)).await)["store"], true);
+    std::fs::remove_file(&path).unwrap();
+    let unavailable = (503, "server_error".to_owned(), Some("store_unavailable".to_owned()));
+    assert_eq!(world.ask(&prompt("text", r#","store":true"#)).await.failure(), unavailable);
+    assert_eq!(world.engine.attempt_count(), 1);
+    assert_eq!(object(&world.ask(&prompt("text", "")).await)["store"], false);
+    world.end().await;
+}
+
+#[tokio::test]
 async fn o15_a_store_that_is_required_and_cannot_be_opened_ends_the_start() {
     let folder = Folder::new();
     let config = folder.0.join("samewire.toml");
