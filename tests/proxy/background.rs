@@ -153,6 +153,30 @@ async fn without_a_store_there_is_no_background() {
     world.end().await;
 }
 
+#[tokio::test]
+async fn fault_o02_a_shutdown_ends_it_as_failed() {
+    let path: PathBuf = std::env::temp_dir().join(format!("samewire-shutdown-{}.db", std::process::id()));
+    let place = format!("sqlite:{}", path.display());
+    let setup = || Setup::new().args(&["--store", &place]).config("[timeouts]\ndrain = 0.2");
+    let mut world = World::start(Engine::script(slow(10_000)).await, setup()).await;
+    let id = started(&world).await;
+    until("the engine works", crate::sim::PATIENCE, || world.engine.active_generations() == 1).await;
+    world.samewire.signal("TERM");
+    assert_eq!(world.samewire.exit(crate::sim::PATIENCE).await.code(), Some(0));
+    world.samewire = Samewire::start(&setup().upstream(&world.engine.url())).await;
+    let object = object(&world, &id).await;
+    assert_eq!((&object["status"], &object["error"]["code"]), (&"failed".into(), &"server_error".into()));
+    assert_eq!(replay(&world, &id, "").await.last().expect("events")["response"], object);
+    world.end().await;
+    remove(&path);
+}
+
+fn remove(path: &std::path::Path) {
+    for end in ["db", "db-wal", "db-shm"] {
+        let _ = std::fs::remove_file(path.with_extension(end));
+    }
+}
+
 /// Another process on the same store reads, follows and cancels; and closes what was left by one that was killed (O16).
 #[tokio::test]
 async fn fault_o16_two_processes_on_one_store() {
@@ -187,8 +211,5 @@ async fn fault_o16_two_processes_on_one_store() {
     assert_eq!(told.last().expect("events")["type"], "response.failed");
     world.samewire = other;
     world.end().await;
-    let _ = std::fs::remove_file(&path);
-    for more in ["-wal", "-shm"] {
-        let _ = std::fs::remove_file(path.with_extension(format!("db{more}")));
-    }
+    remove(&path);
 }
