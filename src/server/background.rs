@@ -10,6 +10,7 @@ use super::keep::{Ended, response_in};
 use super::relay::Relay;
 use crate::json::{self, Members, write_string};
 use crate::store::{Error, Events, Finish, Item, Json, Key, Record, State, Store};
+use crate::wire::encode::write_error;
 use crate::wire::fault::{Failure, Fault};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::Stream;
@@ -21,9 +22,8 @@ use tokio::sync::{Notify, watch};
 
 /// Bytes of events that wait for the store.
 const WAITING: usize = 16 << 20;
-/// How often a store that fails is tried again, and how many times at the end.
+/// How soon a store that fails is tried again.
 const RETRY: Duration = Duration::from_millis(250);
-const TRIES: u32 = 60;
 /// How often a reader looks at what another process stores.
 const LOOK: Duration = Duration::from_millis(250);
 /// After so much silence a reader hears that it is not forgotten.
@@ -142,8 +142,15 @@ impl Job {
     }
 }
 
-/// A batch on its way into the store, and what became of it: how many events it had.
-type Storing = Pin<Box<dyn Future<Output = (Result<(), Error>, Events)> + Send>>;
+/// A batch on its way into the store; then it comes back with what became of it.
+type Storing = Pin<Box<dyn Future<Output = (Result<(), Error>, Batch)> + Send>>;
+
+/// Events that are stored together.
+struct Batch {
+    /// The object with which the answer began to be made, if that is among them.
+    begun: Option<Json>,
+    events: Events,
+}
 
 /// Events that are not stored yet.
 #[derive(Default)]
@@ -197,20 +204,21 @@ impl Log<'_> {
         let (store, key) = (Arc::clone(&self.store), self.key.clone());
         let events = Events { from: self.next, bodies: std::mem::take(&mut self.waiting.events) };
         self.waiting.bytes = 0;
-        let begun = self.waiting.begun.take();
+        let batch = Batch { begun: self.waiting.begun.take(), events };
         let now = self.app.shelf.now();
         Some(Box::pin(async move {
-            if let Some(response) = begun
+            if let Some(response) = batch.begun.clone()
                 && let Err(error) = store.start(key.clone(), 1, response, now).await
             {
-                return (Err(error), events);
+                return (Err(error), batch);
             }
-            (store.append_events(key, 1, events.clone(), now).await, events)
+            (store.append_events(key, 1, batch.events.clone(), now).await, batch)
         }))
     }
 
     /// A batch is stored, or is to be stored again; false: it cannot be, for it is somebody else's now.
-    async fn stored(&mut self, (result, mut events): (Result<(), Error>, Events)) -> bool {
+    async fn stored(&mut self, (result, batch): (Result<(), Error>, Batch)) -> bool {
+        let Batch { begun, mut events } = batch;
         match result {
             Ok(()) => {
                 self.next = events.from + events.bodies.len() as u64;
@@ -221,6 +229,7 @@ impl Log<'_> {
                 self.waiting.bytes += events.bodies.iter().map(|body| body.len()).sum::<usize>();
                 events.bodies.append(&mut self.waiting.events);
                 self.waiting.events = events.bodies;
+                self.waiting.begun = self.waiting.begun.take().or(begun);
                 tokio::time::sleep(RETRY).await;
                 true
             }
@@ -242,17 +251,35 @@ impl Log<'_> {
         let events = Events { from: self.next, bodies: std::mem::take(&mut self.waiting.events) };
         let total = events.from + events.bodies.len() as u64;
         let finish = Finish { state, response: object, output, events };
-        for _ in 0..TRIES {
+        // For as long as it takes: while this process says that it lives, nobody else closes what it has begun.
+        for tries in 1.. {
             match self.store.finish(self.key.clone(), 1, finish.clone(), self.app.shelf.now()).await {
-                Err(Error::Slow | Error::Unavailable(_)) => tokio::time::sleep(RETRY).await,
+                Err(Error::Slow | Error::Unavailable(_)) => {
+                    tokio::time::sleep(RETRY * u32::min(tries, 20)).await;
+                }
                 Err(error) => {
                     tracing::warn!(response = &*self.key.id, %error, "the end of a background response is not stored");
+                    self.close().await;
                     break;
                 }
                 Ok(()) => break,
             }
         }
         self.run.stored.send_replace(total);
+    }
+
+    /// The end has no room: a shorter one, which the store always takes, says that it failed.
+    async fn close(&self) {
+        let now = self.app.shelf.now();
+        if let Ok(record) = self.store.get(self.key.clone(), now).await
+            && !record.state.is_terminal()
+            && let Err(error) = self
+                .store
+                .finish(self.key.clone(), 1, closing(&record, &Fault::StoreUnavailable.into()), now)
+                .await
+        {
+            tracing::warn!(response = &*self.key.id, %error, "a background response could not be closed");
+        }
     }
 }
 
@@ -267,7 +294,7 @@ pub(super) fn follow(
         let (app, store, key) = (Arc::clone(&app), Arc::clone(&store), key.clone());
         async move {
             let after = after?;
-            let mut silence = tokio::time::Instant::now();
+            let silence = tokio::time::Instant::now();
             loop {
                 let replay = match store.events_after(key.clone(), after, READ, app.shelf.now()).await {
                     Ok(replay) => replay,
@@ -275,7 +302,10 @@ pub(super) fn follow(
                         tokio::time::sleep(RETRY).await;
                         continue;
                     }
-                    Err(error) => return Some((broken(&error, after), None)),
+                    Err(error) => {
+                        tracing::warn!(%error, "the events of a response cannot be read on");
+                        return Some((broken(Fault::StoreUnavailable, after), None));
+                    }
                 };
                 if let Some(last) = replay.events.bodies.len().checked_sub(1) {
                     let next = Some(replay.events.from + last as u64);
@@ -288,10 +318,9 @@ pub(super) fn follow(
                     return Some((Bytes::from_static(b": keepalive\n\n"), Some(after)));
                 }
                 if app.is_cut() {
-                    return Some((broken(&Error::Slow, after), None));
+                    return Some((broken(Fault::Draining, after), None));
                 }
                 more(&app, &key, replay.total).await;
-                silence = silence.min(tokio::time::Instant::now());
             }
         }
     })
@@ -324,23 +353,15 @@ fn frames(events: &[Json]) -> Bytes {
     out.freeze()
 }
 
-/// The event that says that a stored stream cannot be read on.
-fn broken(error: &Error, after: Option<u64>) -> Bytes {
-    tracing::warn!(%error, "the events of a response cannot be read on");
-    let failure = Failure::from(Fault::StoreUnavailable);
-    frames(&[error_event(&failure, after.map_or(0, |after| after + 1))])
+/// The event that says why a stored stream is not read on.
+fn broken(fault: Fault, after: Option<u64>) -> Bytes {
+    frames(&[error_event(&fault.into(), after.map_or(0, |after| after + 1))])
 }
 
 fn error_event(failure: &Failure, number: u64) -> Json {
-    let mut out =
-        BytesMut::from(format!("{{\"type\":\"error\",\"sequence_number\":{number},\"code\":").as_bytes());
-    write_string(failure.code.as_deref().unwrap_or("server_error"), &mut out);
-    out.extend_from_slice(b",\"message\":");
-    write_string(&failure.message, &mut out);
-    out.extend_from_slice(b",\"param\":null,");
-    let mut nested = BytesMut::new();
-    failure.write(false, &mut nested);
-    out.extend_from_slice(nested.get(1..).unwrap_or_default());
+    let mut out = BytesMut::from(format!("{{\"type\":\"error\",\"sequence_number\":{number}").as_bytes());
+    write_error(failure, &mut out);
+    out.put_u8(b'}');
     String::from_utf8_lossy(&out).into()
 }
 
@@ -362,15 +383,14 @@ pub(super) async fn tend(app: &App, store: &Store, beat: bool) {
     for record in store.orphans(Arc::clone(owner), 64, now).await.unwrap_or_default() {
         let (key, term) = (record.key.clone(), record.term);
         tracing::warn!(response = &*key.id, "a response lost its process and is closed");
-        if let Err(error) = store.finish(key, term, closing(&record), now).await {
+        if let Err(error) = store.finish(key, term, closing(&record, &Fault::ReplicaLost.into()), now).await {
             tracing::warn!(%error, "it could not be closed");
         }
     }
 }
 
-/// How a response ends that nobody runs any more.
-fn closing(record: &Record) -> Finish {
-    let failure = Failure::from(Fault::ReplicaLost);
+/// How a response ends whose own end is not to be had.
+fn closing(record: &Record, failure: &Failure) -> Finish {
     let state = if record.cancel { State::Cancelled } else { State::Failed };
     let mut object = BytesMut::new();
     let members = json::read::<Members<'_>>(&record.response).map(|members| members.0).unwrap_or_default();
@@ -395,7 +415,7 @@ fn closing(record: &Record) -> Finish {
     };
     let bodies = match state {
         State::Cancelled => vec![last("response.incomplete", record.events)],
-        _ => vec![error_event(&failure, record.events), last("response.failed", record.events + 1)],
+        _ => vec![error_event(failure, record.events), last("response.failed", record.events + 1)],
     };
     let events = Events { from: record.events, bodies };
     Finish { state, response, output: Vec::<Item>::new(), events }

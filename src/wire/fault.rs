@@ -258,7 +258,8 @@ impl Failure {
     }
 }
 
-fn write_or_null(text: Option<&str>, out: &mut BytesMut) {
+/// Appends a string, or null.
+pub(crate) fn write_or_null(text: Option<&str>, out: &mut BytesMut) {
     match text {
         Some(text) => write_string(text, out),
         None => out.extend_from_slice(b"null"),

@@ -144,6 +144,20 @@ async fn an_engine_that_refuses_makes_a_failed_response() {
     world.end().await;
 }
 
+/// Nothing stays in progress because its end has no room.
+#[tokio::test]
+async fn fault_o14_an_end_that_has_no_room_is_a_failure() {
+    let stream = Script::new().head_sse().role().tok("a", 1_000, Duration::ZERO).finish("stop").done().end();
+    let setup = Setup::new().config("[store]\nmax_bytes = 50000").faulty();
+    let world = World::start(Engine::script(stream).await, setup).await;
+    let id = started(&world).await;
+    let object = ended(&world, &id).await;
+    assert_eq!((&object["status"], &object["error"]["code"]), (&"failed".into(), &"server_error".into()));
+    let told = replay(&world, &id, "").await;
+    assert_eq!(types(&told)[told.len() - 2..], ["error", "response.failed"]);
+    world.end().await;
+}
+
 #[tokio::test]
 async fn without_a_store_there_is_no_background() {
     let world = World::start(Engine::script(slow(1)).await, Setup::new().args(&["--store", "off"])).await;

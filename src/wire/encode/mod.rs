@@ -9,6 +9,7 @@ mod frame;
 mod responses;
 mod transcript;
 
+pub(crate) use responses::write_error;
 pub use responses::{Called, Calls, Echo, Reply, Response, Seal};
 pub use transcript::Transcript;
 

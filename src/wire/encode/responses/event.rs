@@ -4,7 +4,7 @@ use super::super::frame::DONE;
 use super::call::Call;
 use super::item::{Item, Kind, Place, State, Thought};
 use crate::json::{Raw, write_compact, write_number, write_string};
-use crate::wire::fault::Failure;
+use crate::wire::fault::{Failure, write_or_null};
 use crate::wire::options::ResponsesDialect;
 use bytes::{BufMut, BytesMut};
 
@@ -367,19 +367,7 @@ impl Events {
 
     /// The answer fails.
     pub(super) fn error(&mut self, failure: &Failure, out: &mut BytesMut) {
-        self.say("error", out, |out| {
-            member("code", out);
-            write_or_null(failure.code.as_deref(), out);
-            member("message", out);
-            write_string(&failure.message, out);
-            member("param", out);
-            write_or_null(failure.param.as_deref(), out);
-            out.put_u8(b',');
-            let mut nested = BytesMut::new();
-            failure.write(false, &mut nested);
-            // `{"error":{…}}` without its own braces.
-            out.extend_from_slice(nested.get(1..nested.len() - 1).unwrap_or_default());
-        });
+        self.say("error", out, |out| write_error(failure, out));
         self.say_legacy("response.error", out, |out| {
             out.extend_from_slice(b",\"status\":\"failed\"}");
             member("error", out);
@@ -430,9 +418,17 @@ fn string(key: &str, text: &[u8], out: &mut BytesMut) {
     out.put_u8(b'"');
 }
 
-fn write_or_null(text: Option<&str>, out: &mut BytesMut) {
-    match text {
-        Some(text) => write_string(text, out),
-        None => out.extend_from_slice(b"null"),
-    }
+/// What an `error` event says behind its number (wire-format 4.7).
+pub(crate) fn write_error(failure: &Failure, out: &mut BytesMut) {
+    member("code", out);
+    write_or_null(failure.code.as_deref(), out);
+    member("message", out);
+    write_string(&failure.message, out);
+    member("param", out);
+    write_or_null(failure.param.as_deref(), out);
+    out.put_u8(b',');
+    let mut nested = BytesMut::new();
+    failure.write(false, &mut nested);
+    // `{"error":{…}}` without its own braces.
+    out.extend_from_slice(nested.get(1..nested.len() - 1).unwrap_or_default());
 }

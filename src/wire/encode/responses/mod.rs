@@ -14,6 +14,7 @@ mod item;
 mod object;
 
 pub use call::{Called, Calls};
+pub(crate) use event::write_error;
 pub use object::Echo;
 
 use super::Encode;
