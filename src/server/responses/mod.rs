@@ -1,0 +1,269 @@
+//! Responses: made through Chat Completions, stored, and what is asked of stored ones (wire-format 4.1, 4.11).
+//!
+//! ```text
+//! body ─→ Question ─→ Past ─→ Errand ─→ the client waits: a relay
+//!                                    └─→ it does not: a job in the background
+//! ```
+
+mod past;
+mod stored;
+
+pub(super) use stored::Stored;
+
+use super::background::{self, Job};
+use super::body::Body;
+use super::headers;
+use super::keep::Keeper;
+use super::record::Record;
+use super::relay::{Order, Relay};
+use super::routes::Handling;
+use crate::config::Credentials;
+use crate::plan::{self, Route};
+use crate::request::responses::Asked;
+use crate::seal::{Kind, NONCE};
+use crate::store::Error;
+use crate::upstream::Outgoing;
+use crate::wire::encode::{Response as Encoder, Seal};
+use crate::wire::fault::{Failure, Fault};
+use crate::wire::options::{Options, ResponsesDialect};
+use crate::wire::{Rewriter, Shape, Stamp};
+use axum::body::Body as Incoming;
+use bytes::{Bytes, BytesMut};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::{Response, request};
+use past::Past;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+const DIALECT: &str = "x-samewire-dialect";
+const DROPPED: HeaderName = HeaderName::from_static("x-samewire-dropped");
+/// Bytes of names in that header and in the log. Clients take heads of 16 KiB and less.
+const DROPPED_BYTES: usize = 4000;
+
+/// A request that has been read.
+struct Question {
+    asked: Asked,
+    /// What asks it, as it was sent.
+    body: Bytes,
+    route: Route,
+    tenant: Arc<str>,
+    /// When there was all of it.
+    since: Instant,
+}
+
+/// A request on its way to the engine.
+struct Errand {
+    asked: Asked,
+    encoder: Box<Encoder>,
+    shape: Shape,
+    stamp: Stamp,
+    request: Outgoing,
+    record: Record,
+    keeper: Option<Box<Keeper>>,
+}
+
+impl Handling {
+    /// Makes a response.
+    pub(super) async fn respond(
+        &mut self,
+        head: &request::Parts,
+        body: Option<Incoming>,
+    ) -> Result<Response<Body>, Failure> {
+        let limit = self.worker.app.config.limits.max_body_bytes;
+        let body = self.body(body, limit).await?;
+        let question = self.question(head, body)?;
+        let past = self.past(&question).await?;
+        self.make(head, question, past).await
+    }
+
+    /// Reads what is asked.
+    fn question(&self, head: &request::Parts, body: Bytes) -> Result<Question, Failure> {
+        let since = Instant::now();
+        let app = &self.worker.app;
+        let mut route = app.upstream.route();
+        if let Some(dialect) = dialect(&head.headers)? {
+            route.options = Arc::new(Options { responses_dialect: dialect, ..(*route.options).clone() });
+        }
+        let mut asked = Asked::read_for(&body, &route.options, self.door.deployment(head))?;
+        if self.door.is_dated() && app.config.azure.force_store {
+            asked.with_store();
+        }
+        Ok(Question { asked, body, route, tenant: self.door.tenant(&head.headers), since })
+    }
+
+    /// Has the answer made.
+    async fn make(
+        &mut self,
+        head: &request::Parts,
+        mut question: Question,
+        past: Past,
+    ) -> Result<Response<Body>, Failure> {
+        let keeper = self.keeper(&mut question, &past)?;
+        let Question { asked, route, tenant, since, .. } = question;
+        if let Some(keeper) = keeper.as_ref().filter(|_| asked.insists_on_store()) {
+            // Before the engine works for an answer that could not be kept (faults O14, O15).
+            keeper.store.totals().await.map_err(|error| self.unavailable(&error))?;
+        }
+        let app = Arc::clone(&self.worker.app);
+        let dropped = HeaderValue::from_str(&named(&asked.dropped)).ok().filter(|all| !all.is_empty());
+        let chat = past.chat(&asked, &tenant, &app.shelf.keys, &route)?;
+        let stamp = self.chance.stamp();
+        let (shape, mut reply) = plan::response(&asked, &route);
+        reply.seal = asked.include.encrypted_reasoning.then(|| self.seal(tenant, stamp.now));
+        let shape = if asked.background { Shape { stream: true, ..shape } } else { shape };
+        reply.stream |= asked.background;
+        let streams = reply.stream;
+        let encoder = Box::new(Encoder::new(reply, &stamp));
+        let accept = if streams { "text/event-stream" } else { "application/json" };
+        let request = self.outgoing("POST", "/v1/chat/completions", accept, &head.headers, chat);
+        let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
+        record.model = app.upstream.label(&asked.model);
+        if !asked.dropped.is_empty() || !asked.ignored.is_empty() {
+            let (dropped, ignored) = (named(&asked.dropped), named(&asked.ignored));
+            tracing::info!(
+                request_id = record.request_id,
+                dropped,
+                ignored,
+                "left out of the engine's request"
+            );
+        }
+        let errand = Errand { asked, encoder, shape, stamp, request, record, keeper };
+        let mut response = match errand.asked.background {
+            true => self.in_background(errand).await?,
+            false => self.at_once(errand, since).await,
+        };
+        if let Some(dropped) = dropped {
+            response.headers_mut().insert(DROPPED, dropped);
+        }
+        Ok(response)
+    }
+
+    /// The client waits for the answer.
+    async fn at_once(&self, errand: Errand, since: Instant) -> Response<Body> {
+        let mut relay = Relay::new(self.order(errand));
+        relay.planned(since.elapsed());
+        relay.answer().await
+    }
+
+    fn order(&self, errand: Errand) -> Order {
+        let Errand { asked, encoder, shape, stamp, request, record, keeper } = errand;
+        Order {
+            request,
+            client: Arc::clone(&self.worker.client),
+            stream: shape.stream,
+            rewriter: Rewriter::with_encoder(shape, stamp, encoder),
+            own_key: matches!(self.worker.app.upstream.config.auth, Credentials::Own(_)),
+            record,
+            keeper: keeper.filter(|_| !asked.background),
+            numbered: true,
+        }
+    }
+
+    /// The answer is made without the client: it is told that it will be.
+    async fn in_background(&mut self, mut errand: Errand) -> Result<Response<Body>, Failure> {
+        let app = Arc::clone(&self.worker.app);
+        let mut first = BytesMut::new();
+        let (id, object) = errand.encoder.queue(&mut first);
+        let streams = errand.asked.stream;
+        let Some(keeper) = errand.keeper.take() else { return Err(Fault::StoreUnavailable.into()) };
+        let (store, new) = keeper.queued(&id, &object);
+        let key = new.key.clone();
+        if let Err(error) = store.create(new, app.shelf.now()).await {
+            self.record = Some(errand.record);
+            return Err(self.unavailable(&error));
+        }
+        let request_id = errand.record.request_id.clone();
+        let started = errand.record.started;
+        let relay = Relay::new(self.order(errand));
+        let (worker, first) = (Arc::clone(&self.worker), first.freeze());
+        let job = Job { app: Arc::clone(&app), store: Arc::clone(&store), key: key.clone(), relay, first };
+        worker.background.fetch_add(1, Ordering::Relaxed);
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "one task for each response in the background, counted"
+        )]
+        tokio::spawn(async move {
+            job.run().await;
+            worker.background.fetch_sub(1, Ordering::Relaxed);
+        });
+        let head = headers::Success { request_id: &request_id, passed: &HeaderMap::new() };
+        Ok(match streams {
+            true => head.stream().map(|()| Body::stream(background::follow(app, store, key, None))),
+            false => head.object(started.elapsed()).map(|()| Body::full(object.into())),
+        })
+    }
+
+    /// What stores the answer, if it is to be stored and can be.
+    fn keeper(&self, question: &mut Question, past: &Past) -> Result<Option<Box<Keeper>>, Failure> {
+        let Question { asked, body, tenant, .. } = question;
+        if !asked.store {
+            return Ok(None);
+        }
+        let shelf = &self.worker.app.shelf;
+        let Some(store) = shelf.store() else {
+            if asked.insists_on_store() && !shelf.is_off() {
+                return Err(Fault::StoreUnavailable.into());
+            }
+            asked.without_store()?;
+            return Ok(None);
+        };
+        Ok(Some(Box::new(Keeper {
+            store,
+            tenant: Arc::clone(tenant),
+            owner: Arc::clone(&shelf.owner),
+            previous: asked.previous_response_id.as_deref().map(Into::into),
+            request: String::from_utf8_lossy(body).into(),
+            input: past.items(asked).map(ToOwned::to_owned).collect(),
+        })))
+    }
+
+    fn seal(&self, tenant: Arc<str>, now: u64) -> Seal {
+        let keys = Arc::clone(&self.worker.app.shelf.keys);
+        Box::new(move |text| {
+            let mut nonce = [0; NONCE];
+            getrandom::fill(&mut nonce).ok()?;
+            Some(keys.seal(Kind::Reasoning, &tenant, text, now, nonce))
+        })
+    }
+
+    fn unavailable(&self, error: &Error) -> Failure {
+        let request_id = self.record.as_ref().map(|record| record.request_id.as_str());
+        tracing::warn!(request_id, %error, "the store does not answer as it should");
+        Fault::StoreUnavailable.into()
+    }
+}
+
+/// The dialect that a client asks for.
+fn dialect(headers: &HeaderMap) -> Result<Option<ResponsesDialect>, Failure> {
+    let Some(name) = headers.get(DIALECT) else { return Ok(None) };
+    match name.as_bytes() {
+        b"openai" => Ok(Some(ResponsesDialect::Openai)),
+        b"openresponses" => Ok(Some(ResponsesDialect::Openresponses)),
+        b"codex-legacy" => Ok(Some(ResponsesDialect::CodexLegacy)),
+        _ => Err(Failure::from(Fault::InvalidValue)
+            .with_message("Invalid value for 'x-samewire-dialect': openai, openresponses or codex-legacy.")
+            .with_param(DIALECT)),
+    }
+}
+
+/// What was left out, for the head of the answer and the log: whole names, as many as there is room for.
+fn named(dropped: &[String]) -> String {
+    let mut all = String::new();
+    for name in dropped {
+        if all.len() + name.len() >= DROPPED_BYTES {
+            all.push_str(",...");
+            break;
+        }
+        if !all.is_empty() {
+            all.push(',');
+        }
+        all.push_str(name);
+    }
+    all
+}
+
+/// A client's id as it may stand in a message.
+fn shown(id: &str) -> String {
+    id.chars().filter(|letter| !letter.is_control()).take(64).collect()
+}

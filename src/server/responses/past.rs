@@ -1,0 +1,112 @@
+//! What went before a request: the conversation it goes on with, and the items it refers to.
+
+use super::{Question, shown};
+use crate::plan::Route;
+use crate::request::responses::{Asked, Material};
+use crate::seal::{Keys, Kind};
+use crate::server::routes::Handling;
+use crate::store::{Error, Item, Key};
+use crate::wire::fault::{Failure, Fault};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// Bytes of the conversation that a response continues.
+const PAST: u64 = 32 << 20;
+
+/// What went before a request.
+#[derive(Default)]
+pub(super) struct Past {
+    history: Vec<Item>,
+    resolved: Vec<(usize, Item)>,
+}
+
+impl Past {
+    /// The items of the input; what is referred to in place of the reference, which says nothing to a later turn.
+    pub(super) fn items<'a>(&'a self, asked: &'a Asked) -> impl Iterator<Item = &'a str> {
+        asked.input().enumerate().map(|(at, item)| {
+            let found = self.resolved.iter().find(|(place, _)| *place == at);
+            found.map_or(item, |(_, found)| &*found.body)
+        })
+    }
+
+    /// The engine's request.
+    pub(super) fn chat(
+        &self,
+        asked: &Asked,
+        tenant: &str,
+        keys: &Keys,
+        route: &Route,
+    ) -> Result<Bytes, Failure> {
+        let open = |sealed: &str| {
+            let kind = if sealed.starts_with("swc1.") { Kind::Compaction } else { Kind::Reasoning };
+            keys.open(kind, tenant, sealed)
+        };
+        let history: Vec<_> = self.history.iter().map(|item| &*item.body).collect();
+        let resolved: Vec<_> = self.resolved.iter().map(|(at, item)| (*at, &*item.body)).collect();
+        let material = Material {
+            history: &history,
+            resolved: &resolved,
+            unseal: &open,
+            model_alias: route.model_alias.as_deref(),
+            forget: 0,
+        };
+        asked.chat(&material, &route.engine.takes(), &route.options)
+    }
+}
+
+impl Handling {
+    /// The conversation that a request goes on with, and the items it refers to.
+    pub(super) async fn past(&self, question: &Question) -> Result<Past, Failure> {
+        let Question { asked, tenant, .. } = question;
+        let mut past = Past::default();
+        let references: Vec<_> = asked.references().map(|(at, id)| (at, Arc::<str>::from(id))).collect();
+        if asked.previous_response_id.is_none() && references.is_empty() {
+            return Ok(past);
+        }
+        let shelf = &self.worker.app.shelf;
+        let store = shelf.store();
+        if store.is_none() && !shelf.is_off() {
+            return Err(Fault::StoreUnavailable.into());
+        }
+        if let Some(id) = &asked.previous_response_id {
+            let missing = || {
+                Failure::from(Fault::PreviousNotFound)
+                    .with_message(format!("Previous response with id '{}' not found.", shown(id)))
+                    .with_param("previous_response_id")
+            };
+            let store = store.as_ref().ok_or_else(missing)?;
+            let chain =
+                store.chain(Key { tenant: Arc::clone(tenant), id: id.as_str().into() }, PAST, shelf.now());
+            past.history = chain.await.map_err(|error| match error {
+                Error::NotFound => missing(),
+                Error::Conflict => Failure::from(Fault::InvalidValue)
+                    .with_message(format!("The response '{}' has not ended yet.", shown(id)))
+                    .with_param("previous_response_id"),
+                Error::Full => Failure::from(Fault::ContextLength)
+                    .with_message("The conversation that this response continues is too long.")
+                    .with_param("previous_response_id"),
+                other => self.unavailable(&other),
+            })?;
+        }
+        if !references.is_empty() {
+            let ids: Vec<_> = references.iter().map(|(_, id)| Arc::clone(id)).collect();
+            let found = match &store {
+                Some(store) => {
+                    let found = store.resolve(Arc::clone(tenant), ids, shelf.now()).await;
+                    found.map_err(|error| self.unavailable(&error))?
+                }
+                None => Vec::new(),
+            };
+            let mut found = found.into_iter();
+            for (at, id) in references {
+                let item = found.next().flatten().ok_or_else(|| {
+                    Failure::from(Fault::NotFound)
+                        .with_message(format!("Item with id '{}' not found.", shown(&id)))
+                        .with_param(format!("input[{at}].id"))
+                })?;
+                past.resolved.push((at, item));
+            }
+        }
+        Ok(past)
+    }
+}

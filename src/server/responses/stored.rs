@@ -1,0 +1,203 @@
+//! What is asked of stored responses (wire-format 4.1, 4.11).
+
+use super::shown;
+use crate::json::write_string;
+use crate::server::background;
+use crate::server::body::Body;
+use crate::server::headers;
+use crate::server::routes::{Handling, decoded};
+use crate::store::{Ask, Error, Key, Page, Record, Store};
+use crate::wire::fault::{Failure, Fault};
+use bytes::{BufMut, Bytes, BytesMut};
+use futures::Stream;
+use http::{Method, Response, request};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a client that cancels waits for the end.
+const CANCELLED: Duration = Duration::from_secs(3);
+
+/// What is asked of a stored response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum Stored {
+    /// The response itself, or its removal.
+    Itself,
+    /// The items of its input.
+    InputItems,
+    /// That it be given up.
+    Cancel,
+}
+
+impl Handling {
+    /// Answers what is asked of a stored response.
+    pub(in crate::server) async fn stored(
+        &mut self,
+        head: &request::Parts,
+        what: Stored,
+    ) -> Result<Response<Body>, Failure> {
+        self.busy.has_read();
+        let path = head.uri.path();
+        let id =
+            path.split_once("/responses/").map_or("", |(_, rest)| rest.split('/').next().unwrap_or(rest));
+        let id = decoded(id);
+        let missing = || {
+            Failure::from(Fault::NotFound)
+                .with_message(format!("Response with id '{}' not found.", shown(&id)))
+        };
+        let shelf = &self.worker.app.shelf;
+        let store = match shelf.store() {
+            Some(store) => store,
+            None if shelf.is_off() => return Err(missing()),
+            None => return Err(Fault::StoreUnavailable.into()),
+        };
+        let key = Key { tenant: self.door.tenant(&head.headers), id: id.as_str().into() };
+        let told = |error: Error| match error {
+            Error::NotFound => missing(),
+            Error::NoCursor => Failure::from(Fault::InvalidValue)
+                .with_message("Invalid value for 'after': the response has no such item.")
+                .with_param("after"),
+            other => self.unavailable(&other),
+        };
+        let mut out = BytesMut::new();
+        let now = self.worker.app.shelf.now();
+        match what {
+            Stored::Itself if head.method == Method::DELETE => {
+                store.delete(key, now).await.map_err(told)?;
+                out.extend_from_slice(b"{\"id\":");
+                write_string(&id, &mut out);
+                out.extend_from_slice(b",\"object\":\"response\",\"deleted\":true}");
+            }
+            Stored::Itself => {
+                let record = store.get(key.clone(), now).await.map_err(told)?;
+                let query = Query::of(head);
+                let after = query.number("starting_after")?;
+                if query.flag("stream")? {
+                    if !record.background {
+                        let what = "Only responses that were made in the background can be streamed again.";
+                        return Err(Failure::from(Fault::InvalidValue)
+                            .with_message(what)
+                            .with_param("stream"));
+                    }
+                    return Ok(self.replay(background::follow(
+                        Arc::clone(&self.worker.app),
+                        store,
+                        key,
+                        after,
+                    )));
+                }
+                out.extend_from_slice(record.response.as_bytes());
+            }
+            Stored::InputItems => {
+                let ask = Query::of(head).page()?;
+                let page = store.input_items(key, ask, now).await.map_err(told)?;
+                write_page(&page, &mut out);
+            }
+            Stored::Cancel => {
+                let record = store.get(key.clone(), now).await.map_err(told)?;
+                if !record.background {
+                    let what = "Cannot cancel a synchronous response.";
+                    return Err(Failure::from(Fault::InvalidRequest).with_message(what));
+                }
+                let ended = self.cancel(&store, &key).await.map_err(told)?;
+                out.extend_from_slice(ended.response.as_bytes());
+            }
+        }
+        Ok(self.object(out.freeze()))
+    }
+
+    /// Ends a response in the background, wherever it is made, and gives how it ended.
+    async fn cancel(&self, store: &Store, key: &Key) -> Result<Record, Error> {
+        let app = &self.worker.app;
+        if !store.request_cancel(key.clone(), app.shelf.now()).await?.is_terminal() {
+            app.runs.cancel(key);
+        }
+        let start = Instant::now();
+        loop {
+            let record = store.get(key.clone(), app.shelf.now()).await?;
+            // Its process may have died: then it is closed within half a minute, and the client need not wait for that.
+            if record.state.is_terminal() || start.elapsed() >= CANCELLED {
+                return Ok(record);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Events that are told once more.
+    fn replay(&mut self, events: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
+        let response = match &mut self.record {
+            Some(record) => {
+                record.answered(200);
+                record.completed();
+                headers::Success { request_id: &record.request_id, passed: &self.passed }.stream()
+            }
+            None => Response::new(()),
+        };
+        response.map(|()| Body::stream(events))
+    }
+}
+
+fn write_page(page: &Page, out: &mut BytesMut) {
+    out.extend_from_slice(b"{\"object\":\"list\",\"data\":[");
+    for (at, item) in page.items.iter().enumerate() {
+        if at > 0 {
+            out.put_u8(b',');
+        }
+        out.extend_from_slice(item.body.as_bytes());
+    }
+    for (key, item) in [("],\"first_id\":", page.items.first()), (",\"last_id\":", page.items.last())] {
+        out.extend_from_slice(key.as_bytes());
+        match item {
+            Some(item) => write_string(&item.id, out),
+            None => out.extend_from_slice(b"null"),
+        }
+    }
+    out.extend_from_slice(if page.more { b",\"has_more\":true}" } else { b",\"has_more\":false}" });
+}
+
+/// The query of a request.
+struct Query<'a>(&'a str);
+
+impl<'a> Query<'a> {
+    fn of(head: &'a request::Parts) -> Self {
+        Self(head.uri.query().unwrap_or_default())
+    }
+
+    fn get(&self, key: &str) -> Option<String> {
+        let pairs = form_urlencoded::parse(self.0.as_bytes()).filter(|(name, _)| name == key);
+        pairs.last().map(|(_, value)| value.into_owned())
+    }
+
+    fn flag(&self, key: &'static str) -> Result<bool, Failure> {
+        match self.get(key).as_deref() {
+            None | Some("false" | "") => Ok(false),
+            Some("true") => Ok(true),
+            Some(_) => Err(wrong(key, "it must be true or false")),
+        }
+    }
+
+    fn number(&self, key: &'static str) -> Result<Option<u64>, Failure> {
+        let number = self
+            .get(key)
+            .map(|text| text.parse().map_err(|_| wrong(key, "it must be a whole number, 0 or more")));
+        number.transpose()
+    }
+
+    fn page(&self) -> Result<Ask, Failure> {
+        let limit =
+            self.get("limit").map(|limit| limit.parse().ok().filter(|limit| (1..=100).contains(limit)));
+        Ok(Ask {
+            after: self.get("after").filter(|after| !after.is_empty()).map(Into::into),
+            limit: limit.unwrap_or(Some(20)).ok_or_else(|| wrong("limit", "it must be from 1 to 100"))?,
+            descending: match self.get("order").as_deref() {
+                None | Some("desc") => true,
+                Some("asc") => false,
+                Some(_) => return Err(wrong("order", "it must be asc or desc")),
+            },
+        })
+    }
+}
+
+fn wrong(key: &'static str, must: &str) -> Failure {
+    let message = format!("Invalid value for '{key}': {must}.");
+    Failure::from(Fault::InvalidValue).with_message(message).with_param(key)
+}
