@@ -121,12 +121,7 @@ fn rewriter(engine: &str, encoder: Option<Box<dyn Encode>>) -> Rewriter {
     let body =
         Bytes::from_static(b"{\"model\":\"m\",\"stream\":true,\"stream_options\":{\"include_usage\":true}}");
     let ask = Ask::recall(Api::Chat, &body).unwrap();
-    let route = Route {
-        engine: named(engine).unwrap(),
-        options: Arc::new(Options::default()),
-        max_event_bytes: 4 << 20,
-        model_alias: None,
-    };
+    let route = Route::new(named(engine).unwrap(), Arc::new(Options::default()), 4 << 20);
     let stamp = Stamp { id: "0".repeat(32), now: 1, seed: 1 };
     match encoder {
         Some(encoder) => Rewriter::with_encoder(shape(&ask, &route), stamp, encoder),

@@ -10,6 +10,7 @@ pub use file::{Auth, Azure, File, Level, Limits, Log, SealFile, Seconds, StoreFi
 pub use mistakes::Mistakes;
 
 use crate::engine::{self, ENGINES, Engine};
+use crate::request::responses::Way;
 use crate::seal::Keys;
 use crate::store::{Caps, Place};
 use crate::wire::options::Options;
@@ -234,6 +235,8 @@ pub struct UpstreamConfig {
     pub models: Vec<String>,
     /// Its credentials.
     pub auth: Credentials,
+    /// How Responses reaches it.
+    pub responses: Way,
     /// Options of the wire format for its answers.
     pub options: Arc<Options>,
 }
@@ -407,6 +410,7 @@ impl UpstreamConfig {
             engine: engine?,
             models: file.models.clone(),
             auth: auth?,
+            responses: file.responses,
             options: Arc::new(options?),
         })
     }

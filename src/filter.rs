@@ -8,7 +8,7 @@ use crate::config::Limits;
 use crate::json::{self, Raw, Text, object};
 use crate::plan::{self, Route};
 use crate::request::Ask;
-use crate::request::responses::Asked;
+use crate::request::responses::{Asked, Way};
 use crate::wire::encode::Response;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::sse::{Found, Framer};
@@ -266,9 +266,10 @@ impl Filter {
     fn response(&self, api: Api, events: bool) -> Result<Writer, Stopped> {
         let Order { request, route, stamp, .. } = &self.order;
         let plain = Bytes::from(format!("{{\"stream\":{events}}}"));
-        let asked = Asked::recall(request.as_ref().unwrap_or(&plain), &route.options)
+        let way = if api == Api::Responses { Way::Native } else { Way::Chat };
+        let asked = Asked::recall(request.as_ref().unwrap_or(&plain), &route.options, way)
             .map_err(|failure| Stopped::Refused(format!("The request: {}", failure.message)))?;
-        let (shape, reply) = plan::response(&asked, route);
+        let (_, shape, reply) = plan::response(&asked, route);
         let stream = reply.stream;
         let shape = Shape { client: api, upstream: api, ..shape };
         let encoder = Box::new(Response::new(reply, stamp));

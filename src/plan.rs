@@ -6,9 +6,10 @@ use crate::engine::Engine;
 use crate::json::{self, Raw};
 use crate::request::Ask;
 use crate::request::fields::{self, Edits, Field};
-use crate::request::responses::Asked;
-use crate::wire::encode::{Called, Calls, Reply};
+use crate::request::responses::{Asked, Material, Way};
+use crate::wire::encode::{Called, Calls, Reply, Sealing};
 use crate::wire::event::ToolKind;
+use crate::wire::fault::Failure;
 use crate::wire::options::{Options, ReasoningField, RequestUnknown};
 use crate::wire::{Api, Shape};
 use bytes::Bytes;
@@ -25,6 +26,15 @@ pub struct Route {
     pub max_event_bytes: usize,
     /// The name under which the engine knows the model, if another one.
     pub model_alias: Option<String>,
+    /// How Responses reaches the engine.
+    pub responses: Way,
+}
+
+impl Route {
+    /// The way to an engine that knows models by their own names and is asked for Responses as Chat Completions.
+    pub fn new(engine: &'static Engine, options: Arc<Options>, max_event_bytes: usize) -> Self {
+        Self { engine, options, max_event_bytes, model_alias: None, responses: Way::default() }
+    }
 }
 
 /// One request to an engine.
@@ -75,12 +85,25 @@ pub fn shape(ask: &Ask, route: &Route) -> Shape {
     }
 }
 
-/// How the answer to a Responses request is read from Chat Completions, and what it says of itself.
-pub fn response(asked: &Asked, route: &Route) -> (Shape, Reply) {
+/// The engine's request for a Responses request.
+///
+/// # Errors
+/// As [`Asked::chat`].
+pub fn response_body(asked: &Asked, material: &Material<'_>, route: &Route) -> Result<Bytes, Failure> {
+    match route.responses {
+        Way::Chat => asked.chat(material, &route.engine.takes(), &route.options),
+        Way::Native => asked.native(material, &route.engine.takes(), &route.options),
+    }
+}
+
+/// Where a Responses request goes, how its answer is read, and what that says of itself.
+pub fn response(asked: &Asked, route: &Route) -> (&'static str, Shape, Reply) {
     // Where reasoning goes is said by another option, and it must get there.
     let options = Options { reasoning_field: ReasoningField::default(), ..(*route.options).clone() };
+    let way = route.responses;
+    let api = if way == Way::Native { Api::Responses } else { Api::Chat };
     let route = Route { options: Arc::new(options), ..route.clone() };
-    let shape = Shape { include_usage: true, ..shape(&asked.ask(), &route) };
+    let shape = Shape { client: api, upstream: api, include_usage: true, ..shape(&asked.ask(), &route) };
     let mut calls = Calls::default();
     for (name, called) in asked.tools.iter() {
         let custom = called.kind == ToolKind::Custom;
@@ -93,11 +116,11 @@ pub fn response(asked: &Asked, route: &Route) -> (Shape, Reply) {
         reasoning: route.options.responses_reasoning,
         dialect: route.options.responses_dialect,
         logprobs: asked.include.output_text_logprobs,
-        seal: None,
+        sealing: Sealing::default(),
         stream: asked.stream,
         model: asked.model.clone(),
     };
-    (shape, reply)
+    (path(api), shape, reply)
 }
 
 fn upstream_body(ask: &Ask, body: &Bytes, route: &Route) -> Bytes {
@@ -170,7 +193,7 @@ mod tests {
         let body = Bytes::from_static(body.as_bytes());
         let ask = Ask::recall(Api::Chat, &body).unwrap();
         let engine = named(engine).unwrap();
-        let route = Route { engine, options: Arc::new(options), max_event_bytes: 1 << 20, model_alias: None };
+        let route = Route::new(engine, Arc::new(options), 1 << 20);
         String::from_utf8(plan(&ask, &body, &route).body.to_vec()).unwrap()
     }
 

@@ -44,6 +44,8 @@ mod leaving;
 mod limits;
 #[path = "proxy/load.rs"]
 mod load;
+#[path = "proxy/native.rs"]
+mod native;
 #[path = "proxy/operators.rs"]
 mod operators;
 #[path = "proxy/recorded.rs"]

@@ -14,6 +14,8 @@
 mod any;
 #[path = "requests_responses/items.rs"]
 mod items;
+#[path = "requests_responses/native.rs"]
+mod native;
 #[path = "requests_responses/parameters.rs"]
 mod parameters;
 #[path = "requests_responses/refused.rs"]

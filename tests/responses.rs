@@ -13,6 +13,8 @@
 mod cases;
 mod events;
 mod seeded;
+#[path = "responses/ways.rs"]
+mod ways;
 
 use cases::{Answer, Case, Cut, captures, response_vectors, responses};
 use events::fold;

@@ -98,12 +98,7 @@ fn every_vector_byte_for_byte() {
 
 /// The same answer as a Responses object: another encoder at the end of the same pipeline.
 fn as_response(request: &str, message: &str, finish: &str) -> String {
-    let route = Route {
-        engine: named("vllm").unwrap(),
-        options: Arc::default(),
-        max_event_bytes: 1 << 20,
-        model_alias: None,
-    };
+    let route = Route::new(named("vllm").unwrap(), Arc::default(), 1 << 20);
     let body = Bytes::from(request.to_owned());
     let shape = shape(&Ask::recall(Api::Chat, &body).unwrap(), &route);
     let stamp = Stamp { id: format!("{:032x}", 1), now: 1_779_866_860, seed: 1 };

@@ -168,12 +168,8 @@ impl Rewrite {
         }
         let unknown = || Wrong::usage(format!("--engine {}: there is no such engine", self.engine));
         let limits = Limits::default();
-        let route = Route {
-            engine: named(&self.engine).ok_or_else(unknown)?,
-            options: Arc::new(options),
-            max_event_bytes: limits.max_event_bytes,
-            model_alias: None,
-        };
+        let engine = named(&self.engine).ok_or_else(unknown)?;
+        let route = Route::new(engine, Arc::new(options), limits.max_event_bytes);
         Ok(Order {
             api: api.or(asked),
             to,

@@ -1,6 +1,7 @@
 //! The file as it is written: its keys, their defaults, and reading it key by key so that every mistake is found.
 
 use super::mistakes::{Mistakes, explain};
+use crate::request::responses::Way;
 use crate::wire::options::Options;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::path::PathBuf;
@@ -193,6 +194,7 @@ pub struct UpstreamFile {
     pub models: Vec<String>,
     pub api_key_file: PathBuf,
     pub auth: Auth,
+    pub responses: Way,
     pub wire: Table,
 }
 
@@ -205,6 +207,7 @@ impl Default for UpstreamFile {
             models: Vec::new(),
             api_key_file: PathBuf::new(),
             auth: Auth::default(),
+            responses: Way::default(),
             wire: Table::new(),
         }
     }

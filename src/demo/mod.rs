@@ -217,12 +217,8 @@ mod tests {
             let raw = String::from_utf8(scenario.frames.concat()).unwrap();
             let body = Bytes::from_static(scene.request.as_bytes());
             let ask = Ask::read(Api::Chat, &body).unwrap();
-            let route = crate::plan::Route {
-                engine: crate::engine::named(name).unwrap(),
-                options: Arc::new(Options::default()),
-                max_event_bytes: 1 << 20,
-                model_alias: None,
-            };
+            let engine = crate::engine::named(name).unwrap();
+            let route = crate::plan::Route::new(engine, Arc::new(Options::default()), 1 << 20);
             let mut rewriter = Rewriter::new(crate::plan::shape(&ask, &route), Stamp::default());
             let mut out = BytesMut::new();
             rewriter.push(raw.as_bytes(), &mut out);

@@ -1,13 +1,17 @@
 //! An engine that keeps to the API: nothing is assumed.
 
 use super::Engine;
-use crate::request::responses::Takes;
+use crate::request::responses::{NativeTakes, Takes};
 use crate::wire::decode::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "generic",
     quirks: Quirks { resends_arguments: false },
     reasoning_key: None,
-    takes: Takes { verbosity: true, ..Takes::PLAIN },
+    takes: Takes {
+        verbosity: true,
+        native: NativeTakes { hosted_items: true, limit_taken_off: 0 },
+        ..Takes::PLAIN
+    },
     owned_by: None,
 };

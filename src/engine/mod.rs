@@ -18,14 +18,14 @@ pub struct Engine {
     pub quirks: Quirks,
     /// The key under which it reads reasoning in assistant messages; `None`: what the client sent goes on.
     pub reasoning_key: Option<&'static str>,
-    /// What its Chat Completions takes of a request that comes from another API.
+    /// What it takes of a Responses request.
     pub takes: Takes,
     /// `owned_by` in its list of models, by which it is recognised.
     pub owned_by: Option<&'static str>,
 }
 
 impl Engine {
-    /// What its Chat Completions takes, its key of reasoning included.
+    /// What it takes of a Responses request, its key of reasoning included.
     pub fn takes(&self) -> Takes {
         Takes { reasoning_key: self.reasoning_key.unwrap_or(self.takes.reasoning_key), ..self.takes }
     }

@@ -53,12 +53,8 @@ impl Upstream {
 
     /// How requests to it are planned.
     pub fn route(&self) -> Route {
-        Route {
-            engine: self.engine(),
-            options: Arc::clone(&self.config.options),
-            max_event_bytes: self.max_event_bytes,
-            model_alias: None,
-        }
+        let options = Arc::clone(&self.config.options);
+        Route { responses: self.config.responses, ..Route::new(self.engine(), options, self.max_event_bytes) }
     }
 
     /// The name of this model as a label: only names that configuration or engine know.

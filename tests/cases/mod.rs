@@ -63,7 +63,7 @@ impl Case {
         let body = Bytes::from(self.request.to_string());
         let options: Options = serde_json::from_value(self.options.clone()).unwrap();
         let engine = named(&self.engine).or_else(|| named("auto")).unwrap();
-        let route = Route { engine, options: Arc::new(options), max_event_bytes, model_alias: None };
+        let route = Route::new(engine, Arc::new(options), max_event_bytes);
         let stamp = Stamp { id: format!("{:032x}", 1), now: self.now, seed: 1 };
         if self.api == Api::Responses {
             return self.responder(&body, &route, stamp, transcript);

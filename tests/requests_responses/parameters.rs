@@ -1,7 +1,7 @@
 //! Every row of the table of parameters (wire-format 4.2).
 
 use super::{chat, read, refusal, request, sent};
-use samewire::request::responses::{Asked, Include, Material, Takes};
+use samewire::request::responses::{Asked, Include, Material, Takes, Way};
 use samewire::wire::Api;
 use samewire::wire::options::Options;
 
@@ -196,10 +196,10 @@ fn recalled() {
     {
         let body = body.to_owned().into();
         assert!(Asked::read(&body, &Options::default()).is_err());
-        Asked::recall(&body, &Options::default()).unwrap();
+        Asked::recall(&body, &Options::default(), Way::Chat).unwrap();
     }
     let body = r#"{"model":"m","input":"hi","messages":[],"n":2}"#.to_owned().into();
-    let asked = Asked::recall(&body, &Options::default()).unwrap();
+    let asked = Asked::recall(&body, &Options::default(), Way::Chat).unwrap();
     let chat_body = asked.chat(&Material::default(), &Takes::PLAIN, &Options::default()).unwrap();
     assert_eq!(chat_body, chat(HI, "").as_bytes(), "what is written here does not come twice");
 }

@@ -108,6 +108,11 @@ impl Request {
         this
     }
 
+    /// Where it goes.
+    pub fn path(&self) -> &str {
+        &self.target
+    }
+
     /// The body alone.
     pub fn sent_body(&self) -> &[u8] {
         &self.body

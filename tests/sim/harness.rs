@@ -21,6 +21,7 @@ pub struct Setup {
     config: String,
     faulty: bool,
     upstreams: Vec<String>,
+    upstream_keys: String,
 }
 
 impl Setup {
@@ -44,6 +45,13 @@ impl Setup {
     pub fn config(mut self, lines: &str) -> Self {
         self.config.push_str(lines);
         self.config.push('\n');
+        self
+    }
+
+    /// The engine stands in the configuration file, with more lines about it.
+    pub fn upstream_keys(mut self, lines: &str) -> Self {
+        self.upstream_keys.push_str(lines);
+        self.upstream_keys.push('\n');
         self
     }
 
@@ -227,7 +235,9 @@ impl World {
     /// The same for another kind of engine.
     pub async fn start_as(engine: Engine, kind: &str, setup: Setup) -> Self {
         let mut setup = setup.args(&["--engine", kind]);
-        if setup.upstreams.is_empty() {
+        if !setup.upstream_keys.is_empty() {
+            setup.config += &format!("[[upstream]]\nurl = \"{}\"\n{}", engine.url(), setup.upstream_keys);
+        } else if setup.upstreams.is_empty() {
             setup.upstreams.push(engine.url());
         }
         let samewire = Samewire::start(&setup).await;

@@ -3,9 +3,9 @@
 //! Takes: what was asked, what earlier answers left, what the engine takes. Gives: the engine's request, written from
 //! what is named and nothing else. Never: a null, an empty list of tools.
 
-use super::Asked;
 use super::input::{self, Item};
-use super::turns::{Unseal, forget, turns};
+use super::turns::{Turn, Unseal, forget, turns};
+use super::{Asked, NativeTakes, Way};
 use crate::json::{Raw, Text, write_string};
 use crate::request::check::invalid;
 use crate::wire::fault::{Failure, Fault};
@@ -15,7 +15,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// What an engine's Chat Completions takes of a request that comes from another API.
+/// What an engine takes of a Responses request.
 #[derive(Clone, Copy, Debug)]
 pub struct Takes {
     /// The key under which it reads reasoning in assistant messages.
@@ -30,6 +30,8 @@ pub struct Takes {
     pub verbosity: bool,
     /// It knows `cache_salt`.
     pub cache_salt: bool,
+    /// What its own Responses API takes.
+    pub native: NativeTakes,
 }
 
 impl Takes {
@@ -41,6 +43,7 @@ impl Takes {
         max_tokens: false,
         verbosity: false,
         cache_salt: false,
+        native: NativeTakes { hosted_items: false, limit_taken_off: 0 },
     };
 }
 
@@ -95,7 +98,7 @@ impl Asked {
         for (key, json) in &self.settings {
             out.extend_from_slice(format!(",\"{key}\":{json}").as_bytes());
         }
-        if self.tools.write(&mut out)
+        if self.tools.write(Way::Chat, &mut out)
             && let Some(parallel) = self.parallel
         {
             out.extend_from_slice(format!(",\"parallel_tool_calls\":{parallel}").as_bytes());
@@ -104,12 +107,7 @@ impl Asked {
             out.extend_from_slice(format!(",\"verbosity\":\"{verbosity}\"").as_bytes());
         }
         self.write_cache_salt(takes, options, &mut out);
-        for (key, json) in self.unknown.iter().filter(|_| options.request_unknown == RequestUnknown::Pass) {
-            out.put_u8(b',');
-            write_string(key, &mut out);
-            out.put_u8(b':');
-            out.extend_from_slice(json);
-        }
+        self.write_unknown(options, &mut out);
         out.put_u8(b'}');
         Ok(out.freeze())
     }
@@ -121,9 +119,7 @@ impl Asked {
         options: &Options,
         out: &mut BytesMut,
     ) -> Result<(), Failure> {
-        let unseal: Unseal<'_> = material.unseal;
-        let mut turns = turns(self.items(material)?, &self.tools, unseal).map_err(of_history)?;
-        forget(&mut turns, material.forget)?;
+        let turns = self.turns(material, false)?;
         let mut first = true;
         if let Some(instructions) = &self.instructions {
             let role = match options.instructions_role {
@@ -141,6 +137,18 @@ impl Asked {
             turn.write(takes, options.developer_role, out);
         }
         if first { Err(invalid("input", "nothing in it is for the model")) } else { Ok(()) }
+    }
+
+    /// What has been said, as turns. `hosted`: those of hosted tools too.
+    pub(super) fn turns<'a>(
+        &'a self,
+        material: &Material<'a>,
+        hosted: bool,
+    ) -> Result<Vec<Turn<'a>>, Failure> {
+        let unseal: Unseal<'_> = material.unseal;
+        let mut turns = turns(self.items(material)?, &self.tools, unseal, hosted).map_err(of_history)?;
+        forget(&mut turns, material.forget)?;
+        Ok(turns)
     }
 
     /// All items, each with the way to it.
@@ -165,8 +173,18 @@ impl Asked {
         Ok(items)
     }
 
+    /// Fields that the API does not name, as the client wrote them.
+    pub(super) fn write_unknown(&self, options: &Options, out: &mut BytesMut) {
+        for (key, json) in self.unknown.iter().filter(|_| options.request_unknown == RequestUnknown::Pass) {
+            out.put_u8(b',');
+            write_string(key, out);
+            out.put_u8(b':');
+            out.extend_from_slice(json);
+        }
+    }
+
     /// Prompts of different keys share nothing in the engine, where that is wanted.
-    fn write_cache_salt(&self, takes: &Takes, options: &Options, out: &mut BytesMut) {
+    pub(super) fn write_cache_salt(&self, takes: &Takes, options: &Options, out: &mut BytesMut) {
         let wanted = takes.cache_salt && options.prompt_cache_key == PromptCacheKey::CacheSalt;
         let own = self.unknown.iter().any(|(key, _)| key == "cache_salt");
         let own = own && options.request_unknown == RequestUnknown::Pass;

@@ -153,15 +153,60 @@ impl Part<'_> {
             Part::Text(_) | Part::Own(_) => {}
         }
     }
+
+    /// Appends the part as the Responses API spells it.
+    fn write_item(&self, out: &mut BytesMut) {
+        if let Some(text) = self.text(false) {
+            member("{\"type\":\"input_text\",\"text\"", text, out);
+            return out.put_u8(b'}');
+        }
+        match self {
+            Part::Image { url, detail } => {
+                member("{\"type\":\"input_image\",\"image_url\"", *url, out);
+                match detail {
+                    Some(detail) => member(",\"detail\"", *detail, out),
+                    None => out.extend_from_slice(b",\"detail\":\"auto\""),
+                }
+            }
+            Part::File(members) => {
+                out.extend_from_slice(b"{\"type\":\"input_file\"");
+                for (key, text) in members {
+                    member(&format!(",\"{key}\""), *text, out);
+                }
+            }
+            Part::Audio { data, format } => {
+                member("{\"type\":\"input_audio\",\"input_audio\":{\"data\"", *data, out);
+                member(",\"format\"", *format, out);
+                out.put_u8(b'}');
+            }
+            Part::Text(_) | Part::Own(_) | Part::Refusal(_) => {}
+        }
+        out.put_u8(b'}');
+    }
 }
 
 /// Appends content: one string where all of it is text (many templates know no other), else a list of parts.
 pub(super) fn write(parts: &[Part<'_>], between: &str, refusal_parts: bool, out: &mut BytesMut) {
+    write_each(parts, between, refusal_parts, |part, out| part.write(refusal_parts, out), out);
+}
+
+/// The same in the spelling of the Responses API.
+pub(super) fn write_items(parts: &[Part<'_>], between: &str, out: &mut BytesMut) {
+    write_each(parts, between, false, |part, out| part.write_item(out), out);
+}
+
+fn write_each(
+    parts: &[Part<'_>],
+    between: &str,
+    refusal_parts: bool,
+    write: impl Fn(&Part<'_>, &mut BytesMut),
+    out: &mut BytesMut,
+) {
     let texts: Option<Vec<Text<'_>>> = parts.iter().map(|part| part.text(refusal_parts)).collect();
     let Some(texts) = texts else {
         for (at, part) in parts.iter().enumerate() {
             out.put_u8(if at > 0 { b',' } else { b'[' });
-            part.write(refusal_parts, out);
+            write(part, out);
         }
         return out.put_u8(b']');
     };

@@ -38,13 +38,30 @@ const HOSTED: &[&str] = &[
 /// One item.
 #[derive(Debug)]
 pub(super) enum Item<'a> {
-    Message { role: Role, parts: Vec<Part<'a>> },
-    Reasoning { content: Vec<Text<'a>>, sealed: Option<Text<'a>>, summary: Vec<Text<'a>> },
-    Call { id: Text<'a>, namespace: Option<Text<'a>>, name: Text<'a>, text: Text<'a>, kind: ToolKind },
-    Output { call: Text<'a>, parts: Vec<Part<'a>> },
+    Message {
+        role: Role,
+        parts: Vec<Part<'a>>,
+    },
+    Reasoning {
+        content: Vec<Text<'a>>,
+        sealed: Option<Text<'a>>,
+        summary: Vec<Text<'a>>,
+    },
+    Call {
+        id: Text<'a>,
+        namespace: Option<Text<'a>>,
+        name: Text<'a>,
+        text: Text<'a>,
+        kind: ToolKind,
+    },
+    Output {
+        call: Text<'a>,
+        parts: Vec<Part<'a>>,
+    },
     Compaction(Text<'a>),
     Reference(Text<'a>),
-    Hosted(&'static str),
+    /// Its type, and all of it.
+    Hosted(&'static str, Raw<'a>),
 }
 
 /// Who speaks.
@@ -75,7 +92,7 @@ pub(super) fn item(path: String, raw: Raw<'_>) -> Result<Item<'_>, Failure> {
         }),
         Some("compaction") => item.required_text("encrypted_content").map(Item::Compaction),
         Some(kind) => match HOSTED.iter().find(|hosted| **hosted == kind) {
-            Some(hosted) => Ok(Item::Hosted(hosted)),
+            Some(hosted) => Ok(Item::Hosted(hosted, raw)),
             None => Err(invalid(item.path("type"), "it must be the type of an item")),
         },
     }

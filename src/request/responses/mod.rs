@@ -8,6 +8,7 @@ mod chat;
 mod content;
 mod echo;
 mod input;
+mod native;
 mod object;
 mod settings;
 mod tools;
@@ -15,6 +16,7 @@ mod turns;
 
 pub use chat::{Material, Takes};
 pub use echo::echo;
+pub use native::NativeTakes;
 pub use tools::{Called, Tools};
 
 use super::check::{Checked, invalid, list, missing};
@@ -27,6 +29,7 @@ use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::Options;
 use bytes::{BufMut, Bytes, BytesMut};
 use input::Item;
+use serde::{Deserialize, Serialize};
 
 /// Items that an input may have.
 const MOST: usize = 10_000;
@@ -81,6 +84,17 @@ const MOVED: &[(&str, &str)] = &[
     ("function_call", "tool_choice"),
 ];
 
+/// How Responses reaches an engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// As Chat Completions; the events are built here.
+    #[default]
+    Chat,
+    /// As itself; the engine's events are repaired.
+    Native,
+}
+
 /// A Responses request, read and checked.
 #[derive(Clone, Debug)]
 pub struct Asked {
@@ -122,6 +136,10 @@ pub struct Asked {
     parallel: Option<bool>,
     verbosity: Option<String>,
     cache_key: Option<String>,
+    /// Fields that an engine of this very API gets as the client wrote them.
+    carried: Vec<(&'static str, Bytes)>,
+    /// What `include` asks for and only an engine can give.
+    include_of_engine: Vec<&'static str>,
     /// Fields that the API does not name, as the client wrote them.
     unknown: Vec<(String, Bytes)>,
 }
@@ -156,29 +174,36 @@ impl Asked {
     /// # Errors
     /// The first thing that is wrong, with its `param`.
     pub fn read(body: &Bytes, options: &Options) -> Result<Self, Failure> {
-        Self::parse(body, options, true, None)
+        Self::parse(body, options, Way::Chat, true, None)
     }
 
-    /// The same where the path names the model: what the body says of it does not count.
+    /// The same for an engine that is asked this way. Where the path names the model, what the body says of it does not
+    /// count.
     ///
     /// # Errors
     /// As [`Asked::read`].
-    pub fn read_for(body: &Bytes, options: &Options, model: Option<String>) -> Result<Self, Failure> {
-        Self::parse(body, options, true, model)
+    pub fn read_for(
+        body: &Bytes,
+        options: &Options,
+        way: Way,
+        model: Option<String>,
+    ) -> Result<Self, Failure> {
+        Self::parse(body, options, way, true, model)
     }
 
-    /// Reads a request that has been answered already: neither what is missing in it nor what this proxy does not have
+    /// Reads a request that has been answered already, this way: neither what is missing in it nor what this proxy does not have
     /// is complained of.
     ///
     /// # Errors
     /// As [`Asked::read`], but for missing and unsupported parameters.
-    pub fn recall(body: &Bytes, options: &Options) -> Result<Self, Failure> {
-        Self::parse(body, options, false, None)
+    pub fn recall(body: &Bytes, options: &Options, way: Way) -> Result<Self, Failure> {
+        Self::parse(body, options, way, false, None)
     }
 
     fn parse(
         body: &Bytes,
         options: &Options,
+        way: Way,
         complete: bool,
         model: Option<String>,
     ) -> Result<Self, Failure> {
@@ -189,7 +214,7 @@ impl Asked {
             unsupported(&from)?;
         }
         let streaming = from.streaming()?;
-        let tools = Tools::read(&from, options.unsupported_tools)?;
+        let tools = Tools::read(&from, options.unsupported_tools, way)?;
         let settings = settings::read(&from)?;
         let (input, references, mut ignored) = items(&from, body, complete)?;
         let noted = ["context_management", "moderation"].into_iter().filter(|key| from.get(key).is_some());
@@ -236,6 +261,13 @@ impl Asked {
                 .transpose()?,
             verbosity: settings.verbosity,
             cache_key: from.string("prompt_cache_key")?,
+            carried: native::CARRIED
+                .iter()
+                .filter_map(|key| {
+                    from.get(key).map(|field| (*key, body.slice_ref(field.value.get().as_bytes())))
+                })
+                .collect(),
+            include_of_engine: settings.include_of_engine,
             unknown: from
                 .extras()
                 .filter(|field| is_engines(field))
@@ -247,6 +279,11 @@ impl Asked {
     /// The client says itself that the response is to be stored, or asks for what cannot be otherwise.
     pub fn insists_on_store(&self) -> bool {
         self.background || self.said.iter().any(|(key, json)| *key == "store" && json == "true")
+    }
+
+    /// The engine takes the items of hosted tools: they have an effect.
+    pub fn with_hosted_items(&mut self) {
+        self.ignored.retain(|what| !what.starts_with("input["));
     }
 
     /// The response is stored if it can be, whatever was asked.
@@ -366,7 +403,7 @@ fn items(from: &Checked<'_>, body: &Bytes, complete: bool) -> Result<Items, Fail
     for (at, raw) in all.into_iter().enumerate() {
         match input::item(format!("input[{at}]"), raw)? {
             Item::Reference(id) => references.push((at, id.decoded().into_owned())),
-            Item::Hosted(kind) => ignored.push(format!("input[{at}].{kind}")),
+            Item::Hosted(kind, _) => ignored.push(format!("input[{at}].{kind}")),
             _ => {}
         }
         items.push(body.slice_ref(raw.get().as_bytes()));

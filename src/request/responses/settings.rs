@@ -23,6 +23,8 @@ pub(super) const INCLUDE: &[&str] = &[
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) include: Include,
+    /// What `include` asks for and only an engine can give.
+    pub(super) include_of_engine: Vec<&'static str>,
     pub(super) truncation_auto: bool,
     pub(super) verbosity: Option<String>,
     pub(super) instructions: Option<String>,
@@ -31,7 +33,7 @@ pub(super) struct Settings {
 }
 
 pub(super) fn read(from: &Checked<'_>) -> Result<Settings, Failure> {
-    let include = include(from)?;
+    let (include, include_of_engine) = include(from)?;
     let mut members = Vec::new();
     sampling(from, include, &mut members)?;
     carried(from)?;
@@ -54,7 +56,7 @@ pub(super) fn read(from: &Checked<'_>) -> Result<Settings, Failure> {
     let user = from.get("user").or_else(|| from.get("safety_identifier"));
     members.extend(user.map(|field| ("user", compacted(field.value))));
     let instructions = from.get("instructions").map(|field| compacted(field.value));
-    Ok(Settings { include, truncation_auto, verbosity, instructions, members })
+    Ok(Settings { include, include_of_engine, truncation_auto, verbosity, instructions, members })
 }
 
 /// Checks the numbers; those that the client set go on as it wrote them.
@@ -97,15 +99,19 @@ fn carried(from: &Checked<'_>) -> Result<(), Failure> {
     }
 }
 
-fn include(from: &Checked<'_>) -> Result<Include, Failure> {
-    let mut include = Include::default();
+fn include(from: &Checked<'_>) -> Result<(Include, Vec<&'static str>), Failure> {
+    let (mut include, mut of_engine) = (Include::default(), Vec::new());
     for (at, raw) in from.list("include", 100)?.unwrap_or_default().into_iter().enumerate() {
         let must = || invalid(format!("include[{at}]"), &format!("it must be {}", alternatives(INCLUDE)));
-        if !include.ask(&Text::of(raw).ok_or_else(must)?.decoded()) {
-            return Err(must());
+        let word = Text::of(raw).ok_or_else(must)?.decoded();
+        let known = INCLUDE.iter().find(|known| **known == word).ok_or_else(must)?;
+        include.ask(known);
+        let own = matches!(*known, "reasoning.encrypted_content" | "message.input_image.image_url");
+        if !own && !of_engine.contains(known) {
+            of_engine.push(*known);
         }
     }
-    Ok(include)
+    Ok((include, of_engine))
 }
 
 /// Reads `text`: the format becomes `response_format`, the verbosity is given back.

@@ -3,8 +3,9 @@
 //! Takes: `tools` and `tool_choice`. Gives: functions under names of one level, and their way back. Remembers: both.
 //! Never: leaves a tool out without naming it.
 
+use super::Way;
 use super::object::Object;
-use crate::json::{Text, write_string};
+use crate::json::{Text, compacted, write_string};
 use crate::request::check::{Checked, invalid};
 use crate::wire::event::ToolKind;
 use crate::wire::fault::{Failure, Fault};
@@ -28,7 +29,7 @@ pub struct Tools {
     by_wire: HashMap<String, usize>,
     /// The same by namespace and name.
     by_name: HashMap<(Option<String>, String), usize>,
-    left_out: Vec<LeftOut>,
+    hosted: Vec<Hosted>,
     choice: Choice,
 }
 
@@ -54,12 +55,15 @@ struct Offer {
     path: String,
 }
 
+/// A tool that an engine runs itself, if it has it.
 #[derive(Clone, Debug)]
-struct LeftOut {
+struct Hosted {
     path: String,
     kind: String,
     /// Its place among `tools`, unless it is inside a namespace.
     place: Option<usize>,
+    /// As the client wrote it, if the engine is offered it.
+    offered: Option<String>,
 }
 
 /// `tool_choice`, as it is written for the engine.
@@ -70,12 +74,22 @@ enum Choice {
     Word(String),
     /// The offer that must be called.
     One(usize),
-    /// Only these offers, and the word.
-    Some(HashSet<usize>, String),
+    /// The hosted tool that must be called: the choice as the client wrote it.
+    Hosted(String),
+    /// Only these, and the word.
+    Some(Allowed, String),
+}
+
+/// The tools that may be called: offers, and hosted ones.
+#[derive(Clone, Debug, Default)]
+struct Allowed {
+    offers: HashSet<usize>,
+    hosted: HashSet<usize>,
 }
 
 impl Tools {
-    pub(super) fn read(from: &Checked<'_>, policy: UnsupportedTools) -> Result<Self, Failure> {
+    /// `way`: an engine that is asked in this very API is offered hosted tools too.
+    pub(super) fn read(from: &Checked<'_>, policy: UnsupportedTools, way: Way) -> Result<Self, Failure> {
         let mut tools = Self::default();
         let all = from.list("tools", MOST)?.unwrap_or_default();
         for (at, raw) in all.into_iter().enumerate() {
@@ -84,6 +98,9 @@ impl Tools {
                 "namespace" => tools.namespace(&tool)?,
                 kind => tools.tool(&tool, kind, None, Some(at))?,
             }
+            if let Some(last) = tools.hosted.last_mut().filter(|last| last.place == Some(at)) {
+                last.offered = (way == Way::Native).then(|| compacted(raw));
+            }
         }
         if tools.offers.len() > MOST {
             return Err(invalid(
@@ -91,7 +108,7 @@ impl Tools {
                 &format!("it may have at most {MOST} tools, those of namespaces included"),
             ));
         }
-        if let Some(left) = tools.left_out.first().filter(|_| policy == UnsupportedTools::Reject) {
+        if let Some(left) = tools.left_out().next().filter(|_| policy == UnsupportedTools::Reject) {
             return Err(left.refused());
         }
         tools.name()?;
@@ -122,7 +139,7 @@ impl Tools {
             // The word is named in a header: nothing but what words of the API are made of.
             word if is_word(word) && word != "namespace" => {
                 let (path, kind) = (tool.here().to_owned(), word.to_owned());
-                self.left_out.push(LeftOut { path, kind, place });
+                self.hosted.push(Hosted { path, kind, place, offered: None });
                 return Ok(());
             }
             _ => return Err(invalid(tool.path("type"), "it must be the type of a tool")),
@@ -184,13 +201,15 @@ impl Tools {
         }
         match self.meant(&choice)? {
             Meant::Offers(all) => all.first().copied().map(Choice::One).ok_or_else(|| unknown(&choice, "")),
-            Meant::LeftOut(left) => Err(left.refused()),
+            Meant::Hosted(_, hosted) if hosted.offered.is_none() => Err(hosted.refused()),
+            Meant::Hosted(..) => Ok(Choice::Hosted(compacted(field.value))),
         }
     }
 
     /// There must be something to call.
     fn required(&self) -> Result<(), Failure> {
-        match (self.offers.is_empty(), self.left_out.first()) {
+        let any = !self.offers.is_empty() || self.hosted.iter().any(|hosted| hosted.offered.is_some());
+        match (!any, self.left_out().next()) {
             (false, _) => Ok(()),
             (true, Some(left)) => Err(left.refused()),
             (true, None) => Err(invalid("tool_choice", "without tools none can be required")),
@@ -202,16 +221,18 @@ impl Tools {
         let mode = mode
             .map_or_else(|| choice.required("mode").map(|_| String::new()), |mode| Ok(mode.into_owned()))?;
         choice.required("tools")?;
-        let (mut allowed, mut missed) = (HashSet::new(), None);
+        let (mut allowed, mut missed) = (Allowed::default(), None);
         for tool in choice.objects("tools", MOST)? {
             match self.meant(&tool)? {
-                Meant::Offers(all) => allowed.extend(all),
-                Meant::LeftOut(left) => missed = missed.or(Some(left)),
+                Meant::Offers(all) => allowed.offers.extend(all),
+                Meant::Hosted(_, hosted) if hosted.offered.is_none() => missed = missed.or(Some(hosted)),
+                Meant::Hosted(at, _) => _ = allowed.hosted.insert(at),
             }
         }
+        let none = allowed.offers.is_empty() && allowed.hosted.is_empty();
         match missed {
-            Some(left) if allowed.is_empty() && mode == "required" => Err(left.refused()),
-            None if allowed.is_empty() => Err(invalid("tool_choice.tools", "it must not be empty")),
+            Some(left) if none && mode == "required" => Err(left.refused()),
+            None if none => Err(invalid("tool_choice.tools", "it must not be empty")),
             _ => Ok(Choice::Some(allowed, mode)),
         }
     }
@@ -230,8 +251,10 @@ impl Tools {
                 return if all.is_empty() { Err(unknown(choice, &name)) } else { Ok(Meant::Offers(all)) };
             }
             kind => {
-                let left = self.left_out.iter().find(|left| left.kind == kind);
-                return left.map(Meant::LeftOut).ok_or_else(|| unknown(choice, kind));
+                let found = self.hosted.iter().enumerate().find(|(_, hosted)| hosted.kind == kind);
+                return found
+                    .map(|(at, hosted)| Meant::Hosted(at, hosted))
+                    .ok_or_else(|| unknown(choice, kind));
             }
         };
         let name = choice.required_name("name")?.decoded().into_owned();
@@ -248,10 +271,10 @@ impl Tools {
 /// Whom an object of `tool_choice` means.
 enum Meant<'a> {
     Offers(Vec<usize>),
-    LeftOut(&'a LeftOut),
+    Hosted(usize, &'a Hosted),
 }
 
-impl LeftOut {
+impl Hosted {
     fn refused(&self) -> Failure {
         let param = format!("{}.type", self.path);
         let message = format!(
@@ -299,33 +322,40 @@ impl Tools {
         }
     }
 
+    fn left_out(&self) -> impl Iterator<Item = &Hosted> {
+        self.hosted.iter().filter(|hosted| hosted.offered.is_none())
+    }
+
     /// What is left out: `tools[3].web_search`.
     pub(super) fn dropped(&self) -> impl Iterator<Item = String> {
-        self.left_out.iter().map(|left| format!("{}.{}", left.path, left.kind))
+        self.left_out().map(|left| format!("{}.{}", left.path, left.kind))
     }
 
     /// The places in `tools` of what is left out.
     pub(super) fn dropped_places(&self) -> Vec<usize> {
-        self.left_out.iter().filter_map(|left| left.place).collect()
+        self.left_out().filter_map(|left| left.place).collect()
     }
 
     /// Appends the members `tools` and `tool_choice`; says whether there are tools at all. Engines take neither an empty
     /// list nor a choice without tools (engine-quirks E.2).
-    pub(super) fn write(&self, out: &mut BytesMut) -> bool {
-        let offered = |at: usize| match &self.choice {
-            Choice::Some(allowed, _) => allowed.contains(&at),
-            _ => true,
+    pub(super) fn write(&self, way: Way, out: &mut BytesMut) -> bool {
+        let (before, after): (&[u8], &[u8]) = match way {
+            Way::Chat => (b"{\"type\":\"function\",\"function\":{\"name\":", b"}}"),
+            Way::Native => (b"{\"type\":\"function\",\"name\":", b"}"),
         };
-        let mut any = false;
-        for (_, offer) in self.offers.iter().enumerate().filter(|(at, _)| offered(*at)) {
-            out.extend_from_slice(if any { b"," } else { b",\"tools\":[" });
-            out.extend_from_slice(b"{\"type\":\"function\",\"function\":{\"name\":");
+        let start = out.len();
+        for offer in self.offered() {
+            out.extend_from_slice(if out.len() > start { b"," } else { b",\"tools\":[" });
+            out.extend_from_slice(before);
             write_string(&offer.wire, out);
             out.extend_from_slice(offer.rest.as_bytes());
-            out.extend_from_slice(b"}}");
-            any = true;
+            out.extend_from_slice(after);
         }
-        if !any {
+        for tool in self.offered_hosted() {
+            out.extend_from_slice(if out.len() > start { b"," } else { b",\"tools\":[" });
+            out.extend_from_slice(tool.as_bytes());
+        }
+        if out.len() == start {
             return false;
         }
         out.put_u8(b']');
@@ -337,12 +367,37 @@ impl Tools {
             }
             Choice::One(at) => {
                 let wire = self.offers.get(*at).map_or("", |offer| offer.wire.as_str());
-                out.extend_from_slice(b",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":");
+                out.extend_from_slice(b",\"tool_choice\":");
+                out.extend_from_slice(before);
                 write_string(wire, out);
-                out.extend_from_slice(b"}}");
+                out.extend_from_slice(after);
+            }
+            Choice::Hosted(choice) => {
+                out.extend_from_slice(b",\"tool_choice\":");
+                out.extend_from_slice(choice.as_bytes());
             }
         }
         true
+    }
+
+    fn offered(&self) -> impl Iterator<Item = &Offer> {
+        let allowed = self.allowed_only();
+        let is_allowed = move |at: &usize| allowed.is_none_or(|allowed| allowed.offers.contains(at));
+        self.offers.iter().enumerate().filter(move |(at, _)| is_allowed(at)).map(|(_, offer)| offer)
+    }
+
+    fn offered_hosted(&self) -> impl Iterator<Item = &str> {
+        let allowed = self.allowed_only();
+        let is_allowed = move |at: &usize| allowed.is_none_or(|allowed| allowed.hosted.contains(at));
+        let all = self.hosted.iter().enumerate().filter(move |(at, _)| is_allowed(at));
+        all.filter_map(|(_, hosted)| hosted.offered.as_deref())
+    }
+
+    fn allowed_only(&self) -> Option<&Allowed> {
+        match &self.choice {
+            Choice::Some(allowed, _) => Some(allowed),
+            _ => None,
+        }
     }
 }
 

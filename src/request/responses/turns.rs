@@ -7,7 +7,7 @@ use super::Tools;
 use super::chat::Takes;
 use super::content::{self, Part, member, own_member};
 use super::input::{Item, Role};
-use crate::json::{Raw, Text, write_string};
+use crate::json::{Raw, Text, write_compact, write_string};
 use crate::wire::event::ToolKind;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::DeveloperRole;
@@ -36,6 +36,8 @@ enum Speaker<'a> {
     Assistant,
     /// The tool that was called with this id.
     Tool(Text<'a>),
+    /// A tool of the engine's own: its item, as it is.
+    Hosted(Raw<'a>),
 }
 
 #[derive(Debug)]
@@ -46,11 +48,12 @@ struct Call<'a> {
     arguments: String,
 }
 
-/// Brings items, each with the way to it, into turns.
+/// Brings items, each with the way to it, into turns. `hosted`: items of hosted tools are turns too.
 pub(super) fn turns<'a>(
     items: Vec<(Cow<'_, str>, Item<'a>)>,
     tools: &Tools,
     unseal: Unseal<'_>,
+    hosted: bool,
 ) -> Result<Vec<Turn<'a>>, Failure> {
     let called: HashSet<_> = items.iter().filter_map(|(_, item)| item.call_id()).collect();
     let mut turns: Vec<Turn<'a>> = Vec::new();
@@ -79,8 +82,9 @@ pub(super) fn turns<'a>(
                 let text = open(sealed, &path, unseal)?;
                 turns.push(Turn::new(Speaker::System, vec![Part::Own(text)]));
             }
+            Item::Hosted(_, raw) if hosted => turns.push(Turn::new(Speaker::Hosted(raw), Vec::new())),
             // References have been replaced; hosted items were named when the request was read.
-            Item::Reference(_) | Item::Hosted(_) => {}
+            Item::Reference(_) | Item::Hosted(..) => {}
         }
     }
     Ok(turns)
@@ -191,16 +195,21 @@ impl<'a> Turn<'a> {
         Self { speaker, parts, reasoning: BytesMut::new(), calls: Vec::new() }
     }
 
-    /// Appends the message.
-    pub(super) fn write(&self, takes: &Takes, developer: DeveloperRole, out: &mut BytesMut) {
-        let (role, between) = match self.speaker {
+    /// Its role, and what stands between its parts where they become one text.
+    fn role(&self, developer: DeveloperRole) -> (&'static str, &'static str) {
+        match self.speaker {
             Speaker::Developer if developer == DeveloperRole::Developer => ("developer", "\n"),
             Speaker::System | Speaker::Developer => ("system", "\n"),
             Speaker::User => ("user", "\n"),
             // Its parts were one text, cut where the client was told of something else.
-            Speaker::Assistant => ("assistant", ""),
+            Speaker::Assistant | Speaker::Hosted(_) => ("assistant", ""),
             Speaker::Tool(_) => ("tool", "\n"),
-        };
+        }
+    }
+
+    /// Appends the message of a chat.
+    pub(super) fn write(&self, takes: &Takes, developer: DeveloperRole, out: &mut BytesMut) {
+        let (role, between) = self.role(developer);
         own_member("{\"role\"", role, out);
         if let Speaker::Tool(call) = self.speaker {
             member(",\"tool_call_id\"", call, out);
@@ -226,6 +235,51 @@ impl<'a> Turn<'a> {
             out.put_u8(b']');
         }
         out.put_u8(b'}');
+    }
+
+    /// Appends the items of the Responses API, in the spelling that all engines read: text as one string, reasoning with
+    /// an id (engine-quirks D.1). `number` counts them.
+    pub(super) fn write_items(&self, developer: DeveloperRole, number: &mut usize, out: &mut BytesMut) {
+        let mut begin = |out: &mut BytesMut| {
+            if *number > 0 {
+                out.put_u8(b',');
+            }
+            *number += 1;
+            *number
+        };
+        if let Speaker::Hosted(raw) = self.speaker {
+            begin(out);
+            return write_compact(raw.get(), out);
+        }
+        if !self.reasoning.is_empty() {
+            let number = begin(out);
+            own_member("{\"type\":\"reasoning\",\"id\"", &format!("rs_{number}"), out);
+            out.extend_from_slice(b",\"summary\":[],\"content\":[{\"type\":\"reasoning_text\",\"text\":\"");
+            out.extend_from_slice(&self.reasoning);
+            out.extend_from_slice(b"\"}]}");
+        }
+        let (role, between) = self.role(developer);
+        if let Speaker::Tool(call) = self.speaker {
+            begin(out);
+            member("{\"type\":\"function_call_output\",\"call_id\"", call, out);
+            out.extend_from_slice(b",\"output\":");
+            content::write_items(&self.parts, between, out);
+            return out.put_u8(b'}');
+        }
+        if !self.parts.is_empty() || self.reasoning.is_empty() && self.calls.is_empty() {
+            begin(out);
+            own_member("{\"type\":\"message\",\"role\"", role, out);
+            out.extend_from_slice(b",\"content\":");
+            content::write_items(&self.parts, between, out);
+            out.put_u8(b'}');
+        }
+        for call in &self.calls {
+            begin(out);
+            member("{\"type\":\"function_call\",\"call_id\"", call.id, out);
+            own_member(",\"name\"", &call.name, out);
+            own_member(",\"arguments\"", &call.arguments, out);
+            out.put_u8(b'}');
+        }
     }
 }
 

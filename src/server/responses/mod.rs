@@ -19,11 +19,11 @@ use super::relay::{Order, Relay};
 use super::routes::Handling;
 use crate::config::Credentials;
 use crate::plan::{self, Route};
-use crate::request::responses::Asked;
+use crate::request::responses::{Asked, Way};
 use crate::seal::{Kind, NONCE};
 use crate::store::Error;
 use crate::upstream::Outgoing;
-use crate::wire::encode::{Response as Encoder, Seal};
+use crate::wire::encode::{Response as Encoder, Seal, Sealing};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{Options, ResponsesDialect};
 use crate::wire::{Rewriter, Shape, Stamp};
@@ -85,7 +85,10 @@ impl Handling {
         if let Some(dialect) = dialect(&head.headers)? {
             route.options = Arc::new(Options { responses_dialect: dialect, ..(*route.options).clone() });
         }
-        let mut asked = Asked::read_for(&body, &route.options, self.door.deployment(head))?;
+        let mut asked = Asked::read_for(&body, &route.options, route.responses, self.door.deployment(head))?;
+        if route.responses == Way::Native && route.engine.takes().native.hosted_items {
+            asked.with_hosted_items();
+        }
         if self.door.is_dated() && app.config.azure.force_store {
             asked.with_store();
         }
@@ -107,16 +110,19 @@ impl Handling {
         }
         let app = Arc::clone(&self.worker.app);
         let dropped = HeaderValue::from_str(&named(&asked.dropped)).ok().filter(|all| !all.is_empty());
-        let chat = past.chat(&asked, &tenant, &app.shelf.keys, &route)?;
+        let body = past.body(&asked, &tenant, &app.shelf.keys, &route)?;
         let stamp = self.chance.stamp();
-        let (shape, mut reply) = plan::response(&asked, &route);
-        reply.seal = asked.include.encrypted_reasoning.then(|| self.seal(tenant, stamp.now));
+        let (path, shape, mut reply) = plan::response(&asked, &route);
+        reply.sealing = match asked.include.encrypted_reasoning {
+            true => Sealing::Own(self.seal(tenant, stamp.now)),
+            false => Sealing::None,
+        };
         let shape = if asked.background { Shape { stream: true, ..shape } } else { shape };
         reply.stream |= asked.background;
         let streams = reply.stream;
         let encoder = Box::new(Encoder::new(reply, &stamp));
         let accept = if streams { "text/event-stream" } else { "application/json" };
-        let request = self.outgoing("POST", "/v1/chat/completions", accept, &head.headers, chat);
+        let request = self.outgoing("POST", path, accept, &head.headers, body);
         let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
         record.model = app.upstream.label(&asked.model);
         if !asked.dropped.is_empty() || !asked.ignored.is_empty() {

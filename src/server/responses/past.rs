@@ -1,7 +1,7 @@
 //! What went before a request: the conversation it goes on with, and the items it refers to.
 
 use super::{Question, shown};
-use crate::plan::Route;
+use crate::plan::{self, Route};
 use crate::request::responses::{Asked, Material};
 use crate::seal::{Keys, Kind};
 use crate::server::routes::Handling;
@@ -30,7 +30,7 @@ impl Past {
     }
 
     /// The engine's request.
-    pub(super) fn chat(
+    pub(super) fn body(
         &self,
         asked: &Asked,
         tenant: &str,
@@ -50,7 +50,7 @@ impl Past {
             model_alias: route.model_alias.as_deref(),
             forget: 0,
         };
-        asked.chat(&material, &route.engine.takes(), &route.options)
+        plan::response_body(asked, &material, route)
     }
 }
 

@@ -33,6 +33,18 @@ use object::{Ending, Object};
 /// Makes `encrypted_content` of a reasoning item's text (wire-format 4.5); nothing if it cannot.
 pub type Seal = Box<dyn Fn(&str) -> Option<String> + Send>;
 
+/// Where `encrypted_content` comes from.
+#[derive(Default)]
+pub enum Sealing {
+    /// The engine, if it makes any.
+    #[default]
+    Engine,
+    /// Here; what the engine makes is nothing that could be opened here again.
+    Own(Seal),
+    /// Nowhere: the client has not asked for it.
+    None,
+}
+
 /// What a Responses request says of its answer.
 #[derive(Default)]
 pub struct Reply {
@@ -48,8 +60,8 @@ pub struct Reply {
     pub dialect: ResponsesDialect,
     /// The client asked for logprobs.
     pub logprobs: bool,
-    /// The client asked for encrypted reasoning.
-    pub seal: Option<Seal>,
+    /// Encrypted reasoning.
+    pub sealing: Sealing,
     /// Events, or one object.
     pub stream: bool,
 }
@@ -61,7 +73,7 @@ pub struct Response {
     calls: Calls,
     reasoning: ResponsesReasoning,
     logprobs: bool,
-    seal: Option<Seal>,
+    sealing: Sealing,
     stream: bool,
     items: Vec<Item>,
     /// The message or the reasoning item that goes on.
@@ -92,7 +104,7 @@ impl Response {
             calls: reply.calls,
             reasoning: reply.reasoning,
             logprobs: reply.logprobs,
-            seal: reply.seal,
+            sealing: reply.sealing,
             stream: reply.stream,
             items: Vec::new(),
             current: None,
@@ -220,6 +232,9 @@ impl Response {
 
     /// What the engine made of reasoning to be sent back to it.
     fn keep_sealed(&mut self, text: &Text<'_>, late: bool, out: &mut BytesMut) {
+        if !matches!(self.sealing, Sealing::Engine) {
+            return;
+        }
         let is_reasoning = |item: &Item| matches!(item.kind, Kind::Reasoning(_));
         let at = match late {
             true => self.items.iter().rposition(is_reasoning),
@@ -427,12 +442,10 @@ impl Response {
 
     /// Closes an item, unless it is closed.
     fn close(&mut self, at: usize, out: &mut BytesMut) {
-        let Self { items, events, seal, .. } = self;
+        let Self { items, events, sealing, .. } = self;
         let Some(item) = items.get_mut(at).filter(|item| item.open) else { return };
         item.open = false;
-        if let (Kind::Reasoning(thought), Some(seal)) = (&mut item.kind, seal.as_ref())
-            && thought.sealed.is_none()
-        {
+        if let (Kind::Reasoning(thought), Sealing::Own(seal)) = (&mut item.kind, sealing) {
             thought.sealed = seal(&thought.text());
         }
         events.end_item(item, out);

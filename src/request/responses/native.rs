@@ -1,0 +1,90 @@
+//! A Responses request for an engine that is asked in this API itself (wire-format 4.8).
+//!
+//! Takes: what was asked, what earlier answers left, what the engine takes. Gives: the engine's request: the whole
+//! conversation, and nothing that would leave state in the engine. Never: a reference, a response to go on with, sealed
+//! text that samewire has sealed.
+
+use super::chat::{Material, Takes};
+use super::{Asked, Way};
+use crate::json::write_string;
+use crate::request::check::invalid;
+use crate::wire::fault::Failure;
+use crate::wire::options::Options;
+use bytes::{BufMut, Bytes, BytesMut};
+
+/// Fields that go on as the client wrote them. What is not among them is written here, or is not the engine's business
+/// (wire-format 4.2).
+pub(super) const CARRIED: &[&str] = &[
+    "instructions",
+    "max_tool_calls",
+    "temperature",
+    "top_p",
+    "frequency_penalty",
+    "presence_penalty",
+    "top_logprobs",
+    "text",
+    "reasoning",
+    "user",
+];
+
+/// What an engine's own Responses API takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NativeTakes {
+    /// Items of hosted tools may stand in the input.
+    pub hosted_items: bool,
+    /// So much it takes off `max_output_tokens`.
+    pub limit_taken_off: u64,
+}
+
+impl Asked {
+    /// The body of the engine's request in its own Responses API.
+    ///
+    /// # Errors
+    /// As [`Asked::chat`].
+    pub fn native(
+        &self,
+        material: &Material<'_>,
+        takes: &Takes,
+        options: &Options,
+    ) -> Result<Bytes, Failure> {
+        let mut out = BytesMut::with_capacity(self.input.iter().map(Bytes::len).sum::<usize>() + 1024);
+        out.extend_from_slice(b"{\"model\":");
+        write_string(material.model_alias.unwrap_or(&self.model), &mut out);
+        out.extend_from_slice(b",\"input\":[");
+        let mut number = 0;
+        for turn in &self.turns(material, takes.native.hosted_items)? {
+            turn.write_items(options.developer_role, &mut number, &mut out);
+        }
+        if number == 0 && self.instructions.is_none() {
+            return Err(invalid("input", "nothing in it is for the model"));
+        }
+        out.extend_from_slice(b"],\"store\":false");
+        if self.stream {
+            out.extend_from_slice(b",\"stream\":true");
+        }
+        if let Some(limit) = self.limit {
+            let limit = limit + takes.native.limit_taken_off;
+            out.extend_from_slice(format!(",\"max_output_tokens\":{limit}").as_bytes());
+        }
+        for (key, json) in &self.carried {
+            out.extend_from_slice(format!(",\"{key}\":").as_bytes());
+            out.extend_from_slice(json);
+        }
+        for (at, word) in self.include_of_engine.iter().enumerate() {
+            out.extend_from_slice(if at == 0 { b",\"include\":[" } else { b"," });
+            write_string(word, &mut out);
+        }
+        if !self.include_of_engine.is_empty() {
+            out.put_u8(b']');
+        }
+        if self.tools.write(Way::Native, &mut out)
+            && let Some(parallel) = self.parallel
+        {
+            out.extend_from_slice(format!(",\"parallel_tool_calls\":{parallel}").as_bytes());
+        }
+        self.write_cache_salt(takes, options, &mut out);
+        self.write_unknown(options, &mut out);
+        out.put_u8(b'}');
+        Ok(out.freeze())
+    }
+}

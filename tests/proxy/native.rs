@@ -1,0 +1,150 @@
+//! The Responses API in front of an engine that is asked for Responses itself (`responses = "native"`).
+
+use crate::responses::{ask, events, last, object, prompt};
+use crate::sim::{Attempt, Engine, Manner, PATIENCE, PROMPT, Script, Setup, World, until};
+use serde_json::{Value, json};
+
+const ITEM: &str = r#"{"id":"x","type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"Hi","annotations":[]}]}"#;
+
+fn envelope(kind: &str, status: &str, output: &str) -> String {
+    let response = format!(
+        r#"{{"id":"resp_9","object":"response","created_at":5,"model":"engine-m","status":"{status}","output":[{output}],"store":false,"temperature":0.7,"kv_transfer_params":null,"usage":null}}"#
+    );
+    match kind {
+        "" => response,
+        _ => format!(r#"{{"type":"response.{kind}","response":{response}}}"#),
+    }
+}
+
+/// Events whose items say a word, then end.
+fn said() -> Script {
+    Script::new()
+        .head_sse()
+        .ev(&envelope("created", "in_progress", ""))
+        .ev(&envelope("in_progress", "in_progress", ""))
+        .ev(r#"{"type":"response.output_text.delta","item_id":"x","output_index":0,"content_index":0,"delta":"H"}"#)
+        .ev(r#"{"type":"response.output_text.delta","item_id":"x","output_index":0,"content_index":0,"delta":"i"}"#)
+        .ev(&format!(r#"{{"type":"response.output_item.done","output_index":0,"item":{ITEM}}}"#))
+        .ev(&envelope("completed", "completed", ITEM))
+        .end()
+}
+
+async fn engine() -> Engine {
+    Engine::answering(|attempt: &Attempt| {
+        let body: Value = serde_json::from_slice(&attempt.body).unwrap();
+        match body["stream"] == true {
+            true => said(),
+            // Ids of responses are unique.
+            false => {
+                let whole = envelope("", "completed", ITEM).replace("resp_9", "resp_8");
+                Script::new().json("200 OK", &whole)
+            }
+        }
+    })
+    .await
+}
+
+fn native() -> Setup {
+    Setup::new().upstream_keys("responses = \"native\"")
+}
+
+#[tokio::test]
+async fn the_engine_is_asked_as_itself_and_answers_as_canonical() {
+    let world = World::start(engine().await, native()).await;
+    let more = r#","instructions":"Be brief.","max_output_tokens":7,"metadata":{"a":"b"},"temperature":1"#;
+    let streamed = events(&world.ask(&prompt("text", &format!(r#"{more},"stream":true"#))).await);
+    let whole = object(&world.ask(&prompt("text", more)).await);
+    for response in [last(&streamed), &whole] {
+        assert_eq!(response["output"][0]["content"][0]["text"], "Hi");
+        assert_eq!(
+            [&response["store"], &response["metadata"], &response["temperature"], &response["model"]],
+            [&json!(true), &json!({"a":"b"}), &json!(1.0), &json!("engine-m")]
+        );
+        assert!(response.get("kv_transfer_params").is_none());
+    }
+    assert_eq!([&last(&streamed)["id"], &whole["id"]], ["resp_9", "resp_8"]);
+    let deltas: Vec<_> = streamed.iter().filter_map(|event| event["delta"].as_str()).collect();
+    assert_eq!(deltas, ["H", "i"]);
+    let attempts = world.engine.attempts();
+    let body = |stream: &str| {
+        format!(
+            r#"{{"model":"text","input":[{{"type":"message","role":"user","content":"{PROMPT}"}}],"store":false{stream},"max_output_tokens":7,"instructions":"Be brief.","temperature":1}}"#
+        )
+    };
+    assert_eq!([attempts[0].text(), attempts[1].text()], [&body(r#","stream":true"#), &body("")]);
+    assert!(attempts.iter().all(|attempt| attempt.target == "/v1/responses"));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn state_is_kept_here_and_not_in_the_engine() {
+    let world = World::start(engine().await, native()).await;
+    let first = object(&world.ask(&prompt("text", "")).await);
+    let id = first["id"].as_str().unwrap();
+    let stored = object(&world.ask(&crate::sim::Request::get(&format!("/v1/responses/{id}"))).await);
+    assert_eq!(stored, first);
+    world.ask(&ask(&format!(r#""model":"text","input":"more","previous_response_id":"{id}""#))).await;
+    let sent: Value = serde_json::from_str(world.engine.attempts()[1].text()).unwrap();
+    assert_eq!(
+        sent["input"],
+        json!([
+            {"type": "message", "role": "user", "content": PROMPT},
+            {"type": "message", "role": "assistant", "content": "Hi"},
+            {"type": "message", "role": "user", "content": "more"},
+        ])
+    );
+    assert!(sent.get("previous_response_id").is_none());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn in_the_background_too() {
+    let world = World::start(engine().await, native()).await;
+    let queued = object(&world.ask(&prompt("text", r#","background":true"#)).await);
+    assert_eq!(queued["status"], "queued");
+    let get = crate::sim::Request::get(&format!("/v1/responses/{}", queued["id"].as_str().unwrap()));
+    let start = std::time::Instant::now();
+    let ended = loop {
+        let response = object(&world.ask(&get).await);
+        if response["status"] != "queued" && response["status"] != "in_progress" {
+            break response;
+        }
+        assert!(start.elapsed() < PATIENCE, "{response}");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    };
+    assert_eq!(ended["status"], "completed");
+    assert_eq!(ended["id"], queued["id"]);
+    assert_eq!(ended["output"][0]["content"][0]["text"], "Hi");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn what_breaks_off_is_no_answer() {
+    let begun = || {
+        Script::new()
+            .head_sse()
+            .ev(&envelope("created", "in_progress", ""))
+            .ev(r#"{"type":"response.output_text.delta","item_id":"x","delta":"H"}"#)
+    };
+    let scripts = vec![begun().close(Manner::Rst), begun().end()];
+    let world = World::start(Engine::in_turn(scripts).await, native().faulty()).await;
+    for _ in 0..2 {
+        let told = events(&world.ask(&prompt("text", r#","stream":true"#)).await);
+        let kinds: Vec<_> = told.iter().rev().take(2).map(|event| event["type"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["response.failed", "error"]);
+        assert_eq!(last(&told)["output"][0]["status"], "incomplete");
+    }
+    let idle = || world.engine.active_generations() == 0;
+    until("the engine is left alone", PATIENCE, idle).await;
+    world.end().await;
+}
+
+/// An engine without the API says so, and that is told.
+#[tokio::test]
+async fn an_engine_without_responses() {
+    let script = Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#);
+    let world = World::start(Engine::script(script).await, native()).await;
+    let answer = world.ask(&prompt("text", "")).await;
+    assert_eq!(answer.head.status, 404, "{}", answer.text());
+    world.end().await;
+}
