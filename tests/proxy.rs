@@ -60,5 +60,7 @@ mod routes;
 mod sniffing;
 #[path = "proxy/stored.rs"]
 mod stored;
+#[path = "proxy/tool_outputs.rs"]
+mod tool_outputs;
 #[path = "proxy/waiting.rs"]
 mod waiting;

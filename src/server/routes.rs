@@ -52,7 +52,8 @@ pub(super) fn router(worker: Arc<Worker>) -> Router {
                     get(itself).delete(itself)
                 })
                 .route(&at("/responses/{id}/input_items"), get(to(Target::Stored(Stored::InputItems), door)))
-                .route(&at("/responses/{id}/cancel"), post(to(Target::Stored(Stored::Cancel), door)));
+                .route(&at("/responses/{id}/cancel"), post(to(Target::Stored(Stored::Cancel), door)))
+                .route(&at("/responses/{id}/tool_outputs"), post(to(Target::ToolOutputs, door)));
         }
         if let Door::Plain | Door::Undated = door {
             router = router.route(&at("/embeddings"), post(to(Target::Embeddings, door)));
@@ -75,6 +76,7 @@ enum Target {
     Answer(Api),
     Respond,
     Stored(Stored),
+    ToolOutputs,
     Embeddings,
     Models,
     Model,
@@ -88,7 +90,9 @@ impl Target {
         match self {
             Self::Answer(Api::Chat) => Route::Chat,
             Self::Answer(Api::Completions) => Route::Completions,
-            Self::Answer(Api::Responses) | Self::Respond | Self::Stored(_) => Route::Responses,
+            Self::Answer(Api::Responses) | Self::Respond | Self::Stored(_) | Self::ToolOutputs => {
+                Route::Responses
+            }
             Self::Embeddings => Route::Embeddings,
             Self::Models | Self::Model => Route::Models,
             Self::OtherMethod | Self::Nothing => Route::Unknown,
@@ -191,6 +195,7 @@ impl Handling {
             Target::Answer(api) => self.relay(api, head, body).await,
             Target::Respond => self.respond(head, body).await,
             Target::Stored(what) => self.stored(head, what).await,
+            Target::ToolOutputs => self.tool_outputs(head, body).await,
             Target::Embeddings => self.embed(head, body).await,
             _ => self.list(head).await,
         }
@@ -419,7 +424,7 @@ impl Chance {
         Ok(Self(bytes))
     }
 
-    fn request_id(&self) -> String {
+    pub(super) fn request_id(&self) -> String {
         let mut id = String::from("req_");
         hex(self.0.get(..16).unwrap_or_default(), &mut id);
         id

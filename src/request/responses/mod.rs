@@ -10,6 +10,7 @@ mod echo;
 mod input;
 mod native;
 mod object;
+pub mod outputs;
 mod settings;
 mod tools;
 mod turns;

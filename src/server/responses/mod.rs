@@ -5,6 +5,7 @@
 //!                                    └─→ it does not: a job in the background
 //! ```
 
+mod outputs;
 mod past;
 mod stored;
 

@@ -1,6 +1,6 @@
 //! What is asked of stored responses (wire-format 4.1, 4.11).
 
-use super::shown;
+use super::{outputs, shown};
 use crate::json::write_string;
 use crate::server::background;
 use crate::server::body::Body;
@@ -36,23 +36,10 @@ impl Handling {
         what: Stored,
     ) -> Result<Response<Body>, Failure> {
         self.busy.has_read();
-        let path = head.uri.path();
-        let id =
-            path.split_once("/responses/").map_or("", |(_, rest)| rest.split('/').next().unwrap_or(rest));
-        let id = decoded(id);
-        let missing = || {
-            Failure::from(Fault::NotFound)
-                .with_message(format!("Response with id '{}' not found.", shown(&id)))
-        };
-        let shelf = &self.worker.app.shelf;
-        let store = match shelf.store() {
-            Some(store) => store,
-            None if shelf.is_off() => return Err(missing()),
-            None => return Err(Fault::StoreUnavailable.into()),
-        };
-        let key = Key { tenant: self.door.tenant(&head.headers), id: id.as_str().into() };
+        let (store, key) = self.named(head)?;
+        let id = Arc::clone(&key.id);
         let told = |error: Error| match error {
-            Error::NotFound => missing(),
+            Error::NotFound => missing(&id),
             Error::NoCursor => Failure::from(Fault::InvalidValue)
                 .with_message("Invalid value for 'after': the response has no such item.")
                 .with_param("after"),
@@ -62,7 +49,8 @@ impl Handling {
         let now = self.worker.app.shelf.now();
         match what {
             Stored::Itself if head.method == Method::DELETE => {
-                store.delete(key, now).await.map_err(told)?;
+                store.delete(key.clone(), now).await.map_err(told)?;
+                outputs::forget(&store, &key, now).await;
                 out.extend_from_slice(b"{\"id\":");
                 write_string(&id, &mut out);
                 out.extend_from_slice(b",\"object\":\"response\",\"deleted\":true}");
@@ -105,6 +93,21 @@ impl Handling {
         Ok(self.object(out.freeze()))
     }
 
+    /// The response that the path names, and where it would be.
+    pub(super) fn named(&self, head: &request::Parts) -> Result<(Arc<Store>, Key), Failure> {
+        let path = head.uri.path();
+        let id =
+            path.split_once("/responses/").map_or("", |(_, rest)| rest.split('/').next().unwrap_or(rest));
+        let id = decoded(id);
+        let shelf = &self.worker.app.shelf;
+        let store = match shelf.store() {
+            Some(store) => store,
+            None if shelf.is_off() => return Err(missing(&id)),
+            None => return Err(Fault::StoreUnavailable.into()),
+        };
+        Ok((store, Key { tenant: self.door.tenant(&head.headers), id: id.into() }))
+    }
+
     /// Ends a response in the background, wherever it is made, and gives how it ended.
     async fn cancel(&self, store: &Store, key: &Key) -> Result<Record, Error> {
         let app = &self.worker.app;
@@ -134,6 +137,10 @@ impl Handling {
         };
         response.map(|()| Body::stream(events))
     }
+}
+
+pub(super) fn missing(id: &str) -> Failure {
+    Failure::from(Fault::NotFound).with_message(format!("Response with id '{}' not found.", shown(id)))
 }
 
 fn write_page(page: &Page, out: &mut BytesMut) {

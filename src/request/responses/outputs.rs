@@ -1,0 +1,246 @@
+//! What a client's tools gave for the calls of an answer, and the request that goes on with it (wire-format 4.10).
+//!
+//! Takes: a body, the answer's calls, the request that it answered. Gives: the outputs, and the body of a request of the
+//! same kind. Never: takes a parameter it does not know.
+
+use super::content::{self, Place};
+use super::object::Object;
+use crate::json::{self, Members, Raw, Text, compacted, write_string};
+use crate::request::check::{Checked, invalid, missing};
+use crate::request::fields;
+use crate::wire::fault::{Failure, Fault};
+use bytes::{BufMut, Bytes, BytesMut};
+
+const KNOWN: &[&str] = &["tool_call_id", "output", "tool_outputs", "stream"];
+/// Outputs of one request.
+const MOST: usize = 1024;
+
+/// What the request that goes on has of the one before it.
+const KEPT: &[&str] = &[
+    "instructions",
+    "tools",
+    "tool_choice",
+    "reasoning",
+    "text",
+    "temperature",
+    "top_p",
+    "max_output_tokens",
+    "metadata",
+    "store",
+];
+
+/// Outputs of tools, as a client hands them in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outputs {
+    /// The outputs.
+    pub all: Vec<Output>,
+    /// The client wants the answer as events.
+    pub stream: bool,
+}
+
+/// The output of one call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// The `call_id`.
+    pub call_id: String,
+    /// The way to where the call is named.
+    pub param: String,
+    /// JSON: a string or a list of parts.
+    pub output: String,
+}
+
+impl Outputs {
+    /// Reads and checks a body.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its `param`.
+    pub fn read(body: &[u8]) -> Result<Self, Failure> {
+        let text = fields::text(body)?;
+        let from = Checked::new(text, fields::read(text, text)?, KNOWN)?;
+        if let Some(key) = from.unknown().next() {
+            let message = format!("Unsupported parameter: '{key}'.");
+            return Err(Failure::from(Fault::UnsupportedParameter).with_message(message).with_param(key));
+        }
+        let stream = from.flag("stream")?;
+        let Some(list) = from.list("tool_outputs", MOST)? else {
+            let whole = Raw::of(text.trim()).ok_or(Fault::InvalidJson)?;
+            from.required("tool_call_id", true)?;
+            return Ok(Self { all: vec![output(&Object::of("", whole)?)?], stream });
+        };
+        if let Some(other) = ["tool_call_id", "output"].into_iter().find(|key| from.get(key).is_some()) {
+            return Err(invalid(other, "it excludes tool_outputs; send one of the two"));
+        }
+        if list.is_empty() {
+            return Err(missing("tool_outputs[0]"));
+        }
+        let all = list.into_iter().enumerate();
+        let all = all.map(|(at, raw)| output(&Object::of(format!("tool_outputs[{at}]"), raw)?));
+        Ok(Self { all: all.collect::<Result<_, _>>()?, stream })
+    }
+}
+
+fn output(from: &Object<'_>) -> Result<Output, Failure> {
+    let rooted = |failure: Failure| match failure.param.as_deref().and_then(|param| param.strip_prefix('.')) {
+        Some(param) => {
+            let (message, param) = (failure.message.replacen("'.", "'", 1), param.to_owned());
+            failure.with_message(message).with_param(param)
+        }
+        None => failure,
+    };
+    let call_id = from.required_name("tool_call_id").map_err(rooted)?.decoded().into_owned();
+    let parts = content::parts(from, "output", Place::Output).map_err(rooted)?;
+    let mut json = BytesMut::new();
+    content::write_items(&parts, "\n", &mut json);
+    let param = from.path("tool_call_id").trim_start_matches('.').to_owned();
+    Ok(Output { call_id, param, output: String::from_utf8_lossy(&json).into_owned() })
+}
+
+/// A call that an answer ends with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// The `call_id`.
+    pub call_id: String,
+    /// It is one of a custom tool.
+    pub custom: bool,
+}
+
+/// The calls of a final object, in order.
+pub fn calls(object: &str) -> Vec<Pending> {
+    let output = member(object, "output").and_then(|raw| json::read::<Vec<Raw<'_>>>(raw.get()).ok());
+    let call = |item: Raw<'_>| {
+        let custom = match json::member(item.get(), "type")?.as_str() {
+            "function_call" => false,
+            "custom_tool_call" => true,
+            _ => return None,
+        };
+        Some(Pending { call_id: json::member(item.get(), "call_id")?, custom })
+    };
+    output.unwrap_or_default().into_iter().filter_map(call).collect()
+}
+
+/// The items that the outputs become, as JSON.
+pub fn items<'a>(answered: impl Iterator<Item = (&'a Pending, &'a str)>) -> Vec<String> {
+    let item = |(call, output): (&Pending, &str)| {
+        let kind = if call.custom { "custom_tool_call_output" } else { "function_call_output" };
+        let mut item = BytesMut::from(format!("{{\"type\":\"{kind}\",\"call_id\":").as_bytes());
+        write_string(&call.call_id, &mut item);
+        item.extend_from_slice(b",\"output\":");
+        item.extend_from_slice(output.as_bytes());
+        item.put_u8(b'}');
+        String::from_utf8_lossy(&item).into_owned()
+    };
+    answered.map(item).collect()
+}
+
+/// What a request goes on with.
+#[derive(Clone, Copy, Debug)]
+pub enum After<'a> {
+    /// A response.
+    Response(&'a str),
+    /// A conversation, which has the response in it.
+    Conversation(&'a str),
+}
+
+/// The body of a request that goes on with `input` where the answer to `request` has ended; `model`: the one that
+/// answered, if the request does not name one.
+pub fn going_on(request: &str, model: &str, after: After<'_>, input: &[String], stream: bool) -> Bytes {
+    let mut out = BytesMut::from(&b"{\"model\":"[..]);
+    match member(request, "model").filter(|model| Text::of(*model).is_some()) {
+        Some(model) => out.extend_from_slice(compacted(model).as_bytes()),
+        None => write_string(model, &mut out),
+    }
+    for key in KEPT {
+        if let Some(value) = member(request, key).filter(|value| value.get() != "null") {
+            out.extend_from_slice(format!(",\"{key}\":{}", value.get()).as_bytes());
+        }
+    }
+    let (key, id) = match after {
+        After::Response(id) => ("previous_response_id", id),
+        After::Conversation(id) => ("conversation", id),
+    };
+    out.extend_from_slice(format!(",\"{key}\":").as_bytes());
+    write_string(id, &mut out);
+    out.extend_from_slice(format!(",\"input\":[{}],\"stream\":{stream}}}", input.join(",")).as_bytes());
+    out.freeze()
+}
+
+fn member<'a>(object: &'a str, key: &str) -> Option<Raw<'a>> {
+    let Members(members) = Members::of(object.trim())?;
+    members.into_iter().find(|(known, _)| known == key).map(|(_, value)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: &str) -> Result<Vec<(String, String)>, Failure> {
+        let pair = |output: Output| (output.call_id, output.output);
+        Outputs::read(body.as_bytes()).map(|outputs| outputs.all.into_iter().map(pair).collect())
+    }
+
+    #[test]
+    fn one_output_or_several() {
+        let pair = |call: &str, output: &str| (call.to_owned(), output.to_owned());
+        for (body, expected) in [
+            (r#"{"tool_call_id":"a","output":"x\u0041"}"#, vec![pair("a", "\"xA\"")]),
+            (
+                r#" {"output":[{"type":"output_text","text":"x"},{"type":"output_text","text":"y"}],"tool_call_id":"a","stream":true}"#,
+                vec![pair("a", r#""x\ny""#)],
+            ),
+            (
+                r#"{"tool_outputs":[{"tool_call_id":"a","output":"1"},{"tool_call_id":"b","output":[{"type":"input_image","image_url":"u"}]}]}"#,
+                vec![
+                    pair("a", "\"1\""),
+                    pair("b", r#"[{"type":"input_image","image_url":"u","detail":"auto"}]"#),
+                ],
+            ),
+        ] {
+            assert_eq!(read(body).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (body, param) in [
+            ("{}", "tool_call_id"),
+            (r#"{"tool_call_id":"a"}"#, "output"),
+            (r#"{"tool_call_id":1,"output":"x"}"#, "tool_call_id"),
+            (r#"{"tool_call_id":"","output":"x"}"#, "tool_call_id"),
+            (r#"{"tool_call_id":"a","output":1}"#, "output"),
+            (r#"{"tool_call_id":"a","output":[{"type":"refusal"}]}"#, "output[0].type"),
+            (r#"{"tool_outputs":[]}"#, "tool_outputs[0]"),
+            (r#"{"tool_outputs":{}}"#, "tool_outputs"),
+            (r#"{"tool_outputs":[{"output":"x"}]}"#, "tool_outputs[0].tool_call_id"),
+            (
+                r#"{"tool_outputs":[{"tool_call_id":"a","output":"x"},{"tool_call_id":"b","output":{}}]}"#,
+                "tool_outputs[1].output",
+            ),
+            (r#"{"tool_outputs":[],"tool_call_id":"a"}"#, "tool_call_id"),
+            (r#"{"tool_call_id":"a","output":"x","stream":1}"#, "stream"),
+            (r#"{"tool_call_id":"a","output":"x","model":"m"}"#, "model"),
+        ] {
+            let failure = read(body).unwrap_err();
+            assert_eq!(failure.param.as_deref(), Some(param), "{body}");
+            assert!(failure.message.contains(&format!("'{param}'")), "{}", failure.message);
+        }
+        assert_eq!(read("[").unwrap_err().param, None);
+    }
+
+    #[test]
+    fn the_request_goes_on_as_it_began() {
+        let object = r#"{"output":[{"type":"message"},{"type":"function_call","call_id":"a"},{"type":"custom_tool_call","call_id":"b"}]}"#;
+        let calls = calls(object);
+        let given = items(calls.iter().zip(["\"1\"", "[]"]));
+        let request = r#"{"input":"x","model":"m\u0041","tools":[{"a": 1}],"stream":true,"include":[],"temperature":0.50,"text":null}"#;
+        let body = going_on(request, "other", After::Response("resp_1"), &given, true);
+        assert_eq!(
+            std::str::from_utf8(&body).unwrap(),
+            r#"{"model":"mA","tools":[{"a": 1}],"temperature":0.50,"previous_response_id":"resp_1","input":[{"type":"function_call_output","call_id":"a","output":"1"},{"type":"custom_tool_call_output","call_id":"b","output":[]}],"stream":true}"#
+        );
+        let body = going_on("{}", "other", After::Conversation("conv_1"), &[], false);
+        assert_eq!(
+            std::str::from_utf8(&body).unwrap(),
+            r#"{"model":"other","conversation":"conv_1","input":[],"stream":false}"#
+        );
+    }
+}
