@@ -62,5 +62,7 @@ mod sniffing;
 mod stored;
 #[path = "proxy/tool_outputs.rs"]
 mod tool_outputs;
+#[path = "proxy/truncation.rs"]
+mod truncation;
 #[path = "proxy/waiting.rs"]
 mod waiting;

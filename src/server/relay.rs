@@ -31,12 +31,15 @@ const BLANK: usize = 64;
 /// What the relay does next with the engine.
 enum Engine {
     /// It waits for the head of the answer.
-    Asked(Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>),
+    Asked(Asking),
     /// It reads the body.
     Answers(Box<Answer>, Manner),
     /// It has let go of it.
     Done,
 }
+
+/// A request on its way, up to the head of its answer.
+pub(super) type Asking = Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>;
 
 /// How a body is read.
 enum Manner {
@@ -175,7 +178,7 @@ impl Drop for Lease {
 
 /// What a request needs to be relayed.
 pub(super) struct Order {
-    pub(super) request: Outgoing,
+    pub(super) asking: Asking,
     pub(super) client: Arc<Client>,
     pub(super) rewriter: Rewriter,
     pub(super) stream: bool,
@@ -187,18 +190,21 @@ pub(super) struct Order {
     pub(super) numbered: bool,
 }
 
+/// Sends a request as it is.
+pub(super) fn asking(client: Arc<Client>, request: Outgoing) -> Asking {
+    Box::pin(async move { client.send(&request).await })
+}
+
 impl Relay {
     /// Begins to send.
     pub(super) fn new(order: Order) -> Box<Self> {
-        let Order { request, client, rewriter, stream, own_key, mut record, keeper, numbered } = order;
+        let Order { asking, client, rewriter, stream, own_key, mut record, keeper, numbered } = order;
         record.attempts = 1;
         let app = Arc::clone(&record.app);
-        let sender = Arc::clone(&client);
-        let asked = async move { sender.send(&request).await };
         app.metrics.active.add(1);
         let clock = Clock::new(stream, &app.config.timeouts, &app.upstream.config.options);
         Box::new(Self {
-            engine: Engine::Asked(Box::pin(asked)),
+            engine: Engine::Asked(asking),
             client,
             pen: Pen { rewriter, out: BytesMut::new(), unspoken: false, numbered, committed: false },
             received: 0,
@@ -340,6 +346,7 @@ impl Relay {
     /// The head has come.
     fn begin(&mut self, answer: Answer) {
         self.passed = headers::passed(&answer.head.headers);
+        self.record.attempts = answer.attempts;
         match manner(&answer.head) {
             Some(manner) => self.engine = Engine::Answers(Box::new(answer), manner),
             None => self.fail(Fault::InvalidResponse.into()),

@@ -4,7 +4,7 @@ use super::body::{self, Body};
 use super::connection::{Busy, Stage};
 use super::door::{self, DOORS, Door};
 use super::record::Record;
-use super::relay::{Order, Relay};
+use super::relay::{Order, Relay, asking};
 use super::responses::Stored;
 use super::{Worker, headers};
 use crate::config::Credentials;
@@ -228,9 +228,10 @@ impl Handling {
         let request = self.outgoing("POST", plan.path, accept, &head.headers, plan.body);
         let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
         record.model = upstream.label(&ask.model);
+        let client = Arc::clone(&self.worker.client);
         let order = Order {
-            request,
-            client: Arc::clone(&self.worker.client),
+            asking: asking(Arc::clone(&client), request),
+            client,
             rewriter: Rewriter::new(plan.shape, self.chance.stamp()),
             stream: ask.stream,
             own_key: matches!(upstream.config.auth, Credentials::Own(_)),

@@ -42,11 +42,31 @@ pub struct Answer {
     rest: BytesMut,
     /// The last read took all there was.
     drained: bool,
+    /// Bytes of the body that were looked at, and are still to be read.
+    seen: BytesMut,
+    /// How often the engine was asked for it.
+    pub attempts: u32,
 }
 
 impl Answer {
     pub(super) fn new(head: Head, stream: TcpStream, rest: BytesMut) -> Self {
-        Self { head, stream, rest, drained: false }
+        Self { head, stream, rest, drained: false, seen: BytesMut::new(), attempts: 1 }
+    }
+
+    /// Looks at the front of the body, as far as `enough` says, and no further than `limit` bytes or its end. It is still
+    /// to be read.
+    pub async fn look(&mut self, limit: usize, enough: impl Fn(&[u8]) -> bool) -> &[u8] {
+        let mut seen = std::mem::take(&mut self.seen);
+        while seen.len() < limit && !enough(&seen) {
+            let mut sink = |bytes: &[u8]| seen.extend_from_slice(bytes);
+            match std::future::poll_fn(|cx| self.poll_read(cx, &mut sink)).await {
+                Ok(Read::More) => {}
+                // Whoever reads on comes to the same end.
+                Ok(Read::End) | Err(_) => break,
+            }
+        }
+        self.seen = seen;
+        &self.seen
     }
 
     /// Gives what one read of the connection brings of the body to `sink`, in pieces.
@@ -58,6 +78,11 @@ impl Answer {
         cx: &mut Context<'_>,
         sink: &mut dyn FnMut(&[u8]),
     ) -> Poll<Result<Read, Broken>> {
+        if !self.seen.is_empty() {
+            sink(&std::mem::take(&mut self.seen));
+            let over = self.head.framing == Framing::Over;
+            return Poll::Ready(Ok(if over { Read::End } else { Read::More }));
+        }
         if self.head.framing == Framing::Over {
             return Poll::Ready(Ok(Read::End));
         }

@@ -5,6 +5,7 @@
 //!                                    └─→ it does not: a job in the background
 //! ```
 
+mod fitting;
 mod outputs;
 mod past;
 mod stored;
@@ -16,20 +17,20 @@ use super::body::Body;
 use super::headers;
 use super::keep::Keeper;
 use super::record::Record;
-use super::relay::{Order, Relay};
+use super::relay::{Asking, Order, Relay, asking};
 use super::routes::Handling;
 use crate::config::Credentials;
 use crate::plan::{self, Route};
 use crate::request::responses::{Asked, Way};
 use crate::seal::{Kind, NONCE};
 use crate::store::Error;
-use crate::upstream::Outgoing;
 use crate::wire::encode::{Response as Encoder, Seal, Sealing};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{Options, ResponsesDialect};
 use crate::wire::{Rewriter, Shape, Stamp};
 use axum::body::Body as Incoming;
 use bytes::{Bytes, BytesMut};
+use fitting::Fitting;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Response, request};
 use past::Past;
@@ -55,11 +56,12 @@ struct Question {
 
 /// A request on its way to the engine.
 struct Errand {
-    asked: Asked,
+    stream: bool,
+    background: bool,
     encoder: Box<Encoder>,
     shape: Shape,
     stamp: Stamp,
-    request: Outgoing,
+    asking: Asking,
     record: Record,
     keeper: Option<Box<Keeper>>,
 }
@@ -111,11 +113,11 @@ impl Handling {
         }
         let app = Arc::clone(&self.worker.app);
         let dropped = HeaderValue::from_str(&named(&asked.dropped)).ok().filter(|all| !all.is_empty());
-        let body = past.body(&asked, &tenant, &app.shelf.keys, &route)?;
+        let body = past.body(&asked, &tenant, &app.shelf.keys, &route, 0)?;
         let stamp = self.chance.stamp();
         let (path, shape, mut reply) = plan::response(&asked, &route);
         reply.sealing = match asked.include.encrypted_reasoning {
-            true => Sealing::Own(self.seal(tenant, stamp.now)),
+            true => Sealing::Own(self.seal(Arc::clone(&tenant), stamp.now)),
             false => Sealing::None,
         };
         let shape = if asked.background { Shape { stream: true, ..shape } } else { shape };
@@ -135,8 +137,16 @@ impl Handling {
                 "left out of the engine's request"
             );
         }
-        let errand = Errand { asked, encoder, shape, stamp, request, record, keeper };
-        let mut response = match errand.asked.background {
+        let (stream, background) = (asked.stream, asked.background);
+        let client = Arc::clone(&self.worker.client);
+        let asking = if asked.truncation_auto {
+            let fitting = Fitting { asked, past, tenant, route, keys: Arc::clone(&app.shelf.keys) };
+            fitting.asking(client, request, &app, &record.request_id)
+        } else {
+            asking(client, request)
+        };
+        let errand = Errand { stream, background, encoder, shape, stamp, asking, record, keeper };
+        let mut response = match errand.background {
             true => self.in_background(errand).await?,
             false => self.at_once(errand, since).await,
         };
@@ -154,15 +164,15 @@ impl Handling {
     }
 
     fn order(&self, errand: Errand) -> Order {
-        let Errand { asked, encoder, shape, stamp, request, record, keeper } = errand;
+        let Errand { background, encoder, shape, stamp, asking, record, keeper, .. } = errand;
         Order {
-            request,
+            asking,
             client: Arc::clone(&self.worker.client),
             stream: shape.stream,
             rewriter: Rewriter::with_encoder(shape, stamp, encoder),
             own_key: matches!(self.worker.app.upstream.config.auth, Credentials::Own(_)),
             record,
-            keeper: keeper.filter(|_| !asked.background),
+            keeper: keeper.filter(|_| !background),
             numbered: true,
         }
     }
@@ -172,7 +182,7 @@ impl Handling {
         let app = Arc::clone(&self.worker.app);
         let mut first = BytesMut::new();
         let (id, object) = errand.encoder.queue(&mut first);
-        let streams = errand.asked.stream;
+        let streams = errand.stream;
         let Some(keeper) = errand.keeper.take() else { return Err(Fault::StoreUnavailable.into()) };
         let (store, new) = keeper.queued(&id, &object);
         let key = new.key.clone();

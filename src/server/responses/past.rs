@@ -29,13 +29,14 @@ impl Past {
         })
     }
 
-    /// The engine's request.
+    /// The engine's request, without its `forget` oldest messages.
     pub(super) fn body(
         &self,
         asked: &Asked,
         tenant: &str,
         keys: &Keys,
         route: &Route,
+        forget: usize,
     ) -> Result<Bytes, Failure> {
         let open = |sealed: &str| {
             let kind = if sealed.starts_with("swc1.") { Kind::Compaction } else { Kind::Reasoning };
@@ -48,7 +49,7 @@ impl Past {
             resolved: &resolved,
             unseal: &open,
             model_alias: route.model_alias.as_deref(),
-            forget: 0,
+            forget,
         };
         plan::response_body(asked, &material, route)
     }

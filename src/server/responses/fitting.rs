@@ -1,0 +1,92 @@
+//! Conversations that are too long for the engine, where the client allows that their beginning is left out
+//! (`truncation: "auto"`, wire-format 4.2).
+//!
+//! How long is too long only the engine knows: as long as it says so it is asked again, with more left out each time.
+
+use super::past::Past;
+use crate::config::Credentials;
+use crate::plan::Route;
+use crate::request::responses::Asked;
+use crate::seal::Keys;
+use crate::server::App;
+use crate::server::relay::Asking;
+use crate::upstream::{Answer, Client, Outgoing};
+use crate::wire::fault::{Failure, Fault};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// What a request is made of, to be made again.
+pub(super) struct Fitting {
+    pub(super) asked: Asked,
+    pub(super) past: Past,
+    pub(super) tenant: Arc<str>,
+    pub(super) route: Route,
+    pub(super) keys: Arc<Keys>,
+}
+
+impl Fitting {
+    /// Sends the request, then shorter ones while the engine says that it is too long.
+    pub(super) fn asking(
+        self,
+        client: Arc<Client>,
+        mut request: Outgoing,
+        app: &App,
+        request_id: &str,
+    ) -> Asking {
+        let own_key = matches!(app.upstream.config.auth, Credentials::Own(_));
+        let most = app.config.limits.max_error_bytes;
+        let request_id = request_id.to_owned();
+        Box::pin(async move {
+            let (mut forget, mut attempts) = (0, 0);
+            loop {
+                let mut answer = client.send(&request).await?;
+                attempts += 1;
+                answer.attempts = attempts;
+                if !is_too_long(&mut answer, most, own_key).await {
+                    return Ok(answer);
+                }
+                // By half as much again: a few requests for any length, and not much more left out than need be.
+                forget = (forget + 1).max(forget * 3 / 2);
+                let Some(shorter) = self.without(forget) else { return Ok(answer) };
+                client.give_back_soon(answer);
+                request.body = shorter;
+                tracing::info!(
+                    request_id,
+                    forget,
+                    "the conversation is too long; its oldest messages are left out"
+                );
+            }
+        })
+    }
+
+    /// The engine's request without its oldest messages; nothing if nothing would be left to ask.
+    fn without(&self, forget: usize) -> Option<Bytes> {
+        self.past.body(&self.asked, &self.tenant, &self.keys, &self.route, forget).ok()
+    }
+}
+
+/// Whether the engine says that the conversation is too long: in its status, or in the first event (engine-quirks H).
+async fn is_too_long(answer: &mut Answer, most: usize, own_key: bool) -> bool {
+    let status = answer.head.status;
+    let failure = if status >= 400 {
+        let body = answer.look(most, |_| false).await;
+        Some(Failure::of_answer(status, body, own_key))
+    } else {
+        let front = answer.look(most, has_event).await;
+        first_event(front).and_then(|data| Failure::of_event(data, false))
+    };
+    failure.is_some_and(|failure| failure.fault == Fault::ContextLength)
+}
+
+/// There is a whole event, or none will be.
+fn has_event(front: &[u8]) -> bool {
+    front.trim_ascii_start().starts_with(b"{") || first_event(front).is_some()
+}
+
+/// The data of the first event, if all of it is there.
+fn first_event(front: &[u8]) -> Option<&str> {
+    let start = memchr::memmem::find(front, b"data:")? + b"data:".len();
+    let data = front.get(start..)?;
+    let end = data.iter().position(|byte| matches!(byte, b'\n' | b'\r'))?;
+    std::str::from_utf8(data.get(..end)?).ok().map(str::trim)
+}
