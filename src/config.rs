@@ -6,7 +6,9 @@
 mod file;
 mod mistakes;
 
-pub use file::{Auth, Azure, File, Level, Limits, Log, SealFile, Seconds, StoreFile, Timeouts, UpstreamFile};
+pub use file::{
+    Auth, Azure, Compaction, File, Level, Limits, Log, SealFile, Seconds, StoreFile, Timeouts, UpstreamFile,
+};
 pub use mistakes::Mistakes;
 
 use crate::engine::{self, ENGINES, Engine};
@@ -173,6 +175,8 @@ pub struct Config {
     pub store: StoreConfig,
     /// What seals reasoning; `None`: a key of this process's own.
     pub seal: Option<Arc<Keys>>,
+    /// How conversations are made short.
+    pub compaction: Compaction,
     /// Where requests go.
     pub upstream: UpstreamConfig,
     /// The file as it came to be: what `check` prints.
@@ -350,6 +354,7 @@ impl Config {
             azure: file.azure.clone(),
             store,
             seal,
+            compaction: file.compaction.clone(),
             upstream,
             file,
         };

@@ -30,6 +30,8 @@ mod background;
 mod bad_requests;
 #[path = "proxy/canonical.rs"]
 mod canonical;
+#[path = "proxy/compact.rs"]
+mod compact;
 #[path = "proxy/cuts.rs"]
 mod cuts;
 #[path = "proxy/engine_errors.rs"]

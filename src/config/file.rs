@@ -24,6 +24,7 @@ pub struct File {
     pub azure: Azure,
     pub store: StoreFile,
     pub seal: SealFile,
+    pub compaction: Compaction,
     pub upstream: Vec<UpstreamFile>,
 }
 
@@ -41,6 +42,7 @@ impl Default for File {
             azure: Azure::default(),
             store: StoreFile::default(),
             seal: SealFile::default(),
+            compaction: Compaction::default(),
             upstream: Vec::new(),
         }
     }
@@ -167,6 +169,24 @@ impl Default for StoreFile {
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
 pub struct SealFile {
     pub keys_file: PathBuf,
+}
+
+/// How conversations are made short.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct Compaction {
+    pub instructions: String,
+}
+
+impl Default for Compaction {
+    fn default() -> Self {
+        let instructions = "Sum up this conversation, so that it can go on from the summary and the user's messages \
+                            alone. Keep what was decided, found out and done, what tools were called for and what they \
+                            gave, names, numbers and paths as they are, and what is still open. Write the summary and \
+                            nothing else.";
+        Self { instructions: instructions.to_owned() }
+    }
 }
 
 /// The least severe lines that are logged.

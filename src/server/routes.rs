@@ -53,7 +53,9 @@ pub(super) fn router(worker: Arc<Worker>) -> Router {
                 })
                 .route(&at("/responses/{id}/input_items"), get(to(Target::Stored(Stored::InputItems), door)))
                 .route(&at("/responses/{id}/cancel"), post(to(Target::Stored(Stored::Cancel), door)))
-                .route(&at("/responses/{id}/tool_outputs"), post(to(Target::ToolOutputs, door)));
+                .route(&at("/responses/{id}/tool_outputs"), post(to(Target::ToolOutputs, door)))
+                .route(&at("/responses/input_tokens"), post(to(Target::InputTokens, door)))
+                .route(&at("/responses/compact"), post(to(Target::Compact, door)));
         }
         if let Door::Plain | Door::Undated = door {
             router = router.route(&at("/embeddings"), post(to(Target::Embeddings, door)));
@@ -77,6 +79,8 @@ enum Target {
     Respond,
     Stored(Stored),
     ToolOutputs,
+    InputTokens,
+    Compact,
     Embeddings,
     Models,
     Model,
@@ -90,9 +94,12 @@ impl Target {
         match self {
             Self::Answer(Api::Chat) => Route::Chat,
             Self::Answer(Api::Completions) => Route::Completions,
-            Self::Answer(Api::Responses) | Self::Respond | Self::Stored(_) | Self::ToolOutputs => {
-                Route::Responses
-            }
+            Self::Answer(Api::Responses)
+            | Self::Respond
+            | Self::Stored(_)
+            | Self::ToolOutputs
+            | Self::InputTokens
+            | Self::Compact => Route::Responses,
             Self::Embeddings => Route::Embeddings,
             Self::Models | Self::Model => Route::Models,
             Self::OtherMethod | Self::Nothing => Route::Unknown,
@@ -196,6 +203,8 @@ impl Handling {
             Target::Respond => self.respond(head, body).await,
             Target::Stored(what) => self.stored(head, what).await,
             Target::ToolOutputs => self.tool_outputs(head, body).await,
+            Target::InputTokens => self.input_tokens(head, body).await,
+            Target::Compact => self.compact(head, body).await,
             Target::Embeddings => self.embed(head, body).await,
             _ => self.list(head).await,
         }
@@ -323,7 +332,7 @@ impl Handling {
     }
 
     /// Asks for one object, which comes whole.
-    async fn ask(&mut self, request: &Outgoing, limit: usize) -> Result<Bytes, Failure> {
+    pub(super) async fn ask(&mut self, request: &Outgoing, limit: usize) -> Result<Bytes, Failure> {
         if let Some(record) = &mut self.record {
             record.attempts = 1;
         }

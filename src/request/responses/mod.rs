@@ -12,6 +12,7 @@ mod native;
 mod object;
 pub mod outputs;
 mod settings;
+pub mod summary;
 mod tools;
 mod turns;
 

@@ -5,10 +5,12 @@
 //!                                    └─→ it does not: a job in the background
 //! ```
 
+mod compact;
 mod fitting;
 mod outputs;
 mod past;
 mod stored;
+mod tokens;
 
 pub(super) use stored::Stored;
 
@@ -75,19 +77,29 @@ impl Handling {
     ) -> Result<Response<Body>, Failure> {
         let limit = self.worker.app.config.limits.max_body_bytes;
         let body = self.body(body, limit).await?;
-        let question = self.question(head, body)?;
+        self.create(head, body).await
+    }
+
+    /// The same once there is all of the request.
+    async fn create(&mut self, head: &request::Parts, body: Bytes) -> Result<Response<Body>, Failure> {
+        let question = self.question(head, self.route(head)?, body)?;
         let past = self.past(&question).await?;
         self.make(head, question, past).await
     }
 
-    /// Reads what is asked.
-    fn question(&self, head: &request::Parts, body: Bytes) -> Result<Question, Failure> {
-        let since = Instant::now();
-        let app = &self.worker.app;
-        let mut route = app.upstream.route();
+    /// Where requests go, in the dialect that the client asks for.
+    fn route(&self, head: &request::Parts) -> Result<Route, Failure> {
+        let mut route = self.worker.app.upstream.route();
         if let Some(dialect) = dialect(&head.headers)? {
             route.options = Arc::new(Options { responses_dialect: dialect, ..(*route.options).clone() });
         }
+        Ok(route)
+    }
+
+    /// Reads what is asked.
+    fn question(&self, head: &request::Parts, route: Route, body: Bytes) -> Result<Question, Failure> {
+        let since = Instant::now();
+        let app = &self.worker.app;
         let mut asked = Asked::read_for(&body, &route.options, route.responses, self.door.deployment(head))?;
         if route.responses == Way::Native && route.engine.takes().native.hosted_items {
             asked.with_hosted_items();
@@ -117,7 +129,7 @@ impl Handling {
         let stamp = self.chance.stamp();
         let (path, shape, mut reply) = plan::response(&asked, &route);
         reply.sealing = match asked.include.encrypted_reasoning {
-            true => Sealing::Own(self.seal(Arc::clone(&tenant), stamp.now)),
+            true => Sealing::Own(self.seal(Kind::Reasoning, Arc::clone(&tenant), stamp.now)),
             false => Sealing::None,
         };
         let shape = if asked.background { Shape { stream: true, ..shape } } else { shape };
@@ -235,12 +247,12 @@ impl Handling {
         })))
     }
 
-    fn seal(&self, tenant: Arc<str>, now: u64) -> Seal {
+    fn seal(&self, kind: Kind, tenant: Arc<str>, now: u64) -> Seal {
         let keys = Arc::clone(&self.worker.app.shelf.keys);
         Box::new(move |text| {
             let mut nonce = [0; NONCE];
             getrandom::fill(&mut nonce).ok()?;
-            Some(keys.seal(Kind::Reasoning, &tenant, text, now, nonce))
+            Some(keys.seal(kind, &tenant, text, now, nonce))
         })
     }
 

@@ -11,7 +11,7 @@ use crate::server::routes::Handling;
 use crate::store::{Ask, Error, Item, Key, Record, Store};
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, BytesMut};
 use http::header::ACCEPT;
 use http::{Response, StatusCode, request};
 use std::collections::HashMap;
@@ -61,18 +61,12 @@ impl Handling {
         let stream =
             outputs.stream || head.headers.get(ACCEPT).is_some_and(|accept| accept == "text/event-stream");
         let body = outputs::going_on(&record.request, &model, after, &input, stream);
-        let result = self.go_on(head, body).await;
+        let result = self.create(head, body).await;
         if result.as_ref().map_or(true, |response| !response.status().is_success()) {
             // Nothing has come of them: they may be handed in again.
             basket.take_back(&given, now).await;
         }
         result
-    }
-
-    async fn go_on(&mut self, head: &request::Parts, body: Bytes) -> Result<Response<Body>, Failure> {
-        let question = self.question(head, body)?;
-        let past = self.past(&question).await?;
-        self.make(head, question, past).await
     }
 
     fn waiting<'a>(&mut self, id: &str, pending: impl Iterator<Item = &'a Pending>) -> Response<Body> {

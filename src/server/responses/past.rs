@@ -21,6 +21,11 @@ pub(super) struct Past {
 }
 
 impl Past {
+    /// All that was said, oldest first, and what is said now.
+    pub(super) fn all<'a>(&'a self, asked: &'a Asked) -> impl Iterator<Item = &'a str> {
+        self.history.iter().map(|item| &*item.body).chain(self.items(asked))
+    }
+
     /// The items of the input; what is referred to in place of the reference, which says nothing to a later turn.
     pub(super) fn items<'a>(&'a self, asked: &'a Asked) -> impl Iterator<Item = &'a str> {
         asked.input().enumerate().map(|(at, item)| {

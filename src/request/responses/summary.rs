@@ -1,0 +1,52 @@
+//! The request that asks for a conversation's summary (wire-format 4.13).
+//!
+//! Takes: the request to make a conversation short. Gives: one of the same conversation with a last message that asks for
+//! a summary. Never: stores, offers tools.
+
+use super::Asked;
+use crate::json::{self, compacted, write_string};
+use crate::request::check::{Checked, invalid};
+use crate::request::fields;
+use crate::wire::fault::{Failure, Fault};
+use bytes::{Bytes, BytesMut};
+
+/// The fields of the API.
+const KNOWN: &[&str] = &["model", "input", "instructions", "previous_response_id"];
+
+/// The body of the request for the summary. `asked`: what `body` asks.
+///
+/// # Errors
+/// A parameter that this request does not have.
+pub fn request(body: &Bytes, asked: &Asked, instructions: &str) -> Result<Bytes, Failure> {
+    let text = fields::text(body)?;
+    let from = Checked::new(text, fields::read(text, text)?, KNOWN)?;
+    if let Some(key) = from.unknown().next() {
+        let message = format!("Unsupported parameter: '{key}'.");
+        return Err(Failure::from(Fault::UnsupportedParameter).with_message(message).with_param(key));
+    }
+    if asked.input().next().is_none() && asked.previous_response_id.is_none() {
+        return Err(invalid("input", "there is no conversation in it"));
+    }
+    let mut out = BytesMut::from(&b"{\"model\":"[..]);
+    write_string(&asked.model, &mut out);
+    for key in ["instructions", "previous_response_id"] {
+        if let Some(field) = from.get(key) {
+            out.extend_from_slice(format!(",\"{key}\":{}", compacted(field.value)).as_bytes());
+        }
+    }
+    out.extend_from_slice(b",\"input\":[");
+    for item in asked.input() {
+        out.extend_from_slice(item.as_bytes());
+        out.extend_from_slice(b",");
+    }
+    out.extend_from_slice(b"{\"type\":\"message\",\"role\":\"user\",\"content\":");
+    write_string(instructions, &mut out);
+    out.extend_from_slice(b"}],\"reasoning\":{\"effort\":\"low\"},\"store\":false}");
+    Ok(out.freeze())
+}
+
+/// Whether an item is a message of the user's.
+pub fn is_users(item: &str) -> bool {
+    let is = |key: &str, word: &str| json::member(item, key).map(|own| own == word);
+    is("type", "message").unwrap_or(true) && is("role", "user").unwrap_or(false)
+}

@@ -1,0 +1,110 @@
+//! Conversations made short: the user's messages, and a summary of the rest that only samewire can read (wire-format
+//! 4.13).
+
+use crate::json::{self, Members, Raw, write_number, write_string};
+use crate::plan;
+use crate::request::responses::summary;
+use crate::seal::Kind;
+use crate::server::body::Body;
+use crate::server::routes::Handling;
+use crate::wire::Rewriter;
+use crate::wire::encode::Response as Encoder;
+use crate::wire::fault::{Failure, Fault};
+use axum::body::Body as Incoming;
+use bytes::{Bytes, BytesMut};
+use http::{Response, request};
+use std::sync::Arc;
+
+impl Handling {
+    /// Has the engine sum up a conversation.
+    pub(in crate::server) async fn compact(
+        &mut self,
+        head: &request::Parts,
+        body: Option<Incoming>,
+    ) -> Result<Response<Body>, Failure> {
+        let app = Arc::clone(&self.worker.app);
+        let body = self.body(body, app.config.limits.max_body_bytes).await?;
+        let asked = self.question(head, self.route(head)?, body.clone())?.asked;
+        let body = summary::request(&body, &asked, &app.config.compaction.instructions)?;
+        let question = self.question(head, self.route(head)?, body)?;
+        let past = self.past(&question).await?;
+        let (path, shape, reply) = plan::response(&question.asked, &question.route);
+        let body = past.body(&question.asked, &question.tenant, &app.shelf.keys, &question.route, 0)?;
+        if let Some(record) = &mut self.record {
+            record.model = app.upstream.label(&question.asked.model);
+        }
+        let request = self.outgoing("POST", path, "application/json", &head.headers, body);
+        let answer = self.ask(&request, app.config.limits.max_answer_bytes).await?;
+        let stamp = self.chance.stamp();
+        let encoder = Box::new(Encoder::new(reply, &stamp));
+        let mut rewriter = Rewriter::with_encoder(shape, stamp.clone(), encoder);
+        let mut object = BytesMut::new();
+        rewriter.whole(&answer, &mut object);
+        if let Some(failure) = rewriter.any_failure() {
+            return Err(failure.clone());
+        }
+        if let Some(record) = &mut self.record {
+            record.summarised(rewriter.summary());
+        }
+        let summary = Summary::of(&object).ok_or_else(|| {
+            Failure::from(Fault::Incomplete).with_message("The upstream engine did not complete the summary.")
+        })?;
+        let seal = self.seal(Kind::Compaction, Arc::clone(&question.tenant), stamp.now);
+        let sealed = seal(&summary.text).ok_or(Fault::Proxy)?;
+        // The last item asks for the summary.
+        let mut said: Vec<_> = past.all(&question.asked).collect();
+        said.pop();
+        let said = said.into_iter().filter(|item| summary::is_users(item));
+        Ok(self.object(write(&stamp.id, stamp.now, said, &sealed, &summary.usage)))
+    }
+}
+
+/// What the engine made of it.
+struct Summary {
+    text: String,
+    /// JSON.
+    usage: String,
+}
+
+impl Summary {
+    /// The text of a final object that is complete.
+    fn of(object: &[u8]) -> Option<Self> {
+        let Members(members) = Members::of(std::str::from_utf8(object).ok()?)?;
+        let get = |key: &str| members.iter().find(|(known, _)| known == key).map(|(_, value)| *value);
+        get("status").filter(|status| status.get() == "\"completed\"")?;
+        let items: Vec<Raw<'_>> = json::read(get("output")?.get()).ok()?;
+        let mut text = String::new();
+        for item in items {
+            let Members(item) = Members::of(item.get())?;
+            let get = |key: &str| item.iter().find(|(known, _)| known == key).map(|(_, value)| *value);
+            if get("type").is_none_or(|kind| kind.get() != "\"message\"") {
+                continue;
+            }
+            let parts: Vec<Raw<'_>> = json::read(get("content")?.get()).ok()?;
+            text.extend(parts.iter().filter_map(|part| json::member(part.get(), "text")));
+        }
+        let text = text.trim().to_owned();
+        (!text.is_empty())
+            .then(|| Self { text, usage: get("usage").map_or("null", |usage| usage.get()).to_owned() })
+    }
+}
+
+fn write<'a>(id: &str, now: u64, said: impl Iterator<Item = &'a str>, sealed: &str, usage: &str) -> Bytes {
+    let mut out =
+        BytesMut::from(format!("{{\"id\":\"resp_{id}\",\"object\":\"response.compaction\"").as_bytes());
+    out.extend_from_slice(b",\"created_at\":");
+    write_number(now, &mut out);
+    out.extend_from_slice(b",\"output\":[");
+    for item in said {
+        json::write_compact(item, &mut out);
+        out.extend_from_slice(b",");
+    }
+    out.extend_from_slice(
+        format!("{{\"type\":\"compaction\",\"id\":\"cmp_{id}\",\"encrypted_content\":").as_bytes(),
+    );
+    write_string(sealed, &mut out);
+    out.extend_from_slice(b"}],\"usage\":");
+    out.extend_from_slice(usage.as_bytes());
+    out.extend_from_slice(b"}");
+    out.freeze()
+}

@@ -1,0 +1,64 @@
+//! How many tokens an input is, counted by the engine (wire-format 4.1).
+
+use crate::json::{integer, object, read, write_number};
+use crate::request::responses::Way;
+use crate::server::body::Body;
+use crate::server::routes::Handling;
+use crate::wire::fault::{Failure, Fault};
+use axum::body::Body as Incoming;
+use bytes::{BufMut, BytesMut};
+use http::{Response, request};
+
+/// Where vLLM and SGLang count the tokens of a chat (captures `other-tokenize-chat`, `other-tokenize`).
+const PATH: &str = "/tokenize";
+
+object! {
+    /// What the engine says.
+    struct Counted<'a> {
+        count: crate::json::Raw<'a> = "count",
+    }
+}
+
+impl Handling {
+    /// Counts the tokens of what would be sent.
+    pub(in crate::server) async fn input_tokens(
+        &mut self,
+        head: &request::Parts,
+        body: Option<Incoming>,
+    ) -> Result<Response<Body>, Failure> {
+        let limits = &self.worker.app.config.limits;
+        let (limit, answer_limit) = (limits.max_body_bytes, limits.max_answer_bytes);
+        let body = self.body(body, limit).await?;
+        let mut route = self.route(head)?;
+        // What engines count is a chat.
+        route.responses = Way::Chat;
+        let question = self.question(head, route, body)?;
+        let past = self.past(&question).await?;
+        let keys = &self.worker.app.shelf.keys;
+        let chat = past.body(&question.asked, &question.tenant, keys, &question.route, 0)?;
+        if let Some(record) = &mut self.record {
+            record.model = self.worker.app.upstream.label(&question.asked.model);
+        }
+        let request = self.outgoing("POST", PATH, "application/json", &head.headers, chat);
+        let answer = self.ask(&request, answer_limit).await.map_err(of_engine)?;
+        let counted: Option<Counted<'_>> = std::str::from_utf8(&answer).ok().and_then(|text| read(text).ok());
+        let count =
+            counted.and_then(|counted| counted.count).and_then(integer).ok_or(Fault::InvalidResponse)?;
+        let mut out = BytesMut::from(&b"{\"object\":\"response.input_tokens\",\"input_tokens\":"[..]);
+        write_number(count, &mut out);
+        out.put_u8(b'}');
+        Ok(self.object(out.freeze()))
+    }
+}
+
+/// An engine that has no such route, or whose route takes texts alone (SGLang 0.5.12), does not implement it.
+fn of_engine(failure: Failure) -> Failure {
+    let texts_only = matches!(failure.status, 400 | 422)
+        && failure.message.contains("prompt")
+        && (failure.message.contains("required") || failure.message.contains("missing"));
+    if texts_only || matches!(failure.status, 404 | 405 | 501) && failure.fault != Fault::ModelNotFound {
+        return Failure::from(Fault::NotImplemented)
+            .with_message("The upstream engine cannot count the tokens of a conversation.");
+    }
+    failure
+}
