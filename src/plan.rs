@@ -117,6 +117,7 @@ pub fn response(asked: &Asked, route: &Route) -> (&'static str, Shape, Reply) {
         dialect: route.options.responses_dialect,
         logprobs: asked.include.output_text_logprobs,
         sealing: Sealing::default(),
+        hold: None,
         stream: asked.stream,
         model: asked.model.clone(),
     };

@@ -40,6 +40,8 @@ mod engine_errors;
 mod fixtures;
 #[path = "proxy/framing.rs"]
 mod framing;
+#[path = "proxy/hold.rs"]
+mod hold;
 #[path = "proxy/leaving.rs"]
 mod leaving;
 #[path = "proxy/limits.rs"]

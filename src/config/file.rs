@@ -98,6 +98,7 @@ pub struct Timeouts {
     pub inter_token: Seconds,
     pub total_stream: Seconds,
     pub total_whole: Seconds,
+    pub tool_hold: Seconds,
     pub settle: Seconds,
     pub drain: Seconds,
 }
@@ -116,6 +117,7 @@ impl Default for Timeouts {
             inter_token: Seconds::of(120),
             total_stream: Seconds::of(3600),
             total_whole: Seconds::of(600),
+            tool_hold: Seconds::of(600),
             settle: Seconds::of(0),
             drain: Seconds::of(20),
         }

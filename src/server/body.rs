@@ -137,6 +137,17 @@ impl Body {
         Self { content: Content::Stream(Box::pin(stream)), _busy: None }
     }
 
+    /// The same bytes, and what `then` makes of their end; nothing else for a body that is at hand.
+    pub(super) fn relayed<S>(self, then: impl FnOnce(Box<Relay>) -> S) -> Self
+    where
+        S: Stream<Item = Bytes> + Send + 'static,
+    {
+        match self.content {
+            Content::Relay(relay) => Self { content: Content::Stream(Box::pin(then(relay))), ..self },
+            content => Self { content, ..self },
+        }
+    }
+
     /// While the body lives, its connection is busy.
     pub(super) fn with(self, busy: Busy) -> Self {
         Self { _busy: Some(busy), ..self }

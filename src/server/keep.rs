@@ -36,6 +36,19 @@ impl Keeper {
         })
     }
 
+    /// The same for an answer whose stored output is `said`, and the items of this object that are not among it.
+    pub(super) fn keep_behind(self, object: &str, said: Vec<Item>) -> Keeping {
+        let new = self.record(object).map(|(store, new)| {
+            let is_new = |item: &Item| !said.iter().any(|known| known.id == item.id);
+            let output: Vec<_> = new.output.iter().filter(|item| is_new(item)).cloned().collect();
+            (store, New { output: [said, output].concat(), ..new })
+        });
+        Box::pin(async move {
+            let (store, new) = new.ok_or(Error::Conflict)?;
+            store.create(new, milliseconds()).await
+        })
+    }
+
     /// The record of a response that is yet to be made.
     pub(super) fn queued(self, id: &str, object: &str) -> (Arc<Store>, New) {
         let new = New {
@@ -73,8 +86,12 @@ impl Keeper {
 
 /// The items of an input as they are stored.
 pub(super) fn items(input: &[String], response: &str) -> Vec<Item> {
-    let listed = input.iter().enumerate().filter_map(|(at, item)| listed::item(item, response, at));
-    listed.map(|(id, body)| Item::new(&id, &body)).collect()
+    input.iter().enumerate().filter_map(|(at, text)| item(text, response, at)).collect()
+}
+
+/// The `at`th of them.
+pub(super) fn item(text: &str, response: &str, at: usize) -> Option<Item> {
+    listed::item(text, response, at).map(|(id, body)| Item::new(&id, &body))
 }
 
 /// What a final object says of its response.

@@ -29,6 +29,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use responses::Holds;
 use shelf::Shelf;
 use socket2::{SockRef, TcpKeepalive};
 use std::convert::Infallible;
@@ -56,6 +57,7 @@ pub(crate) struct App {
     pub(crate) metrics: Metrics,
     shelf: Shelf,
     runs: Runs,
+    holds: Holds,
     /// Requests under way.
     requests: Gauge,
     course: Course,
@@ -174,6 +176,7 @@ async fn serve(listeners: Listeners, config: Config) -> io::Result<()> {
     let app = Arc::new(App {
         shelf,
         runs: Runs::default(),
+        holds: Holds::default(),
         upstream: Upstream::new(config.upstream.clone(), config.limits.max_event_bytes),
         metrics: Metrics::new(&config.upstream.name),
         requests: Gauge::default(),

@@ -12,6 +12,7 @@ use crate::config::{Limits, Timeouts};
 use crate::error::Error;
 use crate::telemetry::Gauge;
 use crate::upstream::{Answer, Broken, Client, Head, Outgoing, Read};
+use crate::wire::encode::Encode;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::{Ending, Form, Rewriter};
 use bytes::{Buf, Bytes, BytesMut};
@@ -224,17 +225,31 @@ impl Relay {
         self.record.planning = took;
     }
 
-    /// Nobody waits for a status or for comments: whatever becomes of the answer is told in events.
-    pub(super) fn detach(&mut self) {
+    /// The status has gone out: whatever becomes of the answer is told in events.
+    pub(super) fn go_on(&mut self) {
         self.pen.commit();
-        self.clock.detach();
+        self.clock.committed();
         self.record.answered(200);
     }
 
+    /// The same, and nobody waits for comments.
+    pub(super) fn detach(&mut self) {
+        self.go_on();
+        self.clock.detach();
+    }
+
+    /// The encoder of an answer that is over, to go on with another.
+    pub(super) fn into_encoder(mut self: Box<Self>) -> Box<dyn Encode> {
+        if !matches!(self.engine, Engine::Done) {
+            self.close();
+        }
+        self.pen.rewriter.into_encoder()
+    }
+
     /// The answer ends here.
-    pub(super) fn give_up(&mut self, fault: Fault) {
+    pub(super) fn give_up(&mut self, failure: impl Into<Failure>) {
         if !self.pen.ended() {
-            self.fail(fault.into());
+            self.fail(failure.into());
         }
     }
 

@@ -331,6 +331,31 @@ pub struct Usage {
     pub rejected: u64,
 }
 
+impl Usage {
+    /// The two together.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        let both = |one: Option<u64>, two: Option<u64>| match (one, two) {
+            (None, None) => None,
+            _ => Some(one.unwrap_or(0) + two.unwrap_or(0)),
+        };
+        Self {
+            prompt: self.prompt + other.prompt,
+            completion: self.completion + other.completion,
+            total: self.total + other.total,
+            cached: self.cached + other.cached,
+            prompt_audio: self.prompt_audio + other.prompt_audio,
+            prompt_image: both(self.prompt_image, other.prompt_image),
+            prompt_text: both(self.prompt_text, other.prompt_text),
+            cache_write: both(self.cache_write, other.cache_write),
+            reasoning: self.reasoning + other.reasoning,
+            completion_audio: self.completion_audio + other.completion_audio,
+            accepted: self.accepted + other.accepted,
+            rejected: self.rejected + other.rejected,
+        }
+    }
+}
+
 /// The printed form that the event logs of the fixtures show.
 impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

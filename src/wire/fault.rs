@@ -124,6 +124,8 @@ faults! {
     StoreUnavailable = 503 "server_error" Some("store_unavailable"), "Responses cannot be stored or read at the moment.";
     /// The client gave the response up.
     Cancelled = 499 "invalid_request_error" Some("cancelled"), "The response was cancelled.";
+    /// Nobody handed in what a held stream waited for.
+    OutputsMissing = 408 "invalid_request_error" Some("tool_outputs_missing"), "The outputs of the tool calls were not handed in in time.";
     /// The process that ran a response is gone.
     ReplicaLost = 500 "server_error" Some("server_error"), "[replica_lost] The process that ran this response is gone.";
     /// Shutting down.

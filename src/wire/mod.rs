@@ -276,6 +276,11 @@ impl Rewriter {
         self.progress()
     }
 
+    /// The encoder, which may go on with another answer.
+    pub fn into_encoder(self) -> Box<dyn Encode> {
+        self.core.encoder
+    }
+
     /// The status has gone out: from now on a failure is told in the stream.
     pub fn commit(&mut self) {
         self.core.committed = true;

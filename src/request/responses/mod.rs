@@ -283,6 +283,12 @@ impl Asked {
         self.background || self.said.iter().any(|(key, json)| *key == "store" && json == "true")
     }
 
+    /// The input has been answered: what is asked now stands in the history.
+    pub fn answered(&mut self) {
+        self.input.clear();
+        self.references.clear();
+    }
+
     /// The engine takes the items of hosted tools: they have an effect.
     pub fn with_hosted_items(&mut self) {
         self.ignored.retain(|what| !what.starts_with("input["));

@@ -9,14 +9,16 @@ use crate::plan::Route;
 use crate::request::responses::Asked;
 use crate::seal::Keys;
 use crate::server::App;
-use crate::server::relay::Asking;
+use crate::server::relay::{Asking, asking};
+use crate::store::Item;
 use crate::upstream::{Answer, Client, Outgoing};
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
 use std::sync::Arc;
 
 /// What a request is made of, to be made again.
-pub(super) struct Fitting {
+#[derive(Clone)]
+pub(super) struct Talk {
     pub(super) asked: Asked,
     pub(super) past: Past,
     pub(super) tenant: Arc<str>,
@@ -24,15 +26,37 @@ pub(super) struct Fitting {
     pub(super) keys: Arc<Keys>,
 }
 
-impl Fitting {
-    /// Sends the request, then shorter ones while the engine says that it is too long.
+impl Talk {
+    /// The engine's request without its `forget` oldest messages.
+    pub(super) fn body(&self, forget: usize) -> Result<Bytes, Failure> {
+        self.past.body(&self.asked, &self.tenant, &self.keys, &self.route, forget)
+    }
+
+    /// Goes on behind these items.
+    pub(super) fn go_on(&mut self, items: impl Iterator<Item = Item>) {
+        let asked: Vec<_> = self.past.items(&self.asked).map(|item| Item::new("", item)).collect();
+        self.past.history.extend(asked);
+        self.past.history.extend(items);
+        self.past.resolved.clear();
+        self.asked.answered();
+    }
+
+    /// Sends a request as it is, or as much of it as the engine takes where the client allows that.
     pub(super) fn asking(
         self,
         client: Arc<Client>,
-        mut request: Outgoing,
+        request: Outgoing,
         app: &App,
         request_id: &str,
     ) -> Asking {
+        match self.asked.truncation_auto {
+            true => self.fitting(client, request, app, request_id),
+            false => asking(client, request),
+        }
+    }
+
+    /// Sends the request, then shorter ones while the engine says that it is too long.
+    fn fitting(self, client: Arc<Client>, mut request: Outgoing, app: &App, request_id: &str) -> Asking {
         let own_key = matches!(app.upstream.config.auth, Credentials::Own(_));
         let most = app.config.limits.max_error_bytes;
         let request_id = request_id.to_owned();
@@ -47,7 +71,8 @@ impl Fitting {
                 }
                 // By half as much again: a few requests for any length, and not much more left out than need be.
                 forget = (forget + 1).max(forget * 3 / 2);
-                let Some(shorter) = self.without(forget) else { return Ok(answer) };
+                // Nothing would be left to ask.
+                let Ok(shorter) = self.body(forget) else { return Ok(answer) };
                 client.give_back_soon(answer);
                 request.body = shorter;
                 tracing::info!(
@@ -57,11 +82,6 @@ impl Fitting {
                 );
             }
         })
-    }
-
-    /// The engine's request without its oldest messages; nothing if nothing would be left to ask.
-    fn without(&self, forget: usize) -> Option<Bytes> {
-        self.past.body(&self.asked, &self.tenant, &self.keys, &self.route, forget).ok()
     }
 }
 

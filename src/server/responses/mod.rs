@@ -7,11 +7,13 @@
 
 mod compact;
 mod fitting;
+mod hold;
 mod outputs;
 mod past;
 mod stored;
 mod tokens;
 
+pub(super) use hold::Holds;
 pub(super) use stored::Stored;
 
 use super::background::{self, Job};
@@ -19,7 +21,7 @@ use super::body::Body;
 use super::headers;
 use super::keep::Keeper;
 use super::record::Record;
-use super::relay::{Asking, Order, Relay, asking};
+use super::relay::{Asking, Order, Relay};
 use super::routes::Handling;
 use crate::config::Credentials;
 use crate::plan::{self, Route};
@@ -32,7 +34,8 @@ use crate::wire::options::{Options, ResponsesDialect};
 use crate::wire::{Rewriter, Shape, Stamp};
 use axum::body::Body as Incoming;
 use bytes::{Bytes, BytesMut};
-use fitting::Fitting;
+use fitting::Talk;
+use hold::Legs;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Response, request};
 use past::Past;
@@ -125,42 +128,35 @@ impl Handling {
         }
         let app = Arc::clone(&self.worker.app);
         let dropped = HeaderValue::from_str(&named(&asked.dropped)).ok().filter(|all| !all.is_empty());
-        let body = past.body(&asked, &tenant, &app.shelf.keys, &route, 0)?;
         let stamp = self.chance.stamp();
         let (path, shape, mut reply) = plan::response(&asked, &route);
         reply.sealing = match asked.include.encrypted_reasoning {
             true => Sealing::Own(self.seal(Kind::Reasoning, Arc::clone(&tenant), stamp.now)),
             false => Sealing::None,
         };
-        let shape = if asked.background { Shape { stream: true, ..shape } } else { shape };
-        reply.stream |= asked.background;
-        let streams = reply.stream;
-        let encoder = Box::new(Encoder::new(reply, &stamp));
-        let accept = if streams { "text/event-stream" } else { "application/json" };
-        let request = self.outgoing("POST", path, accept, &head.headers, body);
-        let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
-        record.model = app.upstream.label(&asked.model);
-        if !asked.dropped.is_empty() || !asked.ignored.is_empty() {
-            let (dropped, ignored) = (named(&asked.dropped), named(&asked.ignored));
-            tracing::info!(
-                request_id = record.request_id,
-                dropped,
-                ignored,
-                "left out of the engine's request"
-            );
-        }
         let (stream, background) = (asked.stream, asked.background);
+        let shape = if background { Shape { stream: true, ..shape } } else { shape };
+        reply.stream |= background;
+        let hold = hold::is_wanted(&head.headers, &reply, background).then(Arc::default);
+        reply.hold = hold.clone();
+        let accept = if reply.stream { "text/event-stream" } else { "application/json" };
+        let encoder = Box::new(Encoder::new(reply, &stamp));
+        let talk = Talk { asked, past, tenant, route, keys: Arc::clone(&app.shelf.keys) };
+        let request = self.outgoing("POST", path, accept, &head.headers, talk.body(0)?);
+        let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
+        record.model = app.upstream.label(&talk.asked.model);
+        tell_left_out(&record, &talk.asked);
         let client = Arc::clone(&self.worker.client);
-        let asking = if asked.truncation_auto {
-            let fitting = Fitting { asked, past, tenant, route, keys: Arc::clone(&app.shelf.keys) };
-            fitting.asking(client, request, &app, &record.request_id)
-        } else {
-            asking(client, request)
-        };
+        let held = hold.map(|hold| {
+            let legs = Legs { talk: talk.clone(), request: request.clone(), shape: shape.clone(), hold };
+            (legs, stamp.clone())
+        });
+        let asking = talk.asking(client, request, &app, &record.request_id);
         let errand = Errand { stream, background, encoder, shape, stamp, asking, record, keeper };
-        let mut response = match errand.background {
-            true => self.in_background(errand).await?,
-            false => self.at_once(errand, since).await,
+        let mut response = match (errand.background, held) {
+            (true, _) => self.in_background(errand).await?,
+            (false, None) => self.at_once(errand, since).await,
+            (false, Some((legs, stamp))) => self.held(errand, legs, stamp, since).await,
         };
         if let Some(dropped) = dropped {
             response.headers_mut().insert(DROPPED, dropped);
@@ -260,6 +256,15 @@ impl Handling {
         let request_id = self.record.as_ref().map(|record| record.request_id.as_str());
         tracing::warn!(request_id, %error, "the store does not answer as it should");
         Fault::StoreUnavailable.into()
+    }
+}
+
+/// Tells the log what has no effect.
+fn tell_left_out(record: &Record, asked: &Asked) {
+    if !asked.dropped.is_empty() || !asked.ignored.is_empty() {
+        let (dropped, ignored) = (named(&asked.dropped), named(&asked.ignored));
+        let request_id = &record.request_id;
+        tracing::info!(request_id, dropped, ignored, "left out of the engine's request");
     }
 }
 

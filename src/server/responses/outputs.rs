@@ -8,7 +8,7 @@ use crate::json::{self, write_string};
 use crate::request::responses::outputs::{self, After, Output, Outputs, Pending};
 use crate::server::body::Body;
 use crate::server::routes::Handling;
-use crate::store::{Ask, Error, Item, Key, Record, Store};
+use crate::store::{Ask, Error, Item, Key, Store};
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
 use bytes::{BufMut, BytesMut};
@@ -31,13 +31,20 @@ impl Handling {
         let body = self.body(body, limit).await?;
         let outputs = Outputs::read(&body)?;
         let (store, key) = self.named(head)?;
+        if let Some(pending) = Arc::clone(&self.worker.app).holds.put(&key, &outputs.all).await {
+            return Ok(self.waiting(&key.id, pending?.iter()));
+        }
         let now = self.worker.app.shelf.now();
         let record = store.get(key.clone(), now).await.map_err(|error| match error {
             Error::NotFound => missing(&key.id),
             other => self.unavailable(&other),
         })?;
         let calls = outputs::calls(&record.response);
-        let given = told(&record, &calls, &outputs.all)?;
+        if !record.state.is_terminal() {
+            let message = format!("The response '{}' has not ended yet.", key.id);
+            return Err(Failure::from(Fault::InvalidRequest).with_message(message));
+        }
+        let given = places(&key.id, &calls, &outputs.all)?;
         let basket = Basket::of(store, &key, self.chance.request_id());
         let full = basket.put(&given, now).await.map_err(|error| match error {
             Error::Conflict => answered(given.first().map(|(_, output)| *output)),
@@ -90,16 +97,11 @@ impl Handling {
 }
 
 /// The outputs with the places of their calls.
-fn told<'o>(
-    record: &Record,
+pub(super) fn places<'o>(
+    id: &str,
     calls: &[Pending],
     given: &'o [Output],
 ) -> Result<Vec<(usize, &'o Output)>, Failure> {
-    let id = &record.key.id;
-    if !record.state.is_terminal() {
-        let message = format!("The response '{id}' has not ended yet.");
-        return Err(Failure::from(Fault::InvalidRequest).with_message(message));
-    }
     if calls.is_empty() {
         let message = format!("The response '{id}' has no tool calls.");
         return Err(Failure::from(Fault::InvalidRequest).with_message(message));
@@ -119,7 +121,7 @@ fn told<'o>(
     Ok(told)
 }
 
-fn answered(output: Option<&Output>) -> Failure {
+pub(super) fn answered(output: Option<&Output>) -> Failure {
     let failure = Failure::from(Fault::Conflict).with_message("The tool call has an output already.");
     match output {
         Some(output) => failure.with_param(output.param.as_str()),

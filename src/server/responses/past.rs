@@ -14,10 +14,10 @@ use std::sync::Arc;
 const PAST: u64 = 32 << 20;
 
 /// What went before a request.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Past {
-    history: Vec<Item>,
-    resolved: Vec<(usize, Item)>,
+    pub(super) history: Vec<Item>,
+    pub(super) resolved: Vec<(usize, Item)>,
 }
 
 impl Past {

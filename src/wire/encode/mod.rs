@@ -10,7 +10,7 @@ mod responses;
 mod transcript;
 
 pub(crate) use responses::write_error;
-pub use responses::{Called, Calls, Echo, Reply, Response, Seal, Sealing};
+pub use responses::{Called, Calls, Echo, Held, Hold, Reply, Response, Seal, Sealing};
 pub use transcript::Transcript;
 
 use super::event::Event;

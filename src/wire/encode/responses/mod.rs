@@ -10,16 +10,18 @@
 mod call;
 mod event;
 mod foreign;
+mod hold;
 mod item;
 mod object;
 
 pub use call::{Called, Calls};
 pub(crate) use event::write_error;
+pub use hold::{Held, Hold};
 pub use object::Echo;
 
 use super::Encode;
 use crate::json::{Members, Raw, Text, compacted};
-use crate::wire::event::{Delta, Event, Head, Logprobs, Reason, Riders, Stage, ToolKind};
+use crate::wire::event::{Delta, Event, Head, Logprobs, Reason, Riders, Stage, ToolKind, Usage};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{ResponsesDialect, ResponsesReasoning};
 use crate::wire::{Stamp, ident};
@@ -27,8 +29,9 @@ use bytes::BytesMut;
 use call::Call;
 use event::{Events, Told};
 use foreign::Foreign;
-use item::{Item, Kind, Part, Thought};
+use item::{Item, Kind, Part, State, Thought};
 use object::{Ending, Object};
+use std::sync::Arc;
 
 /// Makes `encrypted_content` of a reasoning item's text (wire-format 4.5); nothing if it cannot.
 pub type Seal = Box<dyn Fn(&str) -> Option<String> + Send>;
@@ -64,6 +67,8 @@ pub struct Reply {
     pub sealing: Sealing,
     /// Events, or one object.
     pub stream: bool,
+    /// Where a stream waits for the outputs of its calls.
+    pub hold: Option<Arc<Hold>>,
 }
 
 /// The answer to a Responses request. Only the first choice counts: the API has one.
@@ -79,6 +84,9 @@ pub struct Response {
     /// The message or the reasoning item that goes on.
     current: Option<usize>,
     finish: Option<Reason>,
+    hold: Option<Arc<Hold>>,
+    /// What it was when it was last laid down: the number of items, and the tokens.
+    before: (usize, Option<Usage>),
     /// How much of the beginning has been said.
     begun: Begun,
     /// 32 hex digits, for an answer that fails before it has an id.
@@ -109,6 +117,8 @@ impl Response {
             items: Vec::new(),
             current: None,
             finish: None,
+            hold: reply.hold,
+            before: (0, None),
             begun: Begun::Nothing,
             id: stamp.id.clone(),
             model: reply.model,
@@ -135,7 +145,7 @@ impl Encode for Response {
         match event {
             Event::Head(head) => self.head(&head, out),
             Event::Delta { choice: 0, delta, riders } => self.delta(&delta, &riders, out),
-            Event::Usage { usage, .. } => self.object.usage = Some(usage),
+            Event::Usage { usage, .. } => self.count(usage),
             Event::Foreign { name, slot, stage, data } => self.foreign(name, slot, stage, data, out),
             Event::Delta { .. } => {}
             Event::Fail(failure) => self.fail(&failure, out),
@@ -461,7 +471,34 @@ impl Response {
         self.close_items(true, out);
     }
 
+    fn count(&mut self, usage: Usage) {
+        self.object.usage = Some(match &self.before.1 {
+            Some(before) => before.plus(&usage),
+            None => usage,
+        });
+    }
+
+    /// Lays the answer down if it ends with calls and their outputs are waited for.
+    fn is_held(&mut self) -> bool {
+        let cut = matches!(self.finish, Some(Reason::Length | Reason::ContentFilter));
+        let new = self.items.get(self.before.0..).unwrap_or_default();
+        let calls = new.iter().any(|item| matches!(item.kind, Kind::Call(_)));
+        let Some(hold) = self.hold.as_ref().filter(|_| self.stream && calls && !cut) else { return false };
+        let written = new.iter().map(|item| {
+            let mut out = BytesMut::new();
+            item.write(State::Present, &mut out);
+            String::from_utf8_lossy(&out).into_owned()
+        });
+        hold.put(Held { items: written.collect() });
+        self.before = (self.items.len(), self.object.usage);
+        self.finish = None;
+        true
+    }
+
     fn end(&mut self, out: &mut BytesMut) {
+        if self.is_held() {
+            return;
+        }
         let (kind, ending) = match self.finish {
             Some(Reason::Length) => ("response.incomplete", Ending::Incomplete("max_output_tokens")),
             Some(Reason::ContentFilter) => ("response.incomplete", Ending::Incomplete("content_filter")),

@@ -1,0 +1,347 @@
+//! Streams that stay open until the outputs of their calls are handed in, and then go on (wire-format 4.10).
+//!
+//! ```text
+//! relay ─→ calls, and the engine has ended ─→ outputs ─→ the next relay, with the same encoder ─→ … ─→ the last event
+//! ```
+//!
+//! Only the process that has the client's connection can take the outputs.
+
+use super::fitting::Talk;
+use super::{Errand, outputs};
+use crate::config::Credentials;
+use crate::json;
+use crate::request::responses::outputs::{self as given, Output, Pending};
+use crate::server::App;
+use crate::server::body::Body;
+use crate::server::keep::{self, Keeper};
+use crate::server::record::Record;
+use crate::server::relay::{Order, Relay};
+use crate::server::routes::Handling;
+use crate::store::{Item, Key};
+use crate::telemetry::Route;
+use crate::upstream::{Client, Outgoing};
+use crate::wire::encode::{Encode, Hold, Reply};
+use crate::wire::fault::{Failure, Fault};
+use crate::wire::options::ResponsesDialect;
+use crate::wire::{Rewriter, Shape, Stamp};
+use bytes::{Bytes, BytesMut};
+use futures::Stream;
+use http::{HeaderMap, Response};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, watch};
+
+const HOLD: &str = "x-samewire-tool-hold";
+/// After so much silence the client hears that it is not forgotten.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+/// How long outputs that come early wait for the end of what they belong to.
+const EARLY: Duration = Duration::from_secs(60);
+
+/// Whether the client wants its stream held.
+pub(super) fn is_wanted(headers: &HeaderMap, reply: &Reply, background: bool) -> bool {
+    let asked = headers.get(HOLD).is_some_and(|hold| hold == "1");
+    asked && reply.stream && !background && reply.dialect == ResponsesDialect::CodexLegacy
+}
+
+/// The streams that are held here.
+#[derive(Default)]
+pub(in crate::server) struct Holds(Mutex<HashMap<Key, watch::Sender<Option<Arc<Waiting>>>>>);
+
+/// Calls whose outputs are waited for.
+struct Waiting {
+    calls: Vec<Pending>,
+    outputs: Mutex<Vec<Option<String>>>,
+    full: Notify,
+}
+
+impl Holds {
+    fn begin(&self, key: &Key) {
+        let sender = watch::Sender::new(None);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), sender);
+    }
+
+    fn wait(&self, key: &Key, waiting: Option<Arc<Waiting>>) {
+        if let Some(sender) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
+            sender.send_replace(waiting);
+        }
+    }
+
+    fn end(&self, key: &Key) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+
+    /// Hands outputs in to a held stream; nothing if none of this name is here. Gives the calls that still wait.
+    pub(super) async fn put(&self, key: &Key, all: &[Output]) -> Option<Result<Vec<Pending>, Failure>> {
+        let mut stage = {
+            let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            held.get(key)?.subscribe()
+        };
+        // A client that sees a call may be quicker than the engine's end.
+        let waits = tokio::time::timeout(EARLY, stage.wait_for(Option::is_some)).await.ok()?.ok()?.clone()?;
+        Some(waits.take(key, all))
+    }
+}
+
+impl Waiting {
+    fn take(&self, key: &Key, all: &[Output]) -> Result<Vec<Pending>, Failure> {
+        let places = outputs::places(&key.id, &self.calls, all)?;
+        let mut slots = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = |at: &usize| slots.get(*at).is_some_and(Option::is_some);
+        if let Some((_, output)) = places.iter().find(|(at, _)| taken(at)) {
+            return Err(outputs::answered(Some(output)));
+        }
+        for (at, output) in places {
+            if let Some(slot) = slots.get_mut(at) {
+                *slot = Some(output.output.clone());
+            }
+        }
+        let left: Vec<_> = self
+            .calls
+            .iter()
+            .zip(&*slots)
+            .filter(|(_, slot)| slot.is_none())
+            .map(|(call, _)| call.clone())
+            .collect();
+        if left.is_empty() {
+            self.full.notify_one();
+        }
+        Ok(left)
+    }
+
+    /// Waits for the outputs, which are asked for since then.
+    async fn wait(&self, app: &App, since: Instant) -> Woken {
+        let left = app.config.timeouts.tool_hold.saturating_sub(since.elapsed());
+        tokio::select! {
+            () = self.full.notified() => Woken::Full,
+            () = app.cut() => Woken::Fault(Fault::Draining),
+            () = tokio::time::sleep(left.min(KEEPALIVE)) => match left > KEEPALIVE {
+                true => Woken::Silence,
+                false => Woken::Fault(Fault::OutputsMissing),
+            },
+        }
+    }
+
+    /// The items that the outputs are.
+    fn items(&self) -> Vec<String> {
+        let slots = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+        given::items(self.calls.iter().zip(&*slots).filter_map(|(call, slot)| Some((call, slot.as_deref()?))))
+    }
+}
+
+/// What the requests of one stream have in common.
+pub(super) struct Legs {
+    pub(super) talk: Talk,
+    pub(super) request: Outgoing,
+    pub(super) shape: Shape,
+    pub(super) hold: Arc<Hold>,
+}
+
+impl Handling {
+    /// The client waits for the answer, through all calls.
+    pub(super) async fn held(
+        &self,
+        mut errand: Errand,
+        legs: Legs,
+        stamp: Stamp,
+        since: Instant,
+    ) -> Response<Body> {
+        // The end is stored here: no relay has all of it.
+        let keeper = errand.keeper.take();
+        let request_id = errand.record.request_id.clone();
+        let model = Arc::clone(&errand.record.model);
+        let (app, client) = (Arc::clone(&self.worker.app), Arc::clone(&self.worker.client));
+        let response = self.at_once(errand, since).await;
+        response.map(|body| {
+            body.relayed(move |relay| {
+                let stage = Stage::Relays(relay);
+                let held = Held {
+                    app,
+                    client,
+                    legs,
+                    stamp,
+                    keeper,
+                    request_id,
+                    model,
+                    key: None,
+                    said: Vec::new(),
+                    stage,
+                };
+                held.stream()
+            })
+        })
+    }
+}
+
+/// One stream.
+struct Held {
+    app: Arc<App>,
+    client: Arc<Client>,
+    legs: Legs,
+    stamp: Stamp,
+    keeper: Option<Box<Keeper>>,
+    request_id: String,
+    model: Arc<str>,
+    /// Its name among [`Holds`], once it has one.
+    key: Option<Key>,
+    /// What was said before the present relay: the items of the answer, and the outputs among them.
+    said: Vec<Item>,
+    stage: Stage,
+}
+
+enum Stage {
+    Relays(Box<Relay>),
+    Waits(Wait),
+    Over,
+}
+
+/// Outputs are waited for.
+struct Wait {
+    encoder: Box<dyn Encode>,
+    calls: Arc<Waiting>,
+    since: Instant,
+}
+
+/// What ends a wait.
+enum Woken {
+    Full,
+    Silence,
+    Fault(Fault),
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(key) = &self.key {
+            self.app.holds.end(key);
+        }
+    }
+}
+
+impl Held {
+    fn stream(self) -> impl Stream<Item = Bytes> + Send {
+        futures::stream::unfold(self, |mut held| async move { Some((held.next().await?, held)) })
+    }
+
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            match std::mem::replace(&mut self.stage, Stage::Over) {
+                Stage::Over => return None,
+                Stage::Relays(mut relay) => {
+                    let frame = std::future::poll_fn(|cx| relay.poll_frame(cx)).await;
+                    if let Some(bytes) = frame.and_then(Result::ok).and_then(|frame| frame.into_data().ok()) {
+                        self.stage = Stage::Relays(relay);
+                        return Some(self.told(bytes).await);
+                    }
+                    self.lay_down(relay);
+                }
+                Stage::Waits(wait) => {
+                    let (calls, app) = (Arc::clone(&wait.calls), Arc::clone(&self.app));
+                    let since = wait.since;
+                    match calls.wait(&app, since).await {
+                        Woken::Full => self.go_on(wait),
+                        Woken::Silence => {
+                            self.stage = Stage::Waits(wait);
+                            return Some(Bytes::from_static(b": keepalive\n\n"));
+                        }
+                        Woken::Fault(fault) => return Some(self.fail(wait.encoder, fault.into()).await),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Bytes for the client; the last event of all waits until the answer is stored.
+    async fn told(&mut self, bytes: Bytes) -> Bytes {
+        if self.key.is_none() {
+            let id = keep::response_in(&bytes).and_then(|response| json::member(response, "id"));
+            self.key = id.map(|id| Key { tenant: Arc::clone(&self.legs.talk.tenant), id: id.into() });
+            if let Some(key) = &self.key {
+                self.app.holds.begin(key);
+            }
+        }
+        let Some((at, keeper)) = keep::last_event(&bytes).and_then(|at| Some((at, self.keeper.take()?)))
+        else {
+            return bytes;
+        };
+        let end = bytes.slice(at..);
+        let object = keep::response_in(&end).unwrap_or_default();
+        let stored = keeper.keep_behind(object, std::mem::take(&mut self.said)).await;
+        match stored {
+            Ok(()) => bytes,
+            Err(error) => {
+                tracing::warn!(request_id = self.request_id, %error, "a response was not stored");
+                let mut out = BytesMut::from(bytes.get(..at).unwrap_or_default());
+                out.extend_from_slice(&keep::unstored(&end));
+                out.freeze()
+            }
+        }
+    }
+
+    /// The engine has ended: the stream is over, or waits.
+    fn lay_down(&mut self, relay: Box<Relay>) {
+        let encoder = relay.into_encoder();
+        let (Some(held), Some(key)) = (self.legs.hold.take(), &self.key) else { return };
+        let items: Vec<_> = held.items.iter().map(|item| stored(item)).collect();
+        let calls = given::calls(&format!("{{\"output\":[{}]}}", held.items.join(",")));
+        let outputs = Mutex::new(vec![None; calls.len()]);
+        let waiting = Arc::new(Waiting { calls, outputs, full: Notify::new() });
+        self.said.extend(items.iter().cloned());
+        self.legs.talk.go_on(items.into_iter());
+        self.app.holds.wait(key, Some(Arc::clone(&waiting)));
+        self.stage = Stage::Waits(Wait { encoder, calls: waiting, since: Instant::now() });
+    }
+
+    /// All outputs are there.
+    fn go_on(&mut self, wait: Wait) {
+        if let Some(key) = &self.key {
+            self.app.holds.wait(key, None);
+        }
+        let items: Vec<_> = wait.calls.items();
+        let at = self.said.len();
+        let response = self.key.as_ref().map_or("", |key| &key.id);
+        let response = format!("{response}_held");
+        let items: Vec<_> = items
+            .iter()
+            .enumerate()
+            .filter_map(|(nth, item)| keep::item(item, &response, at + nth))
+            .collect();
+        self.said.extend(items.iter().cloned());
+        let legs = &mut self.legs;
+        legs.talk.go_on(items.into_iter());
+        let mut request = legs.request.clone();
+        let mut record = Record::new(&self.app, Route::Responses, self.request_id.clone());
+        record.model = Arc::clone(&self.model);
+        let body = legs.talk.body(0);
+        let failed = body.as_ref().err().cloned();
+        request.body = body.unwrap_or_default();
+        let asking = legs.talk.clone().asking(Arc::clone(&self.client), request, &self.app, &self.request_id);
+        let mut relay = Relay::new(Order {
+            asking,
+            client: Arc::clone(&self.client),
+            rewriter: Rewriter::with_encoder(legs.shape.clone(), self.stamp.clone(), wait.encoder),
+            stream: true,
+            own_key: matches!(self.app.upstream.config.auth, Credentials::Own(_)),
+            record,
+            keeper: None,
+            numbered: true,
+        });
+        relay.go_on();
+        if let Some(failure) = failed {
+            relay.give_up(failure);
+        }
+        self.stage = Stage::Relays(relay);
+    }
+
+    /// The stream ends without the outputs.
+    async fn fail(&mut self, encoder: Box<dyn Encode>, failure: Failure) -> Bytes {
+        let mut rewriter = Rewriter::with_encoder(self.legs.shape.clone(), self.stamp.clone(), encoder);
+        let mut out = BytesMut::new();
+        rewriter.commit();
+        rewriter.fail(failure, &mut out);
+        self.told(out.freeze()).await
+    }
+}
+
+fn stored(item: &str) -> Item {
+    Item::new(&json::member(item, "id").unwrap_or_default(), item)
+}
