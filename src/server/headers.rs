@@ -2,6 +2,7 @@
 //!
 //! Nothing crosses by default (faults 11, wire-format 5).
 
+use crate::wire::encode::Limits;
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
 use http::header::{
@@ -118,6 +119,14 @@ pub(super) fn passed(headers: &HeaderMap) -> HeaderMap {
     };
     let found = headers.iter().filter(|(name, value)| listed(name) && value.len() <= 256);
     found.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// How much of its requests a minute the client has used up, as what stands before the engine counts them.
+pub(super) fn limits(passed: &HeaderMap) -> Option<Limits> {
+    let number = |name: &str| passed.get(name)?.to_str().ok()?.parse::<u64>().ok();
+    let limit = number("x-ratelimit-limit-requests").filter(|limit| *limit > 0)?;
+    let left = number("x-ratelimit-remaining-requests")?.min(limit);
+    Some(Limits { used_percent: (limit - left).saturating_mul(100) / limit, window_minutes: 1 })
 }
 
 /// The head of a good answer.

@@ -361,6 +361,9 @@ impl Relay {
     /// The head has come.
     fn begin(&mut self, answer: Answer) {
         self.passed = headers::passed(&answer.head.headers);
+        if let Some(limits) = headers::limits(&self.passed) {
+            self.pen.rewriter.limits(limits);
+        }
         self.record.attempts = answer.attempts;
         match manner(&answer.head) {
             Some(manner) => self.engine = Engine::Answers(Box::new(answer), manner),

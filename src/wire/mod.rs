@@ -30,7 +30,7 @@ mod stencil;
 use crate::json::Raw;
 use bytes::BytesMut;
 use decode::{Decode, Quirks, Reading, Sink};
-use encode::Encode;
+use encode::{Encode, Limits};
 use event::{Delta, Event, Reason, Riders, ToolEntry, Usage};
 use fault::{Failure, Fault};
 use normalise::{Normaliser, Output};
@@ -274,6 +274,11 @@ impl Rewriter {
         let (normaliser, mut to) = self.core.joined(out);
         normaliser.fail(failure, &mut to);
         self.progress()
+    }
+
+    /// It is known how much the client has used up.
+    pub fn limits(&mut self, limits: Limits) {
+        self.core.encoder.limits(limits);
     }
 
     /// The encoder, which may go on with another answer.

@@ -487,3 +487,34 @@ async fn bad_requests_reach_no_engine() {
     assert_eq!(world.engine.attempt_count(), 0);
     world.end().await;
 }
+
+/// What stands before the engine counts requests: the older events tell how many are used up, where they are wanted.
+#[tokio::test]
+async fn limits_are_told_in_the_older_events() {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\nx-ratelimit-limit-requests: 60\r\nx-ratelimit-remaining-requests: 45\r\n\r\n";
+    let answer = |head: &str| {
+        Script::new()
+            .raw(head)
+            .ev(&chunk("chatcmpl-1", r#"{"content":"a"}"#, "null"))
+            .ev(&chunk("chatcmpl-1", "{}", "\"stop\""))
+            .done()
+            .end()
+    };
+    let without = head.replace("x-ratelimit-remaining-requests: 45\r\n", "");
+    let scripts = vec![answer(head), answer(head), answer(&without)];
+    let world = World::start(Engine::in_turn(scripts).await, Setup::new().args(&["--store", "off"])).await;
+    let legacy = prompt("m", r#","stream":true"#).header("x-samewire-dialect", "codex-legacy");
+    let told = events(&world.ask(&legacy).await);
+    let [before, after] = &told[told.len() - 2..] else { panic!("{told:?}") };
+    assert_eq!(before["type"], "response.completed");
+    let number = told.len() - 1;
+    assert_eq!(
+        *after,
+        json!({"type":"response.rate_limits.updated","sequence_number":number,"response":{"id":"resp_1"},"limits":{"primary":{"used_percent":25,"window_minutes":1}}})
+    );
+    for request in [prompt("m", r#","stream":true"#), legacy] {
+        let told = events(&world.ask(&request).await);
+        assert_eq!(told.last().unwrap()["type"], "response.completed");
+    }
+    world.end().await;
+}

@@ -22,10 +22,22 @@ pub trait Encode: Send {
     /// Writes what the event means to the client.
     fn event(&mut self, event: Event<'_>, out: &mut BytesMut);
 
+    /// How much of what it may have the client has used up, where that is known.
+    fn limits(&mut self, _limits: Limits) {}
+
     /// What is written for a delta depends on the delta and the last head alone.
     fn is_plain(&self) -> bool {
         false
     }
+}
+
+/// How much is used up of what may be asked in a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// 0 to 100.
+    pub used_percent: u64,
+    /// How long the while is.
+    pub window_minutes: u64,
 }
 
 /// The encoder for an answer of this shape.

@@ -1,5 +1,6 @@
 //! Events, numbered, in the dialects (wire-format 4.6, 4.7, 4.9).
 
+use super::super::Limits;
 use super::super::frame::DONE;
 use super::call::Call;
 use super::item::{Item, Kind, Place, State, Thought};
@@ -129,11 +130,12 @@ pub(super) struct Events {
     next: u64,
     /// The id of the response.
     response: String,
+    pub(super) limits: Option<Limits>,
 }
 
 impl Events {
     pub(super) fn new(on: bool, dialect: ResponsesDialect) -> Self {
-        Self { on, dialect, next: 0, response: String::new() }
+        Self { on, dialect, next: 0, response: String::new(), limits: None }
     }
 
     /// They belong to this response.
@@ -380,7 +382,15 @@ impl Events {
     }
 
     /// Behind the last event.
-    pub(super) fn last(&self, out: &mut BytesMut) {
+    pub(super) fn last(&mut self, out: &mut BytesMut) {
+        if let Some(Limits { used_percent, window_minutes }) = self.limits {
+            self.say_legacy("response.rate_limits.updated", out, |out| {
+                let limits = format!(
+                    "}},\"limits\":{{\"primary\":{{\"used_percent\":{used_percent},\"window_minutes\":{window_minutes}}}}}"
+                );
+                out.extend_from_slice(limits.as_bytes());
+            });
+        }
         if self.on && self.dialect == ResponsesDialect::Openresponses {
             out.extend_from_slice(DONE);
         }

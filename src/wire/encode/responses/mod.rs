@@ -19,7 +19,7 @@ pub(crate) use event::write_error;
 pub use hold::{Held, Hold};
 pub use object::Echo;
 
-use super::Encode;
+use super::{Encode, Limits};
 use crate::json::{Members, Raw, Text, compacted};
 use crate::wire::event::{Delta, Event, Head, Logprobs, Reason, Riders, Stage, ToolKind, Usage};
 use crate::wire::fault::{Failure, Fault};
@@ -141,6 +141,10 @@ impl Response {
 }
 
 impl Encode for Response {
+    fn limits(&mut self, limits: Limits) {
+        self.events.limits = Some(limits);
+    }
+
     fn event(&mut self, event: Event<'_>, out: &mut BytesMut) {
         match event {
             Event::Head(head) => self.head(&head, out),
