@@ -86,8 +86,15 @@ impl Job {
         let Self { app, store, key, mut relay, first } = self;
         relay.detach();
         let run = app.runs.begin(&key);
-        let mut log =
-            Log { app: &app, store, key: key.clone(), run: &run, waiting: Waiting::default(), next: 0 };
+        let mut log = Log {
+            app: &app,
+            store,
+            key: key.clone(),
+            run: &run,
+            waiting: Waiting::default(),
+            next: 0,
+            again: false,
+        };
         log.waiting.take(&first);
         let mut storing: Option<Storing> = None;
         let mut stopped = false;
@@ -112,7 +119,7 @@ impl Job {
                 }
                 stored = stores => {
                     storing = None;
-                    if !log.stored(stored).await {
+                    if !log.stored(stored) {
                         break;
                     }
                 }
@@ -129,7 +136,7 @@ impl Job {
                     Some(Err(_)) | None => {
                         if let Some(storing) = storing.take() {
                             let stored = storing.await;
-                            log.stored(stored).await;
+                            log.stored(stored);
                         }
                         log.finish().await;
                         break;
@@ -193,10 +200,12 @@ struct Log<'a> {
     waiting: Waiting,
     /// The number of the next event.
     next: u64,
+    /// The last batch could not be stored.
+    again: bool,
 }
 
 impl Log<'_> {
-    /// Begins to store what waits; the last event waits for the end.
+    /// Begins to store what waits, after a while if that has just failed; the last event waits for the end.
     fn store_next(&mut self) -> Option<Storing> {
         if self.waiting.ended.is_some() || self.waiting.events.is_empty() {
             return None;
@@ -206,7 +215,11 @@ impl Log<'_> {
         self.waiting.bytes = 0;
         let batch = Batch { begun: self.waiting.begun.take(), events };
         let now = self.app.shelf.now();
+        let again = std::mem::take(&mut self.again);
         Some(Box::pin(async move {
+            if again {
+                tokio::time::sleep(RETRY).await;
+            }
             if let Some(response) = batch.begun.clone()
                 && let Err(error) = store.start(key.clone(), 1, response, now).await
             {
@@ -217,7 +230,7 @@ impl Log<'_> {
     }
 
     /// A batch is stored, or is to be stored again; false: it cannot be, for it is somebody else's now.
-    async fn stored(&mut self, (result, batch): (Result<(), Error>, Batch)) -> bool {
+    fn stored(&mut self, (result, batch): (Result<(), Error>, Batch)) -> bool {
         let Batch { begun, mut events } = batch;
         match result {
             Ok(()) => {
@@ -230,7 +243,7 @@ impl Log<'_> {
                 events.bodies.append(&mut self.waiting.events);
                 self.waiting.events = events.bodies;
                 self.waiting.begun = self.waiting.begun.take().or(begun);
-                tokio::time::sleep(RETRY).await;
+                self.again = true;
                 true
             }
             Err(error) => {
