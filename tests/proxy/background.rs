@@ -121,6 +121,47 @@ async fn cancelled_once_and_for_good() {
     world.end().await;
 }
 
+/// Cancels at any moment, two at once: one end is reached, and stays.
+#[tokio::test]
+async fn fault_c43_cancels_race_with_the_end() {
+    let script = Script::new().head_sse().role().tok("a", 4, Duration::from_millis(3));
+    let world = World::start(Engine::script(script.finish("stop").done().end()).await, Setup::new()).await;
+    let (mut cancelled, mut completed) = (0, 0);
+    for round in 0..30_u64 {
+        let race = |n: u64| {
+            let world = &world;
+            async move {
+                let id = started(world).await;
+                // From before the engine is asked until after it has ended.
+                match n {
+                    9 => _ = ended(world, &id).await,
+                    _ => tokio::time::sleep(Duration::from_micros(round * n * 100)).await,
+                }
+                let cancel = Request::post(&format!("/v1/responses/{id}/cancel"), "");
+                let (first, second, seen) =
+                    tokio::join!(world.ask(&cancel), world.ask(&cancel), object(world, &id));
+                let end = json(first.text());
+                assert_eq!(end, json(second.text()));
+                assert_eq!(object(world, &id).await, end);
+                let states = ["queued", "in_progress", end["status"].as_str().expect("a status")];
+                assert!(states.contains(&seen["status"].as_str().expect("a status")), "{seen}");
+                let told = replay(world, &id, "").await;
+                assert_eq!(told.last().expect("events")["response"], end);
+                end["status"].as_str().expect("a status").to_owned()
+            }
+        };
+        for end in futures::future::join_all((0..10).map(race)).await {
+            match end.as_str() {
+                "cancelled" => cancelled += 1,
+                "completed" => completed += 1,
+                other => panic!("{other}"),
+            }
+        }
+    }
+    assert!(cancelled > 0 && completed > 0, "{cancelled} cancelled, {completed} completed");
+    world.end().await;
+}
+
 #[tokio::test]
 async fn what_ended_is_not_cancelled() {
     let world = World::start(Engine::script(slow(1)).await, Setup::new()).await;
