@@ -130,7 +130,6 @@ fn hosted_items_are_left_out() {
         "web_search_call",
         "tool_search_call",
         "tool_search_output",
-        "additional_tools",
         "image_generation_call",
         "code_interpreter_call",
         "local_shell_call",

@@ -181,3 +181,32 @@ fn names_of_one_level() {
     let sent = sent("auto", "{}", &request(&format!(r#""input":[{call}]"#)), &Material::default()).unwrap();
     assert!(sent.contains(&format!(r#""function":{{"name":"{}""#, wires[0])), "{sent}");
 }
+
+/// Tools that stand in the input, as newer clients send them, and those of earlier turns.
+#[test]
+fn items_add_tools() {
+    let more = r#"{"type":"additional_tools","role":"developer","tools":[{"type":"custom","name":"c"},{"type":"web_search"}]}"#;
+    let earlier = r#"{"type":"additional_tools","id":"at_1","role":"developer","tools":[{"type":"namespace","name":"ns","tools":[{"type":"function","name":"f"}]},{"type":"function","name":"f","description":"old"},{"type":"mcp","server_label":"s"}]}"#;
+    let body = request(&format!(
+        r#""tools":[{{"type":"function","name":"f","description":"d\u0041","strict":false,"parameters":{{ "b":1, "a":[] }}}}],"input":[{more},{{"role":"user","content":"hi"}}],"tool_choice":{{"type":"custom","name":"c"}}"#
+    ));
+    let mut asked = read(&body).unwrap();
+    assert_eq!(asked.dropped, ["input[0].tools[1].web_search"]);
+    assert!(asked.ignored.is_empty());
+    asked.recall_tools([earlier, HI].into_iter()).unwrap();
+    let takes = samewire::engine::named("vllm").unwrap().takes();
+    let sent = asked.chat(&Material::default(), &takes, &super::options("{}")).unwrap();
+    let choice = r#"{"type":"function","function":{"name":"c"}}"#;
+    let expected = chat(HI, &format!(",\"tools\":[{F},{C},{NS_F}],\"tool_choice\":{choice}"));
+    assert_eq!(std::str::from_utf8(&sent).unwrap(), expected);
+    assert_eq!(asked.tools.called("ns__f").namespace.as_deref(), Some("ns"));
+    assert_eq!(asked.tools.called("c").kind, ToolKind::Custom);
+    for (item, param) in [
+        (r#"{"type":"additional_tools","role":"developer"}"#, "input[0].tools"),
+        (r#"{"type":"additional_tools","tools":[{"type":"function"}]}"#, "input[0].tools[0].name"),
+        (r#"{"type":"additional_tools","tools":[{"name":"f"}]}"#, "input[0].tools[0].type"),
+    ] {
+        let body = request(&format!(r#""input":[{item},{{"role":"user","content":"hi"}}]"#));
+        assert_eq!(refusal(read(&body)).0.as_deref(), Some(param), "{item}");
+    }
+}

@@ -17,7 +17,6 @@ const HOSTED: &[&str] = &[
     "web_search_call",
     "tool_search_call",
     "tool_search_output",
-    "additional_tools",
     "image_generation_call",
     "code_interpreter_call",
     "local_shell_call",
@@ -34,6 +33,9 @@ const HOSTED: &[&str] = &[
     "program",
     "program_output",
 ];
+
+/// Tools that one item may add.
+const MOST_TOOLS: usize = 1024;
 
 /// One item.
 #[derive(Debug)]
@@ -60,6 +62,8 @@ pub(super) enum Item<'a> {
     },
     Compaction(Text<'a>),
     Reference(Text<'a>),
+    /// Tools that the model may call from here on.
+    Tools(Vec<Object<'a>>),
     /// Its type, and all of it.
     Hosted(&'static str, Raw<'a>),
 }
@@ -90,6 +94,10 @@ pub(super) fn item(path: String, raw: Raw<'_>) -> Result<Item<'_>, Failure> {
             call: item.required_name("call_id")?,
             parts: content::parts(&item, "output", Place::Output)?,
         }),
+        Some("additional_tools") => {
+            item.required("tools")?;
+            item.objects("tools", MOST_TOOLS).map(Item::Tools)
+        }
         Some("compaction") => item.required_text("encrypted_content").map(Item::Compaction),
         Some(kind) => match HOSTED.iter().find(|hosted| **hosted == kind) {
             Some(hosted) => Ok(Item::Hosted(hosted, raw)),

@@ -31,6 +31,7 @@ use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::Options;
 use bytes::{BufMut, Bytes, BytesMut};
 use input::Item;
+use object::Object;
 use serde::{Deserialize, Serialize};
 
 /// Items that an input may have.
@@ -216,9 +217,9 @@ impl Asked {
             unsupported(&from)?;
         }
         let streaming = from.streaming()?;
-        let tools = Tools::read(&from, options.unsupported_tools, way)?;
         let settings = settings::read(&from)?;
-        let (input, references, mut ignored) = items(&from, body, complete)?;
+        let Items { input, references, mut ignored, tools } = items(&from, body, complete)?;
+        let tools = Tools::read(&from, &tools, options.unsupported_tools, way)?;
         let noted = ["context_management", "moderation"].into_iter().filter(|key| from.get(key).is_some());
         ignored.extend(noted.map(ToOwned::to_owned));
         let conversation = settings::conversation(&from)?;
@@ -281,6 +282,20 @@ impl Asked {
     /// The client says itself that the response is to be stored, or asks for what cannot be otherwise.
     pub fn insists_on_store(&self) -> bool {
         self.background || self.said.iter().any(|(key, json)| *key == "store" && json == "true")
+    }
+
+    /// Offers the tools that earlier items of the conversation have added.
+    ///
+    /// # Errors
+    /// A tool of another type has the name of one of them.
+    pub fn recall_tools<'a>(&mut self, history: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
+        for item in history.filter(|item| item.contains("additional_tools")) {
+            let Some(raw) = Raw::of(item) else { continue };
+            if let Ok(Item::Tools(tools)) = input::item("previous_response_id".to_owned(), raw) {
+                self.tools.recall(&tools)?;
+            }
+        }
+        Ok(())
     }
 
     /// The input has been answered: what is asked now stands in the history.
@@ -383,15 +398,22 @@ fn not_supported(param: &str, why: &str) -> Failure {
     Failure::from(Fault::UnsupportedParameter).with_message(message).with_param(param)
 }
 
-type Items = (Vec<Bytes>, Vec<(usize, String)>, Vec<String>);
+/// What was read of an input.
+#[derive(Default)]
+struct Items<'a> {
+    input: Vec<Bytes>,
+    references: Vec<(usize, String)>,
+    /// Those that a chat engine is not sent.
+    ignored: Vec<String>,
+    /// Those that they add.
+    tools: Vec<Object<'a>>,
+}
 
-/// The items, the references among them, and those that a chat engine is not sent.
-fn items(from: &Checked<'_>, body: &Bytes, complete: bool) -> Result<Items, Failure> {
-    let (mut items, mut references, mut ignored) = (Vec::new(), Vec::new(), Vec::new());
+fn items<'a>(from: &Checked<'a>, body: &Bytes, complete: bool) -> Result<Items<'a>, Failure> {
+    let mut items = Items::default();
     let continues = from.get("previous_response_id").is_some() || from.get("conversation").is_some();
     let Some(field) = from.get("input") else {
-        let fine = continues || !complete;
-        return if fine { Ok((items, references, ignored)) } else { Err(missing("input")) };
+        return if continues || !complete { Ok(items) } else { Err(missing("input")) };
     };
     if Text::of(field.value).is_some() {
         let mut item = BytesMut::from(
@@ -399,7 +421,8 @@ fn items(from: &Checked<'_>, body: &Bytes, complete: bool) -> Result<Items, Fail
         );
         item.extend_from_slice(compacted(field.value).as_bytes());
         item.put_slice(b"}]}");
-        return Ok((vec![item.freeze()], references, ignored));
+        items.input.push(item.freeze());
+        return Ok(items);
     }
     if !field.value.get().starts_with('[') {
         return Err(invalid("input", "it must be a string or a list of items"));
@@ -410,11 +433,12 @@ fn items(from: &Checked<'_>, body: &Bytes, complete: bool) -> Result<Items, Fail
     }
     for (at, raw) in all.into_iter().enumerate() {
         match input::item(format!("input[{at}]"), raw)? {
-            Item::Reference(id) => references.push((at, id.decoded().into_owned())),
-            Item::Hosted(kind, _) => ignored.push(format!("input[{at}].{kind}")),
+            Item::Reference(id) => items.references.push((at, id.decoded().into_owned())),
+            Item::Hosted(kind, _) => items.ignored.push(format!("input[{at}].{kind}")),
+            Item::Tools(tools) => items.tools.extend(tools),
             _ => {}
         }
-        items.push(body.slice_ref(raw.get().as_bytes()));
+        items.input.push(body.slice_ref(raw.get().as_bytes()));
     }
-    Ok((items, references, ignored))
+    Ok(items)
 }

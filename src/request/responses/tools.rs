@@ -88,20 +88,24 @@ struct Allowed {
 }
 
 impl Tools {
-    /// `way`: an engine that is asked in this very API is offered hosted tools too.
-    pub(super) fn read(from: &Checked<'_>, policy: UnsupportedTools, way: Way) -> Result<Self, Failure> {
+    /// `more`: tools that items of the input add. `way`: an engine that is asked in this very API is offered hosted tools
+    /// too.
+    pub(super) fn read(
+        from: &Checked<'_>,
+        more: &[Object<'_>],
+        policy: UnsupportedTools,
+        way: Way,
+    ) -> Result<Self, Failure> {
         let mut tools = Self::default();
         let all = from.list("tools", MOST)?.unwrap_or_default();
         for (at, raw) in all.into_iter().enumerate() {
             let tool = Object::of(format!("tools[{at}]"), raw)?;
-            match tool.required_text("type")?.decoded().as_ref() {
-                "namespace" => tools.namespace(&tool)?,
-                kind => tools.tool(&tool, kind, None, Some(at))?,
-            }
+            tools.any(&tool, Some(at))?;
             if let Some(last) = tools.hosted.last_mut().filter(|last| last.place == Some(at)) {
                 last.offered = (way == Way::Native).then(|| compacted(raw));
             }
         }
+        more.iter().try_for_each(|tool| tools.any(tool, None))?;
         if tools.offers.len() > MOST {
             return Err(invalid(
                 "tools",
@@ -114,6 +118,31 @@ impl Tools {
         tools.name()?;
         tools.choice = tools.choose(from)?;
         Ok(tools)
+    }
+
+    /// Adds tools that were offered earlier in the conversation, and are not offered now.
+    pub(super) fn recall(&mut self, earlier: &[Object<'_>]) -> Result<(), Failure> {
+        let (known, hosted) = (self.offers.len(), self.hosted.len());
+        earlier.iter().try_for_each(|tool| self.any(tool, None))?;
+        self.hosted.truncate(hosted);
+        let is_known = |offer: &Offer, before: &[Offer]| {
+            before.iter().any(|other| {
+                (&other.called.namespace, &other.called.name) == (&offer.called.namespace, &offer.called.name)
+            })
+        };
+        for offer in self.offers.split_off(known) {
+            if !is_known(&offer, &self.offers) {
+                self.offers.push(offer);
+            }
+        }
+        self.name()
+    }
+
+    fn any(&mut self, tool: &Object<'_>, place: Option<usize>) -> Result<(), Failure> {
+        match tool.required_text("type")?.decoded().as_ref() {
+            "namespace" => self.namespace(tool),
+            kind => self.tool(tool, kind, None, place),
+        }
     }
 
     fn namespace(&mut self, tool: &Object<'_>) -> Result<(), Failure> {

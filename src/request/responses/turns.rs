@@ -83,8 +83,8 @@ pub(super) fn turns<'a>(
                 turns.push(Turn::new(Speaker::System, vec![Part::Own(text)]));
             }
             Item::Hosted(_, raw) if hosted => turns.push(Turn::new(Speaker::Hosted(raw), Vec::new())),
-            // References have been replaced; hosted items were named when the request was read.
-            Item::Reference(_) | Item::Hosted(..) => {}
+            // References have been replaced, tools are offered; hosted items were named when the request was read.
+            Item::Reference(_) | Item::Hosted(..) | Item::Tools(_) => {}
         }
     }
     Ok(turns)

@@ -120,6 +120,7 @@ impl Handling {
         mut question: Question,
         past: Past,
     ) -> Result<Response<Body>, Failure> {
+        question.asked.recall_tools(past.history.iter().map(|item| &*item.body))?;
         let keeper = self.keeper(&mut question, &past)?;
         let Question { asked, route, tenant, since, .. } = question;
         if let Some(keeper) = keeper.as_ref().filter(|_| asked.insists_on_store()) {

@@ -32,8 +32,9 @@ impl Handling {
         let mut route = self.route(head)?;
         // What engines count is a chat.
         route.responses = Way::Chat;
-        let question = self.question(head, route, body)?;
+        let mut question = self.question(head, route, body)?;
         let past = self.past(&question).await?;
+        question.asked.recall_tools(past.history.iter().map(|item| &*item.body))?;
         let keys = &self.worker.app.shelf.keys;
         let chat = past.body(&question.asked, &question.tenant, keys, &question.route, 0)?;
         if let Some(record) = &mut self.record {
