@@ -237,10 +237,17 @@ fn the_oldest_can_be_left_out() {
         )?;
         let chat: serde_json::Value = serde_json::from_slice(&chat).unwrap();
         let said = |message: &serde_json::Value| message["content"].as_str().unwrap_or("call").to_owned();
-        Ok(chat["messages"].as_array().unwrap().iter().map(said).collect::<Vec<_>>().join(" "))
+        Ok(chat["messages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(said)
+            .collect::<Vec<_>>()
+            .join(" ")
+            .replace("\n\n", "+"))
     };
     for (forget, expected) in
-        [(0, "i d a call b o x c"), (1, "i d call b o x c"), (2, "i d b x c"), (3, "i d x c"), (4, "i d c")]
+        [(0, "i+d a call b o x c"), (1, "i+d call b o x c"), (2, "i+d b x c"), (3, "i+d x c"), (4, "i+d c")]
     {
         assert_eq!(left(forget).unwrap(), expected, "{forget}");
     }

@@ -117,23 +117,41 @@ fn rows_that_depend_on_engine_and_options() {
     }
 }
 
+/// What stands at the beginning in one role is one message: templates often take no second one.
 #[test]
 fn instructions_and_roles() {
-    let body = request(
-        r#""instructions":"be\u0020\"kind\"","input":[{"role":"developer","content":"d"},{"role":"system","content":"s"}]"#,
-    );
-    for (set, expected) in [
-        ("{}", ["system", "system", "system"]),
-        (r#"{"instructions_role":"developer"}"#, ["developer", "system", "system"]),
-        (r#"{"developer_role":"developer"}"#, ["system", "developer", "system"]),
+    let lead = r#"{"role":"developer","content":[{"type":"input_text","text":"d"},{"type":"input_text","text":"e"}]},{"role":"system","content":"s"}"#;
+    let messages = |list: &[(&str, &str)]| {
+        let message = |(role, text): &(&str, &str)| format!(r#"{{"role":"{role}","content":"{text}"}}"#);
+        chat(&list.iter().map(message).collect::<Vec<_>>().join(","), "")
+    };
+    let own = r#""instructions":"be\u0020\"kind\"","#;
+    for (set, instructions, expected) in [
+        ("{}", own, &[("system", r#"be \"kind\"\n\nd\ne\n\ns"#)][..]),
+        (
+            r#"{"instructions_role":"developer"}"#,
+            own,
+            &[("developer", r#"be \"kind\""#), ("system", r"d\ne"), ("system", "s")],
+        ),
+        (
+            r#"{"developer_role":"developer"}"#,
+            own,
+            &[("system", r#"be \"kind\""#), ("developer", r"d\ne"), ("system", "s")],
+        ),
+        ("{}", "", &[("system", r"d\ne\n\ns")]),
     ] {
-        let messages: Vec<_> = expected
-            .iter()
-            .zip(["be \\\"kind\\\"", "d", "s"])
-            .map(|(role, text)| format!(r#"{{"role":"{role}","content":"{text}"}}"#))
-            .collect();
-        assert_eq!(sent("auto", set, &body, &Material::default()).unwrap(), chat(&messages.join(","), ""));
+        let body = request(&format!(
+            r#"{instructions}"input":[{lead},{{"role":"user","content":"u"}},{{"role":"system","content":"later"}}]"#
+        ));
+        let all = [expected, &[("user", "u"), ("system", "later")]].concat();
+        assert_eq!(sent("auto", set, &body, &Material::default()).unwrap(), messages(&all));
     }
+    // What is more than text stays by itself.
+    let image = r#"{"role":"system","content":[{"type":"input_image","image_url":"u"}]}"#;
+    let body = request(&format!(r#""instructions":"i","input":[{image}]"#));
+    let part = r#"[{"type":"image_url","image_url":{"url":"u"}}]"#;
+    let expected = format!(r#"{{"role":"system","content":"i"}},{{"role":"system","content":{part}}}"#);
+    assert_eq!(sent("auto", "{}", &body, &Material::default()).unwrap(), chat(&expected, ""));
 }
 
 #[test]

@@ -120,23 +120,47 @@ impl Asked {
         out: &mut BytesMut,
     ) -> Result<(), Failure> {
         let turns = self.turns(material, false)?;
-        let mut first = true;
-        if let Some(instructions) = &self.instructions {
-            let role = match options.instructions_role {
-                InstructionsRole::System => "system",
-                InstructionsRole::Developer => "developer",
-            };
-            out.extend_from_slice(format!("{{\"role\":\"{role}\",\"content\":{instructions}}}").as_bytes());
-            first = false;
-        }
-        for turn in &turns {
-            if !first {
+        let start = out.len();
+        let leading = self.write_leading(&turns, options, out);
+        for turn in turns.get(leading..).unwrap_or_default() {
+            if out.len() > start {
                 out.put_u8(b',');
             }
-            first = false;
             turn.write(takes, options.developer_role, out);
         }
-        if first { Err(invalid("input", "nothing in it is for the model")) } else { Ok(()) }
+        match out.len() > start {
+            true => Ok(()),
+            false => Err(invalid("input", "nothing in it is for the model")),
+        }
+    }
+
+    /// Writes the instructions, and what the input has of the same role at its beginning, as one message; gives the number
+    /// of turns in it. Many templates take one such message at the beginning, and others leave out the second one
+    /// (engine-quirks E.2).
+    fn write_leading(&self, turns: &[Turn<'_>], options: &Options, out: &mut BytesMut) -> usize {
+        let given = self.instructions.as_ref().map(|_| match options.instructions_role {
+            InstructionsRole::System => "system",
+            InstructionsRole::Developer => "developer",
+        });
+        let lead = |turn: &Turn<'_>| turn.lead(options.developer_role);
+        let Some(role) = given.or_else(|| turns.first().and_then(lead)) else { return 0 };
+        let count = turns.iter().take_while(|turn| lead(turn) == Some(role)).count();
+        out.extend_from_slice(format!("{{\"role\":\"{role}\",\"content\":\"").as_bytes());
+        let instructions = self.instructions.as_deref().map(|json| BytesMut::from(json.as_bytes()));
+        let texts = turns.iter().take(count).map(|turn| {
+            let mut text = BytesMut::new();
+            turn.write_text(&mut text);
+            text
+        });
+        for (at, text) in instructions.into_iter().chain(texts).enumerate() {
+            if at > 0 {
+                out.extend_from_slice(b"\\n\\n");
+            }
+            // Without its quotes.
+            out.extend_from_slice(text.get(1..text.len() - 1).unwrap_or_default());
+        }
+        out.extend_from_slice(b"\"}");
+        count
     }
 
     /// What has been said, as turns. `hosted`: those of hosted tools too.

@@ -185,6 +185,11 @@ impl Part<'_> {
     }
 }
 
+/// Whether all of it is text.
+pub(super) fn is_text(parts: &[Part<'_>]) -> bool {
+    parts.iter().all(|part| part.text(false).is_some())
+}
+
 /// Appends content: one string where all of it is text (many templates know no other), else a list of parts.
 pub(super) fn write(parts: &[Part<'_>], between: &str, refusal_parts: bool, out: &mut BytesMut) {
     write_each(parts, between, refusal_parts, |part, out| part.write(refusal_parts, out), out);

@@ -207,6 +207,17 @@ impl<'a> Turn<'a> {
         }
     }
 
+    /// The role of a message for the model that is nothing but text.
+    pub(super) fn lead(&self, developer: DeveloperRole) -> Option<&'static str> {
+        let is_lead = matches!(self.speaker, Speaker::System | Speaker::Developer);
+        (is_lead && content::is_text(&self.parts)).then(|| self.role(developer).0)
+    }
+
+    /// Appends the text of such a message.
+    pub(super) fn write_text(&self, out: &mut BytesMut) {
+        content::write(&self.parts, "\n", false, out);
+    }
+
     /// Appends the message of a chat.
     pub(super) fn write(&self, takes: &Takes, developer: DeveloperRole, out: &mut BytesMut) {
         let (role, between) = self.role(developer);
