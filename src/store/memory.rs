@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A record with all that belongs to it.
+#[derive(Clone)]
 struct Row {
     record: Record,
     kind: Kind,
@@ -64,6 +65,8 @@ pub(super) struct Memory {
     ended: BTreeSet<(Millis, Key)>,
     ids: BTreeSet<Entry>,
     bytes: u64,
+    /// What had to go since it may have to come back, if it may.
+    undo: Option<Vec<Row>>,
 }
 
 impl Memory {
@@ -146,7 +149,10 @@ impl Memory {
             victims.push(victim.clone());
         }
         for victim in &victims {
-            self.take(victim);
+            let row = self.take(victim);
+            if let Some(undo) = &mut self.undo {
+                undo.extend(row);
+            }
         }
         Ok(())
     }
@@ -487,22 +493,86 @@ impl Memory {
         })
     }
 
-    pub(super) fn remember(
+    /// Adds items to a conversation and does what belongs to it with a response: both or nothing.
+    fn together(
         &mut self,
         caps: &Caps,
+        conversation: &Arc<str>,
         key: &Key,
-        response: &Arc<str>,
+        items: &[Item],
+        now: &Millis,
+        work: impl FnOnce(&mut Self) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let conversation = Key { tenant: key.tenant.clone(), id: conversation.clone() };
+        let before = [&conversation, key].map(|key| self.rows.get(key).cloned());
+        self.undo = Some(Vec::new());
+        // First, so that it is young and what makes room for the response is something else.
+        let done = self
+            .add_items(caps, &conversation, items, now)
+            .map_err(Error::of_conversation)
+            .and_then(|()| work(self))
+            .and_then(|()| {
+                let there = self.row(&conversation, Kind::Conversation, *now);
+                there.map(drop).map_err(Error::of_conversation)
+            });
+        let gone = self.undo.take().unwrap_or_default();
+        if done.is_err() {
+            gone.into_iter().for_each(|row| self.put(row));
+            for key in [&conversation, key] {
+                self.take(key);
+            }
+            for row in before.into_iter().flatten() {
+                // Both may be one, where a response is named like its conversation.
+                if !self.rows.contains_key(&row.record.key) {
+                    self.put(row);
+                }
+            }
+        }
+        done
+    }
+
+    pub(super) fn create_in(
+        &mut self,
+        caps: &Caps,
+        conversation: &Arc<str>,
+        new: &New,
         now: &Millis,
     ) -> Result<(), Error> {
-        self.row(key, Kind::Conversation, *now)?;
-        let response = Key { tenant: key.tenant.clone(), id: response.clone() };
-        let row = self.row(&response, Kind::Response, *now)?;
-        if !row.record.state.is_terminal() {
-            return Err(Error::Conflict);
+        let items = [&*new.input, &*new.output].concat();
+        self.together(caps, conversation, &new.key, &items, now, |this| this.create(caps, new, now))
+    }
+
+    pub(super) fn finish_in(
+        &mut self,
+        caps: &Caps,
+        conversation: &Arc<str>,
+        key: &Key,
+        term: &u64,
+        finish: &Finish,
+        now: &Millis,
+    ) -> Result<(), Error> {
+        let row = self.owned(key, *term, *now)?;
+        if row.record.state.is_terminal() || !finish.state.is_terminal() {
+            return self.finish(caps, key, term, finish, now);
         }
-        let items: Vec<Item> =
-            row.side(Side::Input).chain(row.side(Side::Output)).map(|(_, item)| item.clone()).collect();
-        self.add_items(caps, key, &items, now)
+        let input = row.side(Side::Input).map(|(_, item)| item);
+        let items: Vec<Item> = input.chain(&finish.output).cloned().collect();
+        self.together(caps, conversation, key, &items, now, |this| this.finish(caps, key, term, finish, now))
+    }
+
+    pub(super) fn transcript(
+        &mut self,
+        _: &Caps,
+        key: &Key,
+        bytes: &u64,
+        now: &Millis,
+    ) -> Result<Vec<Item>, Error> {
+        let row = self.row(key, Kind::Conversation, *now)?;
+        let weight: u64 = row.side(Side::Conversation).map(|(_, item)| item.body.len() as u64).sum();
+        if weight > *bytes {
+            return Err(Error::Full);
+        }
+        Ok(row.side(Side::Conversation).map(|(_, item)| item.clone()).collect())
     }
 
     pub(super) fn conversation_items(

@@ -267,8 +267,13 @@ operations! {
     write delete_conversation(key: Key, now: Millis) -> ();
     /// Adds items at the end; those whose id is there already are passed over, so it may be tried again.
     write add_items(key: Key, items: Vec<Item>, now: Millis) -> ();
-    /// Adds the items of a response that has ended, input then output, to the end of a conversation.
-    write remember(key: Key, response: Arc<str>, now: Millis) -> ();
+    /// [`create`](Self::create) of a response that has ended, and in the same moment its items, input then output, go to the
+    /// end of a conversation: all of it or nothing. `NoConversation`: there is none, or it has no room.
+    write create_in(conversation: Arc<str>, new: New, now: Millis) -> ();
+    /// [`finish`](Self::finish), and in the same moment the response's items go to the end of a conversation, likewise.
+    write finish_in(conversation: Arc<str>, key: Key, term: u64, finish: Finish, now: Millis) -> ();
+    /// All of a conversation, oldest first. `Full` if it is more than `bytes`.
+    read transcript(key: Key, bytes: u64, now: Millis) -> Vec<Item>;
     /// A part of the conversation.
     read conversation_items(key: Key, ask: Ask, now: Millis) -> Page;
     /// An item of a conversation.

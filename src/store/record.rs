@@ -403,6 +403,8 @@ pub enum Error {
     NoCursor,
     /// Over a cap with nothing that may go, or the disk is full.
     Full,
+    /// The conversation that a response is to be added to is not there, or has no room for it.
+    NoConversation,
     /// Locked, unreachable, corrupt, or written by a newer samewire. For the log; may name paths.
     Unavailable(String),
     /// Not done within the deadline. It may yet have been done.
@@ -417,6 +419,14 @@ impl Error {
     pub(super) fn unavailable(why: impl fmt::Display) -> Self {
         Self::Unavailable(why.to_string())
     }
+
+    /// The same, said of the conversation that is written to beside a response.
+    pub(super) fn of_conversation(self) -> Self {
+        match self {
+            Self::NotFound | Self::Full => Self::NoConversation,
+            other => other,
+        }
+    }
 }
 
 impl fmt::Display for Error {
@@ -425,6 +435,7 @@ impl fmt::Display for Error {
             Self::NotFound => f.write_str("the store has no such record"),
             Self::NoCursor => f.write_str("`after` names no item of the list"),
             Self::Full => f.write_str("the store is full"),
+            Self::NoConversation => f.write_str("the conversation is not there, or has no room"),
             Self::Unavailable(why) => write!(f, "the store is unavailable: {why}"),
             Self::Slow => f.write_str("the store did not answer in time"),
             Self::Fenced => f.write_str("the response has another owner by now"),

@@ -2,7 +2,7 @@
 
 use crate::in_each_place;
 use crate::responses::{NOW, completed, events, item, key, over, queued, running};
-use samewire::store::{CLOSING, Caps, Error, Finish, New, State, Store};
+use samewire::store::{CLOSING, Caps, Error, Finish, Item, New, State, Store};
 
 const FEW: Caps = Caps { ttl: 1_000, bytes: 1 << 30, records: 4, record_bytes: 1 << 20 };
 
@@ -21,9 +21,13 @@ mod size {
         bytes_are_bounded,
         a_record_is_bounded,
         nothing_is_lost_when_full,
-        what_runs_can_be_closed
+        what_runs_can_be_closed,
+        a_full_conversation_takes_no_response
     );
-    use super::{a_record_is_bounded, bytes_are_bounded, nothing_is_lost_when_full, what_runs_can_be_closed};
+    use super::{
+        a_full_conversation_takes_no_response, a_record_is_bounded, bytes_are_bounded,
+        nothing_is_lost_when_full, what_runs_can_be_closed,
+    };
 }
 
 async fn there(store: &Store, ids: &[&str]) -> Vec<bool> {
@@ -148,4 +152,22 @@ async fn what_runs_can_be_closed(store: &Store) {
     store.finish(key("a"), 1, finish(CLOSING + own), NOW).await.expect("it can always be closed");
     store.finish(key("b"), 1, finish(500), NOW + 1).await.unwrap();
     assert_eq!(there(store, &["a", "b"]).await, [false, true], "what went over goes when it can");
+}
+
+async fn a_full_conversation_takes_no_response(store: &Store) {
+    let large = |id: &str, length: usize| Item::new(id, &"x".repeat(length));
+    store.create(over("old"), NOW).await.unwrap();
+    store.create_conversation(key("c"), "{}".into(), vec![large("m", 5_000)], NOW + 1).await.unwrap();
+    let before = store.totals().await.unwrap();
+    let new = |length| New { output: vec![large("o", length)], ..over("r") };
+    // Too much for the conversation, then for both together.
+    for length in [3_000, 2_000] {
+        assert_eq!(store.create_in("c".into(), new(length), NOW + 2).await, Err(Error::NoConversation));
+        assert_eq!(there(store, &["old", "r"]).await, [true, false]);
+        assert_eq!(store.totals().await.unwrap(), before, "what made room is back");
+        let held = store.transcript(key("c"), 10_000, NOW + 2).await.unwrap();
+        assert_eq!(held, [large("m", 5_000)]);
+    }
+    store.create_in("c".into(), new(100), NOW + 2).await.unwrap();
+    assert_eq!(store.transcript(key("c"), 10_000, NOW + 2).await.unwrap().len(), 2);
 }

@@ -1,14 +1,16 @@
 //! Conversations and their items.
 
-use crate::responses::{NOW, item, items, key, over, running};
+use crate::responses::{NOW, completed, item, items, key, over, running};
 use crate::{ROOMY, in_each_place};
-use samewire::store::{Ask, Error, Item, Key, New, Store};
+use samewire::store::{Ask, Error, Finish, Item, Key, New, State, Store};
 
 in_each_place!(
     crate::ROOMY,
     a_conversation_lives,
     its_items_are_kept_in_order,
-    a_response_is_remembered,
+    a_response_is_stored_in_it,
+    a_response_ends_in_it,
+    it_is_read_as_a_whole,
     conversations_and_responses_are_two_things,
     using_it_keeps_it,
 );
@@ -73,21 +75,58 @@ async fn its_items_are_kept_in_order(store: &Store) {
     assert_eq!(store.totals().await.unwrap().bytes, empty, "two items, as at first");
 }
 
-async fn a_response_is_remembered(store: &Store) {
+async fn a_response_is_stored_in_it(store: &Store) {
     store.create_conversation(key("conv_1"), "{}".into(), items(&["m1"]), NOW).await.unwrap();
     let new = New { input: items(&["i1", "m1"]), output: items(&["o1", "o2"]), ..over("resp_1") };
-    store.create(new, NOW).await.unwrap();
-    store.create(running("resp_2"), NOW).await.unwrap();
-    store.remember(key("conv_1"), "resp_1".into(), NOW).await.unwrap();
-    store.remember(key("conv_1"), "resp_1".into(), NOW).await.unwrap();
+    store.create_in("conv_1".into(), new.clone(), NOW).await.unwrap();
     assert_eq!(all(store, "conv_1").await, ["m1", "i1", "o1", "o2"]);
-    assert_eq!(store.remember(key("conv_1"), "resp_2".into(), NOW).await, Err(Error::Conflict));
-    assert_eq!(store.remember(key("conv_1"), "resp_x".into(), NOW).await, Err(Error::NotFound));
-    assert_eq!(store.remember(key("conv_x"), "resp_1".into(), NOW).await, Err(Error::NotFound));
+    assert_eq!(store.create_in("conv_1".into(), new.clone(), NOW).await, Err(Error::Conflict));
     // It keeps them when the response goes.
     store.delete(key("resp_1"), NOW).await.unwrap();
     assert_eq!(store.conversation_item(key("conv_1"), "o2".into(), NOW).await, Ok(item("o2")));
     assert_eq!(store.resolve("tenant".into(), vec!["o2".into()], NOW).await, Ok(vec![Some(item("o2"))]));
+    for (conversation, tenant) in [("conv_x", "tenant"), ("conv_1", "other")] {
+        let new = New { key: Key::new(tenant, "resp_2"), ..new.clone() };
+        let refused = store.create_in(conversation.into(), new, NOW).await;
+        assert_eq!(refused, Err(Error::NoConversation));
+        assert_eq!(store.get(Key::new(tenant, "resp_2"), NOW).await.unwrap_err(), Error::NotFound);
+    }
+}
+
+async fn a_response_ends_in_it(store: &Store) {
+    store.create_conversation(key("conv_1"), "{}".into(), items(&["m1"]), NOW).await.unwrap();
+    for id in ["resp_1", "resp_2"] {
+        store.create(New { input: items(&[&format!("{id} in")]), ..running(id) }, NOW).await.unwrap();
+    }
+    let end = |id: &str| Finish { output: items(&[&format!("{id} out")]), ..completed(id) };
+    for id in ["resp_2", "resp_1"] {
+        let finish = async |conversation: &str, term| {
+            store.finish_in(conversation.into(), key(id), term, end(id), NOW).await
+        };
+        assert_eq!(finish("conv_x", 1).await, Err(Error::NoConversation));
+        assert_eq!(finish("conv_1", 2).await, Err(Error::Fenced));
+        assert_eq!(store.get(key(id), NOW).await.unwrap().state, State::InProgress);
+        finish("conv_1", 1).await.unwrap();
+        // Told again after an answer that was lost; also when the conversation is gone by then.
+        finish("conv_1", 1).await.unwrap();
+        finish("conv_x", 1).await.unwrap();
+        assert_eq!(store.get(key(id), NOW).await.unwrap().state, State::Completed);
+    }
+    assert_eq!(all(store, "conv_1").await, ["m1", "resp_2 in", "resp_2 out", "resp_1 in", "resp_1 out"]);
+    let other = store.finish_in("conv_1".into(), key("resp_1"), 1, completed("another"), NOW).await;
+    assert_eq!(other, Err(Error::Conflict));
+    assert_eq!(all(store, "conv_1").await.len(), 5);
+}
+
+async fn it_is_read_as_a_whole(store: &Store) {
+    let many: Vec<_> = (0..250).map(|n| item(&format!("m{n:03}"))).collect();
+    store.create_conversation(key("conv_1"), "{}".into(), many.clone(), NOW).await.unwrap();
+    let bytes = many.iter().map(|item| item.body.len() as u64).sum();
+    assert_eq!(store.transcript(key("conv_1"), bytes, NOW).await, Ok(many));
+    assert_eq!(store.transcript(key("conv_1"), bytes - 1, NOW).await, Err(Error::Full));
+    assert_eq!(store.transcript(Key::new("other", "conv_1"), bytes, NOW).await, Err(Error::NotFound));
+    store.create(over("resp_1"), NOW).await.unwrap();
+    assert_eq!(store.transcript(key("resp_1"), bytes, NOW).await, Err(Error::NotFound));
 }
 
 async fn conversations_and_responses_are_two_things(store: &Store) {

@@ -15,6 +15,7 @@ enum Step {
     Wait(u64),
     Create {
         key: Key,
+        conversation: Option<usize>,
         state: State,
         previous: Option<usize>,
         input: Vec<Item>,
@@ -33,6 +34,7 @@ enum Step {
     },
     Finish {
         key: Key,
+        conversation: Option<usize>,
         term: u64,
         state: State,
         length: usize,
@@ -59,7 +61,7 @@ enum Step {
         length: usize,
     },
     Add(Key, Vec<Item>),
-    Remember(Key, usize),
+    Transcript(Key, u64),
     Items(Key, Ask),
     DeleteItem(Key, Arc<str>),
     DeleteConversation(Key),
@@ -115,19 +117,21 @@ fn terms() -> impl Strategy<Value = u64> {
 }
 
 fn steps() -> impl Strategy<Value = Step> {
-    let creates = (keys(), states(), prop::option::of(0..8_usize), some_items(), some_items(), lengths());
-    let finishes = (keys(), terms(), states(), lengths(), some_items(), some_events());
+    let records = || prop::option::of(0..8_usize);
+    let names = || (keys(), records());
+    let creates = (names(), states(), records(), some_items(), some_items(), lengths());
+    let finishes = (names(), terms(), states(), lengths(), some_items(), some_events());
     let writes = prop_oneof![
-        6 => creates.prop_map(|(key, state, previous, input, mut output, length)| {
+        6 => creates.prop_map(|((key, conversation), state, previous, input, mut output, length)| {
             if !state.is_terminal() && !length.is_multiple_of(8) {
                 output.clear();
             }
-            Step::Create { key, state, previous, input, output, length }
+            Step::Create { key, conversation, state, previous, input, output, length }
         }),
         2 => (keys(), terms(), lengths()).prop_map(|(key, term, length)| Step::Start { key, term, length }),
         4 => (keys(), terms(), some_events()).prop_map(|(key, term, events)| Step::Append { key, term, events }),
-        5 => finishes.prop_map(|(key, term, state, length, output, events)| {
-            Step::Finish { key, term, state, length, output, events }
+        5 => finishes.prop_map(|((key, conversation), term, state, length, output, events)| {
+            Step::Finish { key, conversation, term, state, length, output, events }
         }),
         1 => keys().prop_map(Step::Delete),
         1 => keys().prop_map(Step::Cancel),
@@ -148,7 +152,7 @@ fn steps() -> impl Strategy<Value = Step> {
         2 => (keys(), some_items(), lengths()).prop_map(|(key, items, length)| Step::Converse { key, items, length }),
         1 => (keys(), lengths()).prop_map(|(key, length)| Step::Update { key, length }),
         2 => (keys(), some_items()).prop_map(|(key, items)| Step::Add(key, items)),
-        2 => (keys(), 0..8_usize).prop_map(|(key, response)| Step::Remember(key, response)),
+        2 => (keys(), 0..4_000_u64).prop_map(|(key, bytes)| Step::Transcript(key, bytes)),
         2 => (keys(), item_ids()).prop_map(|(key, item)| Step::DeleteItem(key, item)),
         1 => keys().prop_map(Step::DeleteConversation),
     ];
@@ -164,7 +168,7 @@ async fn answer(store: &Store, step: &Step, now: &mut u64) -> String {
             *now += time;
             String::new()
         }
-        Step::Create { key, state, previous, input, output, length } => {
+        Step::Create { key, conversation, state, previous, input, output, length } => {
             let owner = owner(length % 2);
             let new = New {
                 key,
@@ -176,15 +180,23 @@ async fn answer(store: &Store, step: &Step, now: &mut u64) -> String {
                 request: text(length),
                 ..queued("")
             };
-            format!("{:?}", store.create(new, at).await)
+            match conversation {
+                Some(conversation) => format!("{:?}", store.create_in(id(conversation), new, at).await),
+                None => format!("{:?}", store.create(new, at).await),
+            }
         }
         Step::Start { key, term, length } => format!("{:?}", store.start(key, term, text(length), at).await),
         Step::Append { key, term, events } => {
             format!("{:?}", store.append_events(key, term, events, at).await)
         }
-        Step::Finish { key, term, state, length, output, events } => {
+        Step::Finish { key, conversation, term, state, length, output, events } => {
             let finish = Finish { state, response: text(length), output, events };
-            format!("{:?}", store.finish(key, term, finish, at).await)
+            match conversation {
+                Some(conversation) => {
+                    format!("{:?}", store.finish_in(id(conversation), key, term, finish, at).await)
+                }
+                None => format!("{:?}", store.finish(key, term, finish, at).await),
+            }
         }
         Step::Look(key) => {
             let cancel = store.is_cancel_requested(key.clone(), at).await;
@@ -210,7 +222,7 @@ async fn answer(store: &Store, step: &Step, now: &mut u64) -> String {
             format!("{:?}", store.update_conversation(key, text(length), at).await)
         }
         Step::Add(key, items) => format!("{:?}", store.add_items(key, items, at).await),
-        Step::Remember(key, response) => format!("{:?}", store.remember(key, id(response), at).await),
+        Step::Transcript(key, bytes) => format!("{:?}", store.transcript(key, bytes, at).await),
         Step::Items(key, ask) => format!("{:?}", store.conversation_items(key, ask, at).await),
         Step::DeleteItem(key, item) => format!("{:?}", store.delete_item(key, item, at).await),
         Step::DeleteConversation(key) => format!("{:?}", store.delete_conversation(key, at).await),
@@ -235,7 +247,17 @@ async fn play(steps: &[Step], other: &Fresh) -> Result<Vec<String>, TestCaseErro
 
 /// That the steps reach what they should.
 fn reached(seen: &[String]) {
-    for word in ["Ok(())", "NotFound", "Full", "Fenced", "Conflict", "NoCursor", "InProgress", "Ok([Item"] {
+    for word in [
+        "Ok(())",
+        "NotFound",
+        "Full",
+        "Fenced",
+        "Conflict",
+        "NoCursor",
+        "NoConversation",
+        "InProgress",
+        "Ok([Item",
+    ] {
         let count = seen.iter().filter(|answer| answer.contains(word)).count();
         assert!(count > 3, "{word}: {count} of {}", seen.len());
     }
@@ -272,6 +294,7 @@ async fn the_model_stores() {
     let steps = [
         Step::Create {
             key: key("record_0"),
+            conversation: None,
             state: State::Completed,
             previous: None,
             input: vec![item("item_0")],

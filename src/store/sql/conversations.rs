@@ -1,9 +1,13 @@
 //! The operations on conversations. A conversation is a record that has always ended; its items have a side of their own.
 
-use super::{Grown, Sql, head, insert_items, insert_record, make_room, page, record, remove, state};
+use super::{
+    Grown, Sql, create, finish, head, insert_items, insert_record, make_room, owned, page, record, remove,
+    state,
+};
 use crate::store::memory::without_known;
 use crate::store::record::{
-    Ask, Caps, Conversation, Error, Item, Json, Key, Kind, Millis, Page, Record, Side, weight_of_items,
+    Ask, Caps, Conversation, Error, Finish, Item, Json, Key, Kind, Millis, New, Page, Record, Side,
+    weight_of_items,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -90,23 +94,61 @@ pub(in crate::store) async fn add_items<S: Sql>(
     renew(s, caps, key, Grown::new(head.bytes, bytes), *now).await
 }
 
-pub(in crate::store) async fn remember<S: Sql>(
+pub(in crate::store) async fn create_in<S: Sql>(
     s: &mut S,
     caps: &Caps,
-    key: &Key,
-    response: &Arc<str>,
+    conversation: &Arc<str>,
+    new: &New,
     now: &Millis,
 ) -> Result<(), Error> {
-    head(s, key, Kind::Conversation, *now).await?;
-    let response = Key { tenant: key.tenant.clone(), id: response.clone() };
-    if !state(s, &response, Kind::Response, *now).await?.state(0)?.is_terminal() {
-        return Err(Error::Conflict);
+    let key = Key { tenant: new.key.tenant.clone(), id: conversation.clone() };
+    // First, so that it is young and what makes room for the response is something else.
+    let items = [&*new.input, &*new.output].concat();
+    add_items(s, caps, &key, &items, now).await.map_err(Error::of_conversation)?;
+    create(s, caps, new, now).await?;
+    state(s, &key, Kind::Conversation, *now).await.map(drop).map_err(Error::of_conversation)
+}
+
+pub(in crate::store) async fn finish_in<S: Sql>(
+    s: &mut S,
+    caps: &Caps,
+    conversation: &Arc<str>,
+    key: &Key,
+    term: &u64,
+    end: &Finish,
+    now: &Millis,
+) -> Result<(), Error> {
+    if owned(s, key, *term, *now).await?.state.is_terminal() || !end.state.is_terminal() {
+        return finish(s, caps, key, term, end, now).await;
     }
     let sql =
-        "SELECT id, body FROM samewire_items WHERE tenant = $1 AND holder = $2 ORDER BY side DESC, place";
-    let rows = s.query(sql, &[(&response.tenant).into(), (&response.id).into()]).await?;
-    let items = rows.iter().map(|row| row.item(0)).collect::<Result<Vec<_>, _>>()?;
-    add_items(s, caps, key, &items, now).await
+        "SELECT id, body FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = 2 ORDER BY place";
+    let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
+    let mut items = rows.iter().map(|row| row.item(0)).collect::<Result<Vec<_>, _>>()?;
+    items.extend_from_slice(&end.output);
+    let conversation = Key { tenant: key.tenant.clone(), id: conversation.clone() };
+    add_items(s, caps, &conversation, &items, now).await.map_err(Error::of_conversation)?;
+    finish(s, caps, key, term, end, now).await?;
+    state(s, &conversation, Kind::Conversation, *now).await.map(drop).map_err(Error::of_conversation)
+}
+
+pub(in crate::store) async fn transcript<S: Sql>(
+    s: &mut S,
+    _: &Caps,
+    key: &Key,
+    bytes: &u64,
+    now: &Millis,
+) -> Result<Vec<Item>, Error> {
+    state(s, key, Kind::Conversation, *now).await?;
+    let of = "FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = 1";
+    let named = [(&key.tenant).into(), (&key.id).into()];
+    // Weighed before it is fetched.
+    let sql = format!("SELECT CAST(COALESCE(SUM(octet_length(body)), 0) AS BIGINT) {of}");
+    if s.query(&sql, &named).await?.first().map_or(Ok(0), |row| row.count(0))? > *bytes {
+        return Err(Error::Full);
+    }
+    let rows = s.query(&format!("SELECT id, body {of} ORDER BY place"), &named).await?;
+    rows.iter().map(|row| row.item(0)).collect()
 }
 
 pub(in crate::store) async fn conversation_items<S: Sql>(
