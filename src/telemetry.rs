@@ -30,6 +30,8 @@ pub enum Route {
     Completions,
     /// `/v1/responses` and what is below it
     Responses,
+    /// `/v1/conversations` and what is below it
+    Conversations,
     /// `POST /v1/embeddings`
     Embeddings,
     /// `GET /v1/models` and `GET /v1/models/{id}`
@@ -39,8 +41,15 @@ pub enum Route {
 }
 
 impl Route {
-    const ALL: [Self; 6] =
-        [Self::Chat, Self::Completions, Self::Responses, Self::Embeddings, Self::Models, Self::Unknown];
+    const ALL: [Self; 7] = [
+        Self::Chat,
+        Self::Completions,
+        Self::Responses,
+        Self::Conversations,
+        Self::Embeddings,
+        Self::Models,
+        Self::Unknown,
+    ];
 
     /// The label.
     pub fn name(self) -> &'static str {
@@ -48,6 +57,7 @@ impl Route {
             Self::Chat => "chat",
             Self::Completions => "completions",
             Self::Responses => "responses",
+            Self::Conversations => "conversations",
             Self::Embeddings => "embeddings",
             Self::Models => "models",
             Self::Unknown => "unknown",

@@ -6,6 +6,11 @@ use crate::wire::fault::{Failure, Fault};
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
+/// Pairs of metadata, and the characters of a key and of a value.
+const PAIRS: usize = 16;
+const KEY: usize = 64;
+const VALUE: usize = 512;
+
 /// Fields that only engines and routers use among themselves (faults 11).
 const FORBIDDEN: &[&str] = &[
     "request_id",
@@ -51,14 +56,17 @@ fn forbidden(param: String) -> Failure {
     Failure::from(Fault::ForbiddenParameter).with_message(message).with_param(param)
 }
 
+fn repeated(param: String) -> Failure {
+    let message = format!("The key '{param}' occurs twice.");
+    Failure::from(Fault::DuplicateKey).with_message(message).with_param(param)
+}
+
 /// Fails on a key of `keys` that occurs twice in `fields`; `prefix` leads to the object.
 pub(super) fn no_duplicates(fields: &[Field<'_>], keys: &[&str], prefix: &str) -> Result<(), Failure> {
     let mut seen = HashSet::new();
     for field in fields {
         if keys.contains(&field.key.as_ref()) && !seen.insert(field.key.as_ref()) {
-            let param = format!("{prefix}{}", field.key);
-            let message = format!("The key '{param}' occurs twice.");
-            return Err(Failure::from(Fault::DuplicateKey).with_message(message).with_param(param));
+            return Err(repeated(format!("{prefix}{}", field.key)));
         }
     }
     Ok(())
@@ -160,6 +168,30 @@ impl<'a> Checked<'a> {
             Some(at) => Err(invalid(format!("stop[{at}]"), "it must be a string")),
             None => Ok(()),
         }
+    }
+
+    /// Checks `metadata`, if given: a few short strings under short keys.
+    pub(super) fn metadata(&self) -> Result<(), Failure> {
+        let Some(field) = self.get("metadata") else { return Ok(()) };
+        let pairs = self.object("metadata", field)?;
+        if pairs.len() > PAIRS {
+            return Err(invalid("metadata", &format!("it may have at most {PAIRS} pairs")));
+        }
+        let mut seen = HashSet::new();
+        for pair in &pairs {
+            let param = || format!("metadata.{}", pair.key.chars().take(KEY).collect::<String>());
+            if !seen.insert(pair.key.as_ref()) {
+                return Err(repeated(param()));
+            }
+            if pair.key.chars().count() > KEY {
+                return Err(invalid("metadata", &format!("its keys may have at most {KEY} characters")));
+            }
+            let value = Text::of(pair.value).ok_or_else(|| invalid(param(), "it must be a string"))?;
+            if value.decoded().chars().count() > VALUE {
+                return Err(invalid(param(), &format!("it may have at most {VALUE} characters")));
+            }
+        }
+        Ok(())
     }
 
     /// Reads `stream` and `stream_options`.

@@ -1,5 +1,5 @@
-//! Items of a Responses input as they are stored, listed and given to a later turn: with an id, a type, and content in
-//! parts (wire-format 4.1, 4.3).
+//! Items of a Responses input as they are stored, listed and given to a later turn: with an id, a type, a status, and
+//! content in parts (wire-format 4.1, 4.3, 4.4).
 
 use crate::json::{self, Members, Text, write_compact, write_string};
 use crate::wire::ident;
@@ -17,8 +17,13 @@ pub fn item(item: &str, response: &str, at: usize) -> Option<(String, String)> {
     write_string(&id, &mut out);
     out.extend_from_slice(b",\"type\":");
     write_string(&kind, &mut out);
+    let has_status = HAVE_STATUS.contains(&kind.as_str());
+    if has_status {
+        out.extend_from_slice(b",\"status\":");
+        write_string(text("status").as_deref().unwrap_or("completed"), &mut out);
+    }
     for (key, value) in &members {
-        if matches!(key.as_ref(), "id" | "type") {
+        if matches!(key.as_ref(), "id" | "type") || has_status && key == "status" {
             continue;
         }
         out.put_u8(b',');
@@ -33,7 +38,7 @@ pub fn item(item: &str, response: &str, at: usize) -> Option<(String, String)> {
                 });
                 text.write(&mut out);
                 out.extend_from_slice(match assistant {
-                    true => b"\",\"annotations\":[]}]",
+                    true => b"\",\"annotations\":[],\"logprobs\":[]}]",
                     false => b"\"}]",
                 });
             }
@@ -43,6 +48,16 @@ pub fn item(item: &str, response: &str, at: usize) -> Option<(String, String)> {
     out.put_u8(b'}');
     Some((id, String::from_utf8(out.to_vec()).ok()?))
 }
+
+/// The kinds of which every item says how far it is; what a client sends is complete unless it says otherwise.
+const HAVE_STATUS: &[&str] = &[
+    "message",
+    "reasoning",
+    "function_call",
+    "function_call_output",
+    "custom_tool_call",
+    "custom_tool_call_output",
+];
 
 /// What the ids of items of a kind begin with.
 fn prefix(kind: &str) -> &'static str {
@@ -67,15 +82,19 @@ mod tests {
         for (given, expected) in [
             (
                 r#"{"role":"user","content":"a \u0041"}"#,
-                r#"{"id":"msg_12_in3","type":"message","role":"user","content":[{"type":"input_text","text":"a A"}]}"#,
+                r#"{"id":"msg_12_in3","type":"message","status":"completed","role":"user","content":[{"type":"input_text","text":"a A"}]}"#,
             ),
             (
-                r#"{"type":"message","id":"mine","role":"assistant","content":"x"}"#,
-                r#"{"id":"mine","type":"message","role":"assistant","content":[{"type":"output_text","text":"x","annotations":[]}]}"#,
+                r#"{"type":"message","id":"mine","role":"assistant","content":"x","status":"incomplete"}"#,
+                r#"{"id":"mine","type":"message","status":"incomplete","role":"assistant","content":[{"type":"output_text","text":"x","annotations":[],"logprobs":[]}]}"#,
             ),
             (
                 r#"{"type":"function_call_output", "call_id":"c","output": "content"}"#,
-                r#"{"id":"fco_12_in3","type":"function_call_output","call_id":"c","output":"content"}"#,
+                r#"{"id":"fco_12_in3","type":"function_call_output","status":"completed","call_id":"c","output":"content"}"#,
+            ),
+            (
+                r#"{"type":"web_search_call","action":null}"#,
+                r#"{"id":"item_12_in3","type":"web_search_call","action":null}"#,
             ),
         ] {
             let (id, text) = item(given, "resp_1-2", 3).unwrap();

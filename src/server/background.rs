@@ -6,7 +6,7 @@
 //! closed by another process, or by the next start of this one.
 
 use super::App;
-use super::keep::{Ended, response_in};
+use super::keep::{Ended, response_in, without_conversation};
 use super::relay::Relay;
 use crate::json::{self, Members, write_string};
 use crate::store::{Error, Events, Finish, Item, Json, Key, Record, State, Store};
@@ -76,6 +76,8 @@ pub(super) struct Job {
     pub(super) store: Arc<Store>,
     pub(super) key: Key,
     pub(super) relay: Box<Relay>,
+    /// The conversation that its items are added to.
+    pub(super) conversation: Option<Arc<str>>,
     /// The events that were said before.
     pub(super) first: Bytes,
 }
@@ -83,13 +85,14 @@ pub(super) struct Job {
 impl Job {
     /// Makes it, to its end.
     pub(super) async fn run(self) {
-        let Self { app, store, key, mut relay, first } = self;
+        let Self { app, store, key, mut relay, conversation, first } = self;
         relay.detach();
         let run = app.runs.begin(&key);
         let mut log = Log {
             app: &app,
             store,
             key: key.clone(),
+            conversation,
             run: &run,
             waiting: Waiting::default(),
             next: 0,
@@ -196,6 +199,7 @@ struct Log<'a> {
     app: &'a App,
     store: Arc<Store>,
     key: Key,
+    conversation: Option<Arc<str>>,
     run: &'a Run,
     waiting: Waiting,
     /// The number of the next event.
@@ -263,12 +267,26 @@ impl Log<'_> {
         };
         let events = Events { from: self.next, bodies: std::mem::take(&mut self.waiting.events) };
         let total = events.from + events.bodies.len() as u64;
-        let finish = Finish { state, response: object, output, events };
+        let mut finish = Finish { state, response: object, output, events };
+        let mut conversation = self.conversation.take().filter(|_| state.has_answered());
         // For as long as it takes: while this process says that it lives, nobody else closes what it has begun.
         for tries in 1.. {
-            match self.store.finish(self.key.clone(), 1, finish.clone(), self.app.shelf.now()).await {
+            let (key, now) = (self.key.clone(), self.app.shelf.now());
+            let stored = match &conversation {
+                Some(id) => self.store.finish_in(Arc::clone(id), key, 1, finish.clone(), now).await,
+                None => self.store.finish(key, 1, finish.clone(), now).await,
+            };
+            match stored {
                 Err(Error::Slow | Error::Unavailable(_)) => {
                     tokio::time::sleep(RETRY * u32::min(tries, 20)).await;
+                }
+                Err(error @ Error::NoConversation) => {
+                    tracing::warn!(response = &*self.key.id, %error, "a response was not added to its conversation");
+                    conversation = None;
+                    finish.response = without_conversation(&finish.response);
+                    if let Some(last) = finish.events.bodies.iter_mut().rfind(|body| is_answer(body)) {
+                        *last = without_conversation(last);
+                    }
                 }
                 Err(error) => {
                     tracing::warn!(response = &*self.key.id, %error, "the end of a background response is not stored");
@@ -294,6 +312,11 @@ impl Log<'_> {
             tracing::warn!(response = &*self.key.id, %error, "a background response could not be closed");
         }
     }
+}
+
+/// Whether an event is the one that has the whole answer; another dialect's may stand behind it.
+fn is_answer(event: &str) -> bool {
+    ["completed", "incomplete"].iter().any(|end| event.starts_with(&format!("{{\"type\":\"response.{end}\"")))
 }
 
 /// The events of a stored response behind the `after`th, and those to come, as a stream.

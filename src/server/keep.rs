@@ -2,6 +2,10 @@
 //!
 //! Its last event goes out when the record is durable, and every other event as soon as it is there (wire-format 4.11).
 //! If it cannot be stored, its object says `"store": false`: a response never claims to be stored that is not.
+//!
+//! A response with an answer is added to its conversation in the same moment, input and output in one piece, also when it
+//! is not stored itself. One that failed or was cancelled adds nothing: it can be asked again, and the conversation has
+//! the question once. If the conversation is gone by then, or full, the object names none.
 
 use crate::json::{self, Members, Raw, Text};
 use crate::request::listed;
@@ -17,36 +21,105 @@ pub(super) struct Keeper {
     pub(super) tenant: Arc<str>,
     /// This process.
     pub(super) owner: Arc<str>,
+    /// The response itself is stored, not only what it adds to its conversation.
+    pub(super) whole: bool,
     pub(super) previous: Option<Arc<str>>,
+    pub(super) conversation: Option<Arc<str>>,
     pub(super) request: Json,
     /// The items of the input, as the client wrote them.
     pub(super) input: Vec<String>,
 }
 
 /// A record on its way into the store.
-pub(super) type Keeping = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+pub(super) type Keeping = Pin<Box<dyn Future<Output = Kept> + Send>>;
+
+/// What became of a response that was to be stored.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    /// Why it is not stored, if it should be.
+    unstored: Option<Error>,
+    /// Why its conversation does not have it, if it should.
+    apart: Option<Error>,
+}
+
+impl Kept {
+    /// The bytes with an object that claims no more than is true.
+    pub(super) fn honest(&self, mut bytes: BytesMut, request_id: &str) -> BytesMut {
+        if let Some(error) = &self.unstored {
+            tracing::warn!(request_id, %error, "a response was not stored");
+        }
+        if let Some(error) = &self.apart {
+            tracing::warn!(request_id, %error, "a response was not added to its conversation");
+        }
+        if self.unstored.is_some() {
+            bytes = unstored(&bytes);
+        }
+        if self.apart.is_some() {
+            bytes = apart(&bytes);
+        }
+        bytes
+    }
+}
 
 impl Keeper {
     /// Begins to store the response with this final object.
     pub(super) fn keep(self, object: &str) -> Keeping {
-        let new = self.record(object);
-        Box::pin(async move {
-            let (store, new) = new.ok_or(Error::Conflict)?;
-            store.create(new, milliseconds()).await
-        })
+        self.keep_behind(object, Vec::new())
     }
 
     /// The same for an answer whose stored output is `said`, and the items of this object that are not among it.
     pub(super) fn keep_behind(self, object: &str, said: Vec<Item>) -> Keeping {
-        let new = self.record(object).map(|(store, new)| {
+        let ended = Ended::of(object).map(|ended| {
             let is_new = |item: &Item| !said.iter().any(|known| known.id == item.id);
-            let output: Vec<_> = new.output.iter().filter(|item| is_new(item)).cloned().collect();
-            (store, New { output: [said, output].concat(), ..new })
+            let new: Vec<_> = ended.output.iter().filter(|item| is_new(item)).cloned().collect();
+            Ended { output: [said, new].concat(), ..ended }
         });
+        let object = Json::from(object);
         Box::pin(async move {
-            let (store, new) = new.ok_or(Error::Conflict)?;
-            store.create(new, milliseconds()).await
+            match ended {
+                Some(ended) => self.store(ended, object).await,
+                None => Kept { unstored: Some(Error::Conflict), apart: Some(Error::Conflict) },
+            }
         })
+    }
+
+    async fn store(self, ended: Ended, object: Json) -> Kept {
+        let Ended { id, state, output } = ended;
+        let input = items(&self.input, &id);
+        let joined = self.conversation.clone().filter(|_| state.has_answered());
+        let now = milliseconds();
+        if !self.whole {
+            let Some(conversation) = joined else { return Kept::default() };
+            let key = Key { tenant: self.tenant, id: conversation };
+            let added = self.store.add_items(key, [input, output].concat(), now).await;
+            return Kept { unstored: None, apart: added.err() };
+        }
+        let new = New {
+            key: Key { tenant: self.tenant, id: id.as_str().into() },
+            state,
+            owner: self.owner,
+            background: false,
+            previous: self.previous,
+            conversation: self.conversation,
+            request: self.request,
+            response: object,
+            input,
+            output,
+        };
+        let Some(conversation) = joined else {
+            return Kept { unstored: self.store.create(new, now).await.err(), apart: None };
+        };
+        match self.store.create_in(conversation, new.clone(), now).await {
+            Err(Error::NoConversation) => {
+                let response = without_conversation(&new.response);
+                let alone = New { conversation: None, response, ..new };
+                Kept {
+                    unstored: self.store.create(alone, now).await.err(),
+                    apart: Some(Error::NoConversation),
+                }
+            }
+            both => Kept { unstored: both.clone().err(), apart: both.err() },
+        }
     }
 
     /// The record of a response that is yet to be made.
@@ -57,30 +130,13 @@ impl Keeper {
             owner: self.owner,
             background: true,
             previous: self.previous,
-            conversation: None,
+            conversation: self.conversation,
             request: self.request,
             response: object.into(),
             input: items(&self.input, id),
             output: Vec::new(),
         };
         (self.store, new)
-    }
-
-    fn record(self, object: &str) -> Option<(Arc<Store>, New)> {
-        let Ended { id, state, output } = Ended::of(object)?;
-        let new = New {
-            key: Key { tenant: self.tenant, id: id.as_str().into() },
-            state,
-            owner: self.owner,
-            background: false,
-            previous: self.previous,
-            conversation: None,
-            request: self.request,
-            response: object.into(),
-            input: items(&self.input, &id),
-            output,
-        };
-        Some((self.store, new))
     }
 }
 
@@ -143,7 +199,7 @@ pub(super) fn response_in(event: &[u8]) -> Option<&str> {
 }
 
 /// The same bytes with an object that does not claim to be stored.
-pub(super) fn unstored(bytes: &[u8]) -> BytesMut {
+fn unstored(bytes: &[u8]) -> BytesMut {
     const CLAIM: &[u8] = b",\"store\":true,\"temperature\":";
     const TRUTH: &[u8] = b",\"store\":false,\"temperature\":";
     // Before it there are only strings, in which quotes are escaped.
@@ -153,6 +209,24 @@ pub(super) fn unstored(bytes: &[u8]) -> BytesMut {
     out.extend_from_slice(TRUTH);
     out.extend_from_slice(bytes.get(at + CLAIM.len()..).unwrap_or_default());
     out
+}
+
+/// The same bytes with an object that names no conversation.
+fn apart(bytes: &[u8]) -> BytesMut {
+    const CLAIM: &[u8] = b",\"conversation\":{\"id\":\"";
+    // It is the object's last key, and behind the object there is no text of anybody's. Ids of conversations are plain.
+    let Some(at) = memchr::memmem::rfind(bytes, CLAIM) else { return bytes.into() };
+    let (before, claim) = bytes.split_at(at);
+    let behind = memchr::memmem::find(claim, b"}").and_then(|end| claim.get(end + 1..)).unwrap_or_default();
+    let mut out = BytesMut::with_capacity(bytes.len());
+    out.extend_from_slice(before);
+    out.extend_from_slice(behind);
+    out
+}
+
+/// The same of an object or an event by itself.
+pub(super) fn without_conversation(text: &str) -> Json {
+    String::from_utf8_lossy(&apart(text.as_bytes())).into()
 }
 
 #[cfg(test)]
@@ -172,5 +246,16 @@ mod tests {
         let honest = unstored(event);
         assert_eq!(response_in(&honest).unwrap(), object.replace("\"store\":true,", "\"store\":false,"));
         assert_eq!(last_event(b"event: response.created\ndata: {}\n\n"), None);
+    }
+
+    #[test]
+    fn a_conversation_that_is_gone_is_not_named() {
+        let tools = r#"{"tools":[{"parameters":{"a":1,"conversation":{"id":"x"}}}],"metadata":{"a":",\"conversation\":{\"id\":\""}"#;
+        let event = format!(
+            "data: {{\"response\":{tools},\"conversation\":{{\"id\":\"conv_1\"}}}}}}\n\ndata: [DONE]\n\n"
+        );
+        let expected = format!("data: {{\"response\":{tools}}}}}\n\ndata: [DONE]\n\n");
+        assert_eq!(apart(event.as_bytes()), expected.as_bytes());
+        assert_eq!(&*without_conversation("{}"), "{}");
     }
 }

@@ -83,11 +83,6 @@ impl Record {
         self.cause = error.source.as_ref().map(ToString::to_string);
     }
 
-    /// The answer was not stored, and said so.
-    pub(super) fn not_stored(&self, error: &crate::store::Error) {
-        tracing::warn!(request_id = self.request_id, %error, "a response was not stored");
-    }
-
     pub(super) fn summarised(&mut self, summary: Summary) {
         self.summary = summary;
     }

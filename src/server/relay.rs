@@ -509,14 +509,8 @@ impl Relay {
 
     fn poll_keep(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Keep::Now { storing, end } = &mut self.keep {
-            let stored = ready!(storing.as_mut().poll(cx));
-            self.pen.out = match &stored {
-                Ok(()) => std::mem::take(end),
-                Err(_) => keep::unstored(end),
-            };
-            if let Err(error) = stored {
-                self.record.not_stored(&error);
-            }
+            let kept = ready!(storing.as_mut().poll(cx));
+            self.pen.out = kept.honest(std::mem::take(end), &self.record.request_id);
             self.keep = Keep::Nothing;
         }
         Poll::Ready(())

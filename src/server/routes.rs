@@ -5,7 +5,7 @@ use super::connection::{Busy, Stage};
 use super::door::{self, DOORS, Door};
 use super::record::Record;
 use super::relay::{Order, Relay, asking};
-use super::responses::Stored;
+use super::responses::{Conversing, Stored};
 use super::{Worker, headers};
 use crate::config::Credentials;
 use crate::error::Error;
@@ -56,6 +56,13 @@ pub(super) fn router(worker: Arc<Worker>) -> Router {
                 .route(&at("/responses/{id}/tool_outputs"), post(to(Target::ToolOutputs, door)))
                 .route(&at("/responses/input_tokens"), post(to(Target::InputTokens, door)))
                 .route(&at("/responses/compact"), post(to(Target::Compact, door)));
+            let about = |what| to(Target::Conversing(what), door);
+            let (one, items, item) = (Conversing::One, Conversing::Items, Conversing::Item);
+            router = router
+                .route(&at("/conversations"), post(about(Conversing::New)))
+                .route(&at("/conversations/{id}"), get(about(one)).post(about(one)).delete(about(one)))
+                .route(&at("/conversations/{id}/items"), get(about(items)).post(about(items)))
+                .route(&at("/conversations/{id}/items/{item}"), get(about(item)).delete(about(item)));
         }
         if let Door::Plain | Door::Undated = door {
             router = router.route(&at("/embeddings"), post(to(Target::Embeddings, door)));
@@ -81,6 +88,7 @@ enum Target {
     ToolOutputs,
     InputTokens,
     Compact,
+    Conversing(Conversing),
     Embeddings,
     Models,
     Model,
@@ -100,6 +108,7 @@ impl Target {
             | Self::ToolOutputs
             | Self::InputTokens
             | Self::Compact => Route::Responses,
+            Self::Conversing(_) => Route::Conversations,
             Self::Embeddings => Route::Embeddings,
             Self::Models | Self::Model => Route::Models,
             Self::OtherMethod | Self::Nothing => Route::Unknown,
@@ -205,6 +214,7 @@ impl Handling {
             Target::ToolOutputs => self.tool_outputs(head, body).await,
             Target::InputTokens => self.input_tokens(head, body).await,
             Target::Compact => self.compact(head, body).await,
+            Target::Conversing(what) => self.converse(head, body, what).await,
             Target::Embeddings => self.embed(head, body).await,
             _ => self.list(head).await,
         }

@@ -85,6 +85,11 @@ impl State {
         }
     }
 
+    /// Whether it ended with an answer, if only a part of one.
+    pub fn has_answered(self) -> bool {
+        matches!(self, Self::Completed | Self::Incomplete)
+    }
+
     /// Whether nothing comes after it.
     pub fn is_terminal(self) -> bool {
         self > Self::InProgress

@@ -171,6 +171,13 @@ fn history_comes_first() {
     let sent = sent("vllm", "{}", &body, &Material { history: &history, ..material() }).unwrap();
     let expected = r#"{"role":"system","content":"i"},{"role":"user","content":"a"},{"role":"assistant","reasoning":"r","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":"o"}"#;
     assert_eq!(sent, chat(expected, ""));
+    // An output whose call was removed from the conversation.
+    let body = request(r#""conversation":"conv_1","input":"hi""#);
+    let history = [r#"{"type":"function_call_output","call_id":"c1","output":"o"}"#];
+    let (failed, code, message) =
+        refusal(self::sent("vllm", "{}", &body, &Material { history: &history, ..material() }));
+    assert_eq!((failed.as_deref(), code), (Some("conversation"), None));
+    assert_eq!(message, "No tool call found for function call output with call_id c1.");
 }
 
 #[test]
@@ -204,9 +211,11 @@ fn sealed_content_must_open() {
         let (failed, code, _) = refusal(sent("auto", "{}", &body, &material()));
         assert_eq!((failed.as_deref(), code.as_deref()), (Some(param), Some("invalid_encrypted_content")));
         // In what is stored it is not a matter of the input.
-        let body = request(r#""input":"a","previous_response_id":"r""#);
-        let (failed, ..) = refusal(sent("auto", "{}", &body, &Material { history: &[item], ..material() }));
-        assert_eq!(failed.as_deref(), Some("previous_response_id"));
+        for key in ["previous_response_id", "conversation"] {
+            let body = request(&format!(r#""input":"a","{key}":"r""#));
+            let material = Material { history: &[item], ..material() };
+            assert_eq!(refusal(sent("auto", "{}", &body, &material)).0.as_deref(), Some(key));
+        }
     }
 }
 

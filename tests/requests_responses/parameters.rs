@@ -54,6 +54,8 @@ const ROWS: &[(&str, &str)] = &[
     (r#""input":"hi","store":true"#, ""),
     (r#""input":"hi","background":true"#, ""),
     (r#""input":"hi","previous_response_id":"resp_1""#, ""),
+    (r#""input":"hi","conversation":"conv_1""#, ""),
+    (r#""input":"hi","conversation":{"id":"conv_1"}"#, ""),
     (r#""input":"hi","truncation":"auto""#, ""),
     (r#""input":"hi","metadata":{"a":"b"}"#, ""),
     (r#""input":"hi","user":"u""#, r#","user":"u""#),
@@ -231,6 +233,12 @@ fn without_a_store() {
     let mut asked = read(&request(r#""input":"hi","background":true"#)).unwrap();
     let (param, code, _) = refusal(asked.without_store());
     assert_eq!((param.as_deref(), code.as_deref()), (Some("background"), Some("invalid_value")));
+    read(&request(r#""input":"hi""#)).unwrap().without_conversations().unwrap();
+    let asked = read(&request(r#""conversation":{"id":"conv_1"}"#)).unwrap();
+    assert_eq!(asked.conversation.as_deref(), Some("conv_1"));
+    assert!(format!("{:?}", asked.echo()).contains(r#"("conversation", "{\"id\":\"conv_1\"}")"#));
+    let (param, code, _) = refusal(asked.without_conversations());
+    assert_eq!((param.as_deref(), code.as_deref()), (Some("conversation"), Some("unsupported_parameter")));
 }
 
 /// Rows that are repeated, as the answer shows them (4.4).

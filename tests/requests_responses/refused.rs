@@ -159,16 +159,22 @@ const ROWS: &[(&str, &str, &str, &str)] = &[
         "Invalid value for 'previous_response_id': it must be a string.",
     ),
     (
-        r#""input":"a","conversation":"conv_1""#,
+        r#""input":"a","conversation":["conv_1"]"#,
         "conversation",
-        UNSUPPORTED,
-        "Unsupported parameter: 'conversation'; conversations are not stored; use 'previous_response_id'.",
+        VALUE,
+        "Invalid value for 'conversation': it must be a string or an object with an id.",
     ),
     (
-        r#""input":"a","conversation":{"id":"conv_1"}"#,
+        r#""input":"a","conversation":"""#,
         "conversation",
-        UNSUPPORTED,
-        "Unsupported parameter: 'conversation'; conversations are not stored; use 'previous_response_id'.",
+        VALUE,
+        "Invalid value for 'conversation': it must not be empty.",
+    ),
+    (
+        r#""input":"a","conversation":{"id":""}"#,
+        "conversation.id",
+        VALUE,
+        "Invalid value for 'conversation.id': it must not be empty.",
     ),
     (
         r#""input":"a","conversation":{}"#,
@@ -194,6 +200,7 @@ const ROWS: &[(&str, &str, &str, &str)] = &[
         VALUE,
         "Invalid value for 'metadata.a': it must be a string.",
     ),
+    (r#""input":"a","metadata":{"a":"","a":""}"#, "metadata.a", TWICE, "The key 'metadata.a' occurs twice."),
     (r#""input":"a","user":1"#, "user", VALUE, "Invalid value for 'user': it must be a string."),
     (
         r#""input":"a","safety_identifier":1"#,

@@ -108,7 +108,7 @@ async fn bytes_are_bounded(store: &Store) {
 async fn a_record_is_bounded(store: &Store) {
     let large = New { request: text(8_000).into(), ..over("large") };
     assert_eq!(store.create(large, NOW).await, Err(Error::Full));
-    let large = New { input: vec![samewire::store::Item::new("m", &text(8_000))], ..running("large") };
+    let large = New { input: vec![Item::new("m", &text(8_000))], ..running("large") };
     assert_eq!(store.create(large, NOW).await, Err(Error::Full));
     assert_eq!(store.totals().await.unwrap().bytes, 0);
     store.create(running("resp"), NOW).await.unwrap();

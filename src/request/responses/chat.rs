@@ -170,7 +170,9 @@ impl Asked {
         hosted: bool,
     ) -> Result<Vec<Turn<'a>>, Failure> {
         let unseal: Unseal<'_> = material.unseal;
-        let mut turns = turns(self.items(material)?, &self.tools, unseal, hosted).map_err(of_history)?;
+        let items = self.items(material)?;
+        let turns = turns(items, &self.tools, unseal, hosted);
+        let mut turns = turns.map_err(|failure| self.of_history(failure))?;
         forget(&mut turns, material.forget)?;
         Ok(turns)
     }
@@ -180,7 +182,8 @@ impl Asked {
         let mut items = Vec::with_capacity(material.history.len() + self.input.len());
         for json in material.history {
             let raw = Raw::of(json).ok_or(Fault::Proxy)?;
-            items.push((HISTORY.into(), input::item(HISTORY.to_owned(), raw).map_err(of_history)?));
+            let item = input::item(self.before().to_owned(), raw);
+            items.push((self.before().into(), item.map_err(|failure| self.of_history(failure))?));
         }
         let resolved: HashMap<_, _> = material.resolved.iter().copied().collect();
         for (at, json) in self.input.iter().enumerate() {
@@ -207,6 +210,19 @@ impl Asked {
         }
     }
 
+    /// Where stored items come from, as far as a client knows.
+    fn before(&self) -> &'static str {
+        if self.conversation.is_some() { "conversation" } else { "previous_response_id" }
+    }
+
+    /// A fault in a stored item is the fault of what was named.
+    fn of_history(&self, failure: Failure) -> Failure {
+        match &failure.param {
+            Some(param) if param.starts_with(self.before()) => failure.with_param(self.before()),
+            _ => failure,
+        }
+    }
+
     /// Prompts of different keys share nothing in the engine, where that is wanted.
     pub(super) fn write_cache_salt(&self, takes: &Takes, options: &Options, out: &mut BytesMut) {
         let wanted = takes.cache_salt && options.prompt_cache_key == PromptCacheKey::CacheSalt;
@@ -222,17 +238,6 @@ impl Asked {
         } else {
             write_string(&ident::hex(key.as_bytes(), 64), out);
         }
-    }
-}
-
-/// Where stored items come from, as far as a client knows.
-const HISTORY: &str = "previous_response_id";
-
-/// A fault in a stored item is the fault of the response that was named.
-fn of_history(failure: Failure) -> Failure {
-    match &failure.param {
-        Some(param) if param.starts_with(HISTORY) => failure.with_param(HISTORY),
-        _ => failure,
     }
 }
 

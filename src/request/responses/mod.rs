@@ -6,6 +6,7 @@
 
 mod chat;
 mod content;
+pub mod conversations;
 mod echo;
 mod input;
 mod native;
@@ -227,12 +228,6 @@ impl Asked {
         if conversation.is_some() && previous_response_id.is_some() {
             return Err(invalid("previous_response_id", "it excludes conversation; send one of the two"));
         }
-        if conversation.is_some() && complete {
-            return Err(not_supported(
-                "conversation",
-                "conversations are not stored; use 'previous_response_id'",
-            ));
-        }
         let store = from.get("store").is_none() || from.flag("store")?;
         let background = from.flag("background")?;
         if background && !store {
@@ -327,6 +322,17 @@ impl Asked {
         self.said.retain(|(key, _)| *key != "store");
         self.said.push(("store", "false".to_owned()));
         Ok(())
+    }
+
+    /// Conversations are not stored here.
+    ///
+    /// # Errors
+    /// The request names one.
+    pub fn without_conversations(&self) -> Result<(), Failure> {
+        match self.conversation {
+            Some(_) => Err(not_supported("conversation", "conversations are not stored here")),
+            None => Ok(()),
+        }
     }
 
     /// The request as the engine's API sees it, as far as it matters to how the answer is read.

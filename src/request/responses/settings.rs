@@ -88,15 +88,7 @@ fn carried(from: &Checked<'_>) -> Result<(), Failure> {
     for key in ["service_tier", "prompt_cache_retention"] {
         from.string(key)?;
     }
-    let Some(field) = from.get("metadata") else { return Ok(()) };
-    let pairs = from.object("metadata", field)?;
-    if pairs.len() > 16 {
-        return Err(invalid("metadata", "it may have at most 16 pairs"));
-    }
-    match pairs.iter().find(|pair| Text::of(pair.value).is_none()) {
-        Some(pair) => Err(invalid(format!("metadata.{}", pair.key), "it must be a string")),
-        None => Ok(()),
-    }
+    from.metadata()
 }
 
 fn include(from: &Checked<'_>) -> Result<(Include, Vec<&'static str>), Failure> {
@@ -153,6 +145,7 @@ fn schema(format: &Object<'_>) -> Result<String, Failure> {
 pub(super) fn conversation(from: &Checked<'_>) -> Result<Option<String>, Failure> {
     let Some(field) = from.get("conversation") else { return Ok(None) };
     let id = match Text::of(field.value) {
+        Some(id) if id.is_empty() => return Err(invalid("conversation", "it must not be empty")),
         Some(id) => id,
         None if field.value.get().starts_with('{') => {
             Object::of("conversation", field.value)?.required_name("id")?

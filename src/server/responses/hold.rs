@@ -265,16 +265,10 @@ impl Held {
         };
         let end = bytes.slice(at..);
         let object = keep::response_in(&end).unwrap_or_default();
-        let stored = keeper.keep_behind(object, std::mem::take(&mut self.said)).await;
-        match stored {
-            Ok(()) => bytes,
-            Err(error) => {
-                tracing::warn!(request_id = self.request_id, %error, "a response was not stored");
-                let mut out = BytesMut::from(bytes.get(..at).unwrap_or_default());
-                out.extend_from_slice(&keep::unstored(&end));
-                out.freeze()
-            }
-        }
+        let kept = keeper.keep_behind(object, std::mem::take(&mut self.said)).await;
+        let mut out = BytesMut::from(bytes.get(..at).unwrap_or_default());
+        out.extend_from_slice(&kept.honest(end.as_ref().into(), &self.request_id));
+        out.freeze()
     }
 
     /// The engine has ended: the stream is over, or waits.

@@ -6,6 +6,7 @@
 //! ```
 
 mod compact;
+mod conversations;
 mod fitting;
 mod hold;
 mod outputs;
@@ -13,6 +14,7 @@ mod past;
 mod stored;
 mod tokens;
 
+pub(super) use conversations::Conversing;
 pub(super) use hold::Holds;
 pub(super) use stored::Stored;
 
@@ -194,7 +196,7 @@ impl Handling {
         let streams = errand.stream;
         let Some(keeper) = errand.keeper.take() else { return Err(Fault::StoreUnavailable.into()) };
         let (store, new) = keeper.queued(&id, &object);
-        let key = new.key.clone();
+        let (key, conversation) = (new.key.clone(), new.conversation.clone());
         if let Err(error) = store.create(new, app.shelf.now()).await {
             self.record = Some(errand.record);
             return Err(self.unavailable(&error));
@@ -203,7 +205,14 @@ impl Handling {
         let started = errand.record.started;
         let relay = Relay::new(self.order(errand));
         let (worker, first) = (Arc::clone(&self.worker), first.freeze());
-        let job = Job { app: Arc::clone(&app), store: Arc::clone(&store), key: key.clone(), relay, first };
+        let job = Job {
+            app: Arc::clone(&app),
+            store: Arc::clone(&store),
+            key: key.clone(),
+            relay,
+            conversation,
+            first,
+        };
         worker.background.fetch_add(1, Ordering::Relaxed);
         #[expect(
             clippy::disallowed_methods,
@@ -220,10 +229,10 @@ impl Handling {
         })
     }
 
-    /// What stores the answer, if it is to be stored and can be.
+    /// What stores the answer, if it is to be stored, or added to a conversation, and can be.
     fn keeper(&self, question: &mut Question, past: &Past) -> Result<Option<Box<Keeper>>, Failure> {
         let Question { asked, body, tenant, .. } = question;
-        if !asked.store {
+        if !asked.store && asked.conversation.is_none() {
             return Ok(None);
         }
         let shelf = &self.worker.app.shelf;
@@ -238,6 +247,8 @@ impl Handling {
             store,
             tenant: Arc::clone(tenant),
             owner: Arc::clone(&shelf.owner),
+            whole: asked.store,
+            conversation: asked.conversation.as_deref().map(Into::into),
             previous: asked.previous_response_id.as_deref().map(Into::into),
             request: String::from_utf8_lossy(body).into(),
             input: past.items(asked).map(ToOwned::to_owned).collect(),

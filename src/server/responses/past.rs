@@ -1,6 +1,6 @@
-//! What went before a request: the conversation it goes on with, and the items it refers to.
+//! What went before a request: the responses or the conversation it goes on with, and the items it refers to.
 
-use super::{Question, shown};
+use super::{Question, conversations, shown};
 use crate::plan::{self, Route};
 use crate::request::responses::{Asked, Material};
 use crate::seal::{Keys, Kind};
@@ -66,7 +66,8 @@ impl Handling {
         let Question { asked, tenant, .. } = question;
         let mut past = Past::default();
         let references: Vec<_> = asked.references().map(|(at, id)| (at, Arc::<str>::from(id))).collect();
-        if asked.previous_response_id.is_none() && references.is_empty() {
+        let continues = asked.previous_response_id.is_some() || asked.conversation.is_some();
+        if !continues && references.is_empty() {
             return Ok(past);
         }
         let shelf = &self.worker.app.shelf;
@@ -94,6 +95,20 @@ impl Handling {
                 other => self.unavailable(&other),
             })?;
         }
+        if let Some(id) = &asked.conversation {
+            let Some(store) = &store else {
+                asked.without_conversations()?;
+                return Err(Fault::StoreUnavailable.into());
+            };
+            let key = Key { tenant: Arc::clone(tenant), id: id.as_str().into() };
+            past.history = store.transcript(key, PAST, shelf.now()).await.map_err(|error| match error {
+                Error::NotFound => conversations::missing(id).with_param("conversation"),
+                Error::Full => Failure::from(Fault::ContextLength)
+                    .with_message("The conversation is too long.")
+                    .with_param("conversation"),
+                other => self.unavailable(&other),
+            })?;
+        }
         if !references.is_empty() {
             let ids: Vec<_> = references.iter().map(|(_, id)| Arc::clone(id)).collect();
             let found = match &store {
@@ -105,11 +120,8 @@ impl Handling {
             };
             let mut found = found.into_iter();
             for (at, id) in references {
-                let item = found.next().flatten().ok_or_else(|| {
-                    Failure::from(Fault::NotFound)
-                        .with_message(format!("Item with id '{}' not found.", shown(&id)))
-                        .with_param(format!("input[{at}].id"))
-                })?;
+                let missing = || conversations::missing_item(&id).with_param(format!("input[{at}].id"));
+                let item = found.next().flatten().ok_or_else(missing)?;
                 past.resolved.push((at, item));
             }
         }

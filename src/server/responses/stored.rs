@@ -2,6 +2,7 @@
 
 use super::{outputs, shown};
 use crate::json::write_string;
+use crate::request::responses::Include;
 use crate::server::background;
 use crate::server::body::Body;
 use crate::server::headers;
@@ -143,7 +144,8 @@ pub(super) fn missing(id: &str) -> Failure {
     Failure::from(Fault::NotFound).with_message(format!("Response with id '{}' not found.", shown(id)))
 }
 
-fn write_page(page: &Page, out: &mut BytesMut) {
+/// Appends a part of a list.
+pub(super) fn write_page(page: &Page, out: &mut BytesMut) {
     out.extend_from_slice(b"{\"object\":\"list\",\"data\":[");
     for (at, item) in page.items.iter().enumerate() {
         if at > 0 {
@@ -162,10 +164,10 @@ fn write_page(page: &Page, out: &mut BytesMut) {
 }
 
 /// The query of a request.
-struct Query<'a>(&'a str);
+pub(super) struct Query<'a>(&'a str);
 
 impl<'a> Query<'a> {
-    fn of(head: &'a request::Parts) -> Self {
+    pub(super) fn of(head: &'a request::Parts) -> Self {
         Self(head.uri.query().unwrap_or_default())
     }
 
@@ -189,7 +191,21 @@ impl<'a> Query<'a> {
         number.transpose()
     }
 
-    fn page(&self) -> Result<Ask, Failure> {
+    /// Fails on anything in `include` that the API does not name. What there is of an item is shown in any case.
+    pub(super) fn include(&self) -> Result<(), Failure> {
+        let pairs = form_urlencoded::parse(self.0.as_bytes());
+        let words = pairs.filter(|(key, _)| matches!(key.as_ref(), "include" | "include[]"));
+        match words.enumerate().find(|(_, (_, word))| !Include::default().ask(word)) {
+            Some((at, _)) => {
+                let param = format!("include[{at}]");
+                let message = format!("Invalid value for '{param}': the API has no such thing.");
+                Err(Failure::from(Fault::InvalidValue).with_message(message).with_param(param))
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn page(&self) -> Result<Ask, Failure> {
         let limit =
             self.get("limit").map(|limit| limit.parse().ok().filter(|limit| (1..=100).contains(limit)));
         Ok(Ask {

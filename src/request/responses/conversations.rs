@@ -1,0 +1,163 @@
+//! Requests about conversations themselves: metadata and items, read and checked once (wire-format 4.1).
+//!
+//! Takes: a body. Gives: canonical metadata and items, or the failure that names the parameter. Remembers: nothing.
+
+use super::input::{self, Item};
+use super::object::Object;
+use crate::json::compacted;
+use crate::request::check::{Checked, invalid, missing};
+use crate::request::fields;
+use crate::wire::fault::Failure;
+use std::collections::HashSet;
+
+/// Items that one request may add.
+const MOST: usize = 20;
+
+/// Bytes of an id.
+const ID: usize = 512;
+
+/// The fields.
+const KNOWN: &[&str] = &["metadata", "items"];
+
+/// An item for a conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// As the client wrote it.
+    pub json: String,
+    /// The id, if the client gave one.
+    pub id: Option<String>,
+    /// It only refers to the item of that id.
+    pub refers: bool,
+}
+
+/// A new conversation: its metadata, a JSON object, and its first items. An empty body asks for an empty one.
+///
+/// # Errors
+/// The first thing that is wrong, with its `param`.
+pub fn creation(body: &[u8]) -> Result<(String, Vec<Sent>), Failure> {
+    if body.is_empty() {
+        return Ok(("{}".to_owned(), Vec::new()));
+    }
+    let from = checked(body)?;
+    Ok((metadata(&from)?, items(&from)?))
+}
+
+/// The metadata that takes the place of a conversation's.
+///
+/// # Errors
+/// As [`creation`]; without metadata there is nothing to do.
+pub fn update(body: &[u8]) -> Result<String, Failure> {
+    let from = checked(body)?;
+    match from.place("metadata") {
+        Some(_) => metadata(&from),
+        None => Err(missing("metadata")),
+    }
+}
+
+/// Items for a conversation.
+///
+/// # Errors
+/// As [`creation`]; there must be a list of them.
+pub fn addition(body: &[u8]) -> Result<Vec<Sent>, Failure> {
+    let from = checked(body)?;
+    from.required("items", true)?;
+    items(&from)
+}
+
+fn checked(body: &[u8]) -> Result<Checked<'_>, Failure> {
+    let text = fields::text(body)?;
+    Checked::new(text, fields::read(text, text)?, KNOWN)
+}
+
+fn metadata(from: &Checked<'_>) -> Result<String, Failure> {
+    from.metadata()?;
+    Ok(from.get("metadata").map_or_else(|| "{}".to_owned(), |field| compacted(field.value)))
+}
+
+fn items(from: &Checked<'_>) -> Result<Vec<Sent>, Failure> {
+    let mut items = Vec::new();
+    let mut seen = HashSet::new();
+    for (at, raw) in from.list("items", MOST)?.unwrap_or_default().into_iter().enumerate() {
+        let path = format!("items[{at}]");
+        let refers = matches!(input::item(path.clone(), raw)?, Item::Reference(_));
+        let item = Object::of(path, raw)?;
+        let id = item.text("id")?.map(|id| id.decoded().into_owned()).filter(|id| !id.is_empty());
+        if let Some(id) = &id {
+            if id.len() > ID || id.contains('\0') {
+                let must = format!("it may have at most {ID} bytes, none of them zero");
+                return Err(invalid(item.path("id"), &must));
+            }
+            if !seen.insert(id.clone()) {
+                return Err(invalid(item.path("id"), "another item has the same"));
+            }
+        }
+        items.push(Sent { json: raw.get().to_owned(), id, refers });
+    }
+    Ok(items)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_is_read() {
+        assert_eq!(creation(b""), Ok(("{}".to_owned(), Vec::new())));
+        assert_eq!(creation(br#"{"metadata":null,"items":null}"#), Ok(("{}".to_owned(), Vec::new())));
+        let body = br#"{"metadata": {"a" : "\u0041"}, "items": [{"role":"user","content":"x"}, {"id":"msg_1"}, {"type":"function_call","id":"fc_1","call_id":"c","name":"f","arguments":"{}"}], "more": 1}"#;
+        let (metadata, items) = creation(body).unwrap();
+        assert_eq!(metadata, r#"{"a":"A"}"#);
+        assert_eq!(items[0].json, r#"{"role":"user","content":"x"}"#);
+        let told: Vec<_> = items.iter().map(|item| (item.id.as_deref(), item.refers)).collect();
+        assert_eq!(told, [(None, false), (Some("msg_1"), true), (Some("fc_1"), false)]);
+        assert_eq!(addition(br#"{"items":[]}"#), Ok(Vec::new()));
+        assert_eq!(update(br#"{"metadata":null}"#), Ok("{}".to_owned()));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let told = |failure: Failure| {
+            let code = failure.code.unwrap_or_default().into_owned();
+            format!("{code} {}", failure.param.unwrap_or_default())
+        };
+        let pairs = |count| (0..count).map(|n| format!("\"k{n}\":\"v\"")).collect::<Vec<_>>().join(",");
+        let sixteen = format!(r#"{{"metadata":{{{}}}}}"#, pairs(16));
+        assert!(update(sixteen.as_bytes()).is_ok());
+        let long = |key: usize, value: usize| {
+            format!(r#"{{"metadata":{{"{}":"{}"}}}}"#, "é".repeat(key), "é".repeat(value))
+        };
+        assert!(update(long(64, 512).as_bytes()).is_ok());
+        for (body, wrong) in [
+            ("[]".to_owned(), "invalid_json "),
+            ("{".to_owned(), "invalid_json "),
+            (r#"{"metadata":{},"metadata":{}}"#.to_owned(), "duplicate_key metadata"),
+            (r#"{"metadata":[]}"#.to_owned(), "invalid_value metadata"),
+            (r#"{"metadata":{"a":1}}"#.to_owned(), "invalid_value metadata.a"),
+            (r#"{"metadata":{"a":"","a":""}}"#.to_owned(), "duplicate_key metadata.a"),
+            (format!(r#"{{"metadata":{{{}}}}}"#, pairs(17)), "invalid_value metadata"),
+            (long(65, 1), "invalid_value metadata"),
+            (long(1, 513), "invalid_value metadata.é"),
+            (r#"{"items":{}}"#.to_owned(), "invalid_value items"),
+            (format!(r#"{{"items":[{}]}}"#, ["{}"; 21].join(",")), "invalid_value items"),
+            (r#"{"items":["x"]}"#.to_owned(), "invalid_value items[0]"),
+            (r#"{"items":[{}]}"#.to_owned(), "missing_required_parameter items[0].type"),
+            (r#"{"items":[{"type":"magic"}]}"#.to_owned(), "invalid_value items[0].type"),
+            (r#"{"items":[{"role":"user"}]}"#.to_owned(), "missing_required_parameter items[0].content"),
+            (r#"{"items":[{"role":"user","content":"x","id":1}]}"#.to_owned(), "invalid_value items[0].id"),
+            (
+                format!(r#"{{"items":[{{"role":"user","content":"x","id":"{}"}}]}}"#, "x".repeat(513)),
+                "invalid_value items[0].id",
+            ),
+            (
+                r#"{"items":[{"role":"user","content":"x","id":"\u0000"}]}"#.to_owned(),
+                "invalid_value items[0].id",
+            ),
+            (r#"{"items":[{"id":"a"},{"id":"b"},{"id":"a"}]}"#.to_owned(), "invalid_value items[2].id"),
+        ] {
+            assert_eq!(told(creation(body.as_bytes()).unwrap_err()), wrong, "{body}");
+        }
+        assert_eq!(told(update(b"{}").unwrap_err()), "missing_required_parameter metadata");
+        assert_eq!(told(addition(br#"{"items":null}"#).unwrap_err()), "missing_required_parameter items");
+        assert_eq!(told(addition(b"").unwrap_err()), "invalid_json ");
+    }
+}

@@ -1,0 +1,235 @@
+//! Conversations and their items: made, changed, read and removed by their clients (wire-format 4.1).
+
+use super::shown;
+use super::stored::{Query, write_page};
+use crate::json::write_string;
+use crate::request::listed;
+use crate::request::responses::conversations::{self, Sent};
+use crate::server::body::Body;
+use crate::server::routes::{Handling, decoded};
+use crate::store::{Conversation, Error, Item, Json, Key, Page, Store};
+use crate::wire::fault::{Failure, Fault};
+use axum::body::Body as Incoming;
+use bytes::{Bytes, BytesMut};
+use http::{Method, Response, request};
+use std::sync::Arc;
+
+/// What a path names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum Conversing {
+    /// One that is to be made.
+    New,
+    /// A conversation.
+    One,
+    /// Its items.
+    Items,
+    /// One of them.
+    Item,
+}
+
+/// There is no such conversation, or it is another client's.
+pub(super) fn missing(id: &str) -> Failure {
+    Failure::from(Fault::NotFound).with_message(format!("Conversation with id '{}' not found.", shown(id)))
+}
+
+/// The same of an item.
+pub(super) fn missing_item(id: &str) -> Failure {
+    Failure::from(Fault::NotFound).with_message(format!("Item with id '{}' not found.", shown(id)))
+}
+
+impl Handling {
+    /// Answers what is asked of conversations.
+    pub(in crate::server) async fn converse(
+        &mut self,
+        head: &request::Parts,
+        body: Option<Incoming>,
+        what: Conversing,
+    ) -> Result<Response<Body>, Failure> {
+        let body = match head.method {
+            Method::POST => self.body(body, self.worker.app.config.limits.max_body_bytes).await?,
+            _ => Bytes::new(),
+        };
+        self.busy.has_read();
+        let subject = Subject::of(self, head, what)?;
+        let mut out = BytesMut::new();
+        match (what, &head.method) {
+            (Conversing::New, _) => subject.create(&body, &mut out).await?,
+            (Conversing::One, &Method::DELETE) => subject.delete(&mut out).await?,
+            (Conversing::One, &Method::POST) => subject.update(&body, &mut out).await?,
+            (Conversing::One, _) => subject.show(&mut out).await?,
+            (Conversing::Items, &Method::POST) => {
+                Query::of(head).include()?;
+                subject.add(&body, &mut out).await?;
+            }
+            (Conversing::Items, _) => subject.list(&Query::of(head), &mut out).await?,
+            (Conversing::Item, method) => {
+                Query::of(head).include()?;
+                subject.item(method == Method::DELETE, &mut out).await?;
+            }
+        }
+        Ok(self.object(out.freeze()))
+    }
+}
+
+/// What a request is about.
+struct Subject<'h> {
+    handling: &'h Handling,
+    store: Arc<Store>,
+    key: Key,
+    /// The item in the path.
+    item: String,
+}
+
+impl<'h> Subject<'h> {
+    /// The conversation and the item that the path names, and where they are kept.
+    fn of(handling: &'h Handling, head: &request::Parts, what: Conversing) -> Result<Self, Failure> {
+        let mut path = head.uri.path().split_once("/conversations/").map_or("", |(_, path)| path).split('/');
+        let id = match what {
+            Conversing::New => format!("conv_{}", handling.chance.stamp().id),
+            _ => path.next().map(decoded).unwrap_or_default(),
+        };
+        let shelf = &handling.worker.app.shelf;
+        let store = match shelf.store() {
+            Some(store) => store,
+            None if !shelf.is_off() => return Err(Fault::StoreUnavailable.into()),
+            None if what == Conversing::New => {
+                let why = "Conversations are not stored here; send the whole of it as 'input'.";
+                return Err(Failure::from(Fault::InvalidRequest).with_message(why));
+            }
+            None => return Err(missing(&id)),
+        };
+        let key = Key { tenant: handling.door.tenant(&head.headers), id: id.into() };
+        Ok(Self { handling, store, key, item: path.nth(1).map(decoded).unwrap_or_default() })
+    }
+
+    fn key(&self) -> Key {
+        self.key.clone()
+    }
+
+    fn now(&self) -> u64 {
+        self.handling.worker.app.shelf.now()
+    }
+
+    fn told(&self, error: Error) -> Failure {
+        match error {
+            Error::NotFound => missing(&self.key.id),
+            Error::NoCursor => Failure::from(Fault::InvalidValue)
+                .with_message("Invalid value for 'after': the conversation has no such item.")
+                .with_param("after"),
+            other => self.handling.unavailable(&other),
+        }
+    }
+
+    async fn create(&self, body: &[u8], out: &mut BytesMut) -> Result<(), Failure> {
+        let (metadata, sent) = conversations::creation(body)?;
+        let (metadata, now) = (Json::from(metadata), self.now());
+        let items = self.made(&sent).await?;
+        let created = self.store.create_conversation(self.key(), Arc::clone(&metadata), items, now).await;
+        created.map_err(|error| self.told(error))?;
+        write(&Conversation { key: self.key(), created: now, metadata }, out);
+        Ok(())
+    }
+
+    async fn delete(&self, out: &mut BytesMut) -> Result<(), Failure> {
+        let deleted = self.store.delete_conversation(self.key(), self.now()).await;
+        deleted.map_err(|error| self.told(error))?;
+        out.extend_from_slice(b"{\"id\":");
+        write_string(&self.key.id, out);
+        out.extend_from_slice(b",\"object\":\"conversation.deleted\",\"deleted\":true}");
+        Ok(())
+    }
+
+    async fn update(&self, body: &[u8], out: &mut BytesMut) -> Result<(), Failure> {
+        let metadata = conversations::update(body)?;
+        let changed = self.store.update_conversation(self.key(), metadata.into(), self.now()).await;
+        changed.map_err(|error| self.told(error))?;
+        self.show(out).await
+    }
+
+    /// Appends the conversation.
+    async fn show(&self, out: &mut BytesMut) -> Result<(), Failure> {
+        let found = self.store.conversation(self.key(), self.now()).await;
+        write(&found.map_err(|error| self.told(error))?, out);
+        Ok(())
+    }
+
+    async fn list(&self, query: &Query<'_>, out: &mut BytesMut) -> Result<(), Failure> {
+        query.include()?;
+        let page = self.store.conversation_items(self.key(), query.page()?, self.now()).await;
+        write_page(&page.map_err(|error| self.told(error))?, out);
+        Ok(())
+    }
+
+    async fn add(&self, body: &[u8], out: &mut BytesMut) -> Result<(), Failure> {
+        let sent = conversations::addition(body)?;
+        let now = self.now();
+        self.store.conversation(self.key(), now).await.map_err(|error| self.told(error))?;
+        for (at, id) in sent.iter().enumerate().filter_map(|(at, sent)| Some((at, sent.id.as_ref()?))) {
+            match self.store.conversation_item(self.key(), id.as_str().into(), now).await {
+                Err(Error::NotFound) => {}
+                Ok(_) => {
+                    let param = format!("items[{at}].id");
+                    let message = format!("Invalid value for '{param}': the conversation has such an item.");
+                    return Err(Failure::from(Fault::InvalidValue).with_message(message).with_param(param));
+                }
+                Err(error) => return Err(self.told(error)),
+            }
+        }
+        let items = self.made(&sent).await?;
+        let added = self.store.add_items(self.key(), items.clone(), now).await;
+        added.map_err(|error| self.told(error))?;
+        write_page(&Page { items, more: false }, out);
+        Ok(())
+    }
+
+    /// An item, or the conversation without it.
+    async fn item(&self, delete: bool, out: &mut BytesMut) -> Result<(), Failure> {
+        let (id, now) = (Arc::<str>::from(self.item.as_str()), self.now());
+        // The conversation first: it is told which of the two is not there.
+        self.store.conversation(self.key(), now).await.map_err(|error| self.told(error))?;
+        let told = |error| match error {
+            Error::NotFound => missing_item(&self.item),
+            other => self.told(other),
+        };
+        if delete {
+            self.store.delete_item(self.key(), id, now).await.map_err(told)?;
+            return self.show(out).await;
+        }
+        let found = self.store.conversation_item(self.key(), id, now).await.map_err(told)?;
+        out.extend_from_slice(found.body.as_bytes());
+        Ok(())
+    }
+
+    /// The items as they are stored: with ids, and what is referred to in place of the reference.
+    async fn made(&self, sent: &[Sent]) -> Result<Vec<Item>, Failure> {
+        let refers = sent.iter().filter(|sent| sent.refers);
+        let ids: Vec<_> = refers.filter_map(|sent| sent.id.as_deref()).map(Arc::<str>::from).collect();
+        let mut found = Vec::new();
+        if !ids.is_empty() {
+            let resolved = self.store.resolve(Arc::clone(&self.key.tenant), ids, self.now()).await;
+            found = resolved.map_err(|error| self.told(error))?;
+        }
+        let mut found = found.into_iter();
+        let stamp = self.handling.chance.stamp();
+        let mut items = Vec::with_capacity(sent.len());
+        for (at, sent) in sent.iter().enumerate() {
+            if sent.refers {
+                let id = sent.id.as_deref().unwrap_or_default();
+                let missing = || missing_item(id).with_param(format!("items[{at}].id"));
+                items.push(found.next().flatten().ok_or_else(missing)?);
+            } else if let Some((id, body)) = listed::item(&sent.json, &stamp.id, at) {
+                items.push(Item::new(&id, &body));
+            }
+        }
+        Ok(items)
+    }
+}
+
+fn write(conversation: &Conversation, out: &mut BytesMut) {
+    let Conversation { key, created, metadata } = conversation;
+    out.extend_from_slice(b"{\"id\":");
+    write_string(&key.id, out);
+    let rest =
+        format!(",\"object\":\"conversation\",\"created_at\":{},\"metadata\":{metadata}}}", created / 1000);
+    out.extend_from_slice(rest.as_bytes());
+}
