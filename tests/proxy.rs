@@ -32,6 +32,8 @@ mod bad_requests;
 mod canonical;
 #[path = "proxy/compact.rs"]
 mod compact;
+#[path = "proxy/conversations.rs"]
+mod conversations;
 #[path = "proxy/cuts.rs"]
 mod cuts;
 #[path = "proxy/engine_errors.rs"]

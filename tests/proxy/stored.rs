@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// A folder that is gone with its test.
-struct Folder(PathBuf);
+pub struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Self {
+    /// An empty one.
+    pub fn new() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("samewire-stored-{}-{n}", std::process::id()));
@@ -22,12 +23,13 @@ impl Folder {
         Self(path)
     }
 
-    fn file(&self) -> PathBuf {
+    /// The file of its store.
+    pub fn file(&self) -> PathBuf {
         self.0.join("store.db")
     }
 
     /// A store in this folder.
-    fn setup(&self) -> Setup {
+    pub fn setup(&self) -> Setup {
         Setup::new().args(&["--store", &sqlite(&self.file())])
     }
 }
@@ -46,17 +48,19 @@ async fn get(world: &World, id: &str) -> Answer {
     world.ask(&Request::get(&format!("/v1/responses/{id}"))).await
 }
 
-fn id(response: &Value) -> &str {
+/// The id of an object.
+pub fn id(response: &Value) -> &str {
     response["id"].as_str().unwrap()
 }
 
 /// The messages that the engine's nth request had.
-fn messages(world: &World, n: usize) -> Value {
+pub fn messages(world: &World, n: usize) -> Value {
     let body: Value = serde_json::from_slice(&world.engine.attempts()[n].body).unwrap();
     body["messages"].clone()
 }
 
-fn not_found(answer: &Answer) {
+/// It is not there, whatever it was.
+pub fn not_found(answer: &Answer) {
     assert_eq!(answer.failure(), (404, "invalid_request_error".to_owned(), None), "{}", answer.text());
     assert_eq!(answer.fault().param, None);
 }
