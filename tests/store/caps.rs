@@ -161,7 +161,7 @@ async fn a_full_conversation_takes_no_response(store: &Store) {
     let before = store.totals().await.unwrap();
     let new = |length| New { output: vec![large("o", length)], ..over("r") };
     // Too much for the conversation, then for both together.
-    for length in [3_000, 2_000] {
+    for length in [3_000, 1_900] {
         assert_eq!(store.create_in("c".into(), new(length), NOW + 2).await, Err(Error::NoConversation));
         assert_eq!(there(store, &["old", "r"]).await, [true, false]);
         assert_eq!(store.totals().await.unwrap(), before, "what made room is back");
