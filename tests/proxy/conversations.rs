@@ -1,7 +1,9 @@
 //! Conversations: what clients make of them, and responses that go on with one.
 
-use crate::responses::{TOOLS, ask, chunk, engine, event, events, last, object};
-use crate::sim::{Answer, Client, Engine, Gate, PATIENCE, PROMPT, Request, Samewire, Script, Setup, World};
+use crate::responses::{TOOLS, ask, chunk, engine, event, events, last, object, scripted};
+use crate::sim::{
+    Answer, Client, Engine, Gate, PATIENCE, PROMPT, Request, Samewire, Script, Setup, Step, World,
+};
 use crate::stored::{Folder, id, messages, not_found};
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -491,6 +493,50 @@ async fn tools_and_references_in_it() {
     assert_eq!(told(&unknown), (404, None, Some("conversation".into())));
     assert_eq!(unknown.fault().message, "Conversation with id 'conv_0' not found.");
     assert_eq!(world.engine.attempt_count(), 4);
+    world.end().await;
+}
+
+/// Outputs that are handed in go on with the conversation; if it did not get the answer, with the answer.
+#[tokio::test]
+async fn handed_in_outputs_go_on_with_it() {
+    const ALL: &str = r#"{"tool_outputs":[{"tool_call_id":"call_1","output":"rain"},{"tool_call_id":"call_2","output":"done"},{"tool_call_id":"call_3","output":"7"}]}"#;
+    let gate = Gate::default();
+    let held = gate.clone();
+    let engine = Engine::answering(move |attempt| {
+        let body: Value = serde_json::from_slice(&attempt.body).unwrap();
+        let (tools, count) =
+            (body["messages"][1]["content"] == "go", body["messages"].as_array().unwrap().len());
+        let id = format!("chatcmpl-{}{count}", if attempt.text().contains("held") { "h" } else { "" });
+        let script =
+            scripted(if tools && count == 2 { "tools" } else { "text" }, &id, body["stream"] == true);
+        if !attempt.text().contains("held") || count > 2 {
+            return script;
+        }
+        let mut steps = script.0;
+        steps.insert(0, Step::Await(held.clone()));
+        Script(steps)
+    });
+    let world = World::start(engine.await, Setup::new()).await;
+    for (first, background) in [("before", false), ("held", true)] {
+        let path = made(&world, json!([user(first)])).await;
+        let request = next(&path, "tools", &format!(r#","input":"go","background":{background},{TOOLS}"#));
+        let mut response = object(&world.ask(&request).await);
+        if background {
+            world.engine.wait_attempts(3).await;
+            object(&world.ask(&Request::new("DELETE", &path)).await);
+            gate.open();
+            response = ended(&world, &response).await;
+        }
+        let outputs = Request::post(&format!("/v1/responses/{}/tool_outputs", id(&response)), ALL);
+        let after = object(&world.ask(&outputs).await);
+        if background {
+            assert_eq!((after.get("conversation"), &after["previous_response_id"]), (None, &response["id"]));
+        } else {
+            assert_eq!(after["conversation"]["id"], name(&path));
+            let kept = said(&items(&world, &path).await);
+            assert_eq!((kept.len(), kept.last().unwrap().as_str()), (11, "assistant: Hello wörld"));
+        }
+    }
     world.end().await;
 }
 

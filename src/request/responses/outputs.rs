@@ -118,6 +118,11 @@ pub fn calls(object: &str) -> Vec<Pending> {
     output.unwrap_or_default().into_iter().filter_map(call).collect()
 }
 
+/// The conversation that a final object says it is in.
+pub fn conversation(object: &str) -> Option<String> {
+    json::member(member(object, "conversation")?.get(), "id")
+}
+
 /// The items that the outputs become, as JSON.
 pub fn items<'a>(answered: impl Iterator<Item = (&'a Pending, &'a str)>) -> Vec<String> {
     let item = |(call, output): (&Pending, &str)| {

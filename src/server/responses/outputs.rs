@@ -60,7 +60,8 @@ impl Handling {
         let answered =
             calls.iter().enumerate().filter_map(|(at, call)| Some((call, full.get(&at)?.as_str())));
         let input = outputs::items(answered);
-        let after = match &record.conversation {
+        let conversation = outputs::conversation(&record.response);
+        let after = match &conversation {
             Some(conversation) => After::Conversation(conversation),
             None => After::Response(&key.id),
         };
