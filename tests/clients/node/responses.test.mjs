@@ -1,4 +1,4 @@
-// The Responses API through openai for Node: whole, in events, by its helper, stored and continued.
+// The Responses API through openai for Node: whole, in events, by its helper, stored, continued, in conversations.
 
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
@@ -116,6 +116,48 @@ test('stored', async () => {
   assert.ok((await failure(openai.responses.retrieve(made.id))) instanceof OpenAI.NotFoundError);
   const refused = await failure(create('stored-text', { previous_response_id: made.id }));
   assert.deepEqual([refused.status, refused.code, refused.param], [400, 'previous_response_not_found', 'previous_response_id']);
+});
+
+test('a conversation and its items', async () => {
+  const { conversations } = openai;
+  const made = await conversations.create({ metadata: { a: 'b' }, items: [{ role: 'user', content: 'n0' }] });
+  assert.deepEqual([made.object, made.metadata], ['conversation', { a: 'b' }]);
+  assert.deepEqual(await conversations.retrieve(made.id), made);
+  assert.deepEqual(await conversations.update(made.id, { metadata: { c: 'd' } }), { ...made, metadata: { c: 'd' } });
+  const items = Array.from({ length: 19 }, (_, n) => ({ role: 'user', content: `n${n + 1}` }));
+  const added = await conversations.items.create(made.id, { items });
+  assert.deepEqual([added.data.length, added.has_more, added.first_id], [19, false, added.data[0].id]);
+  const listed = [];
+  for await (const item of conversations.items.list(made.id, { order: 'asc', limit: 6 })) listed.push(item);
+  assert.deepEqual(
+    listed.map((item) => item.content[0].text),
+    Array.from({ length: 20 }, (_, n) => `n${n}`),
+  );
+  const at = { conversation_id: made.id };
+  assert.deepEqual(await conversations.items.retrieve(listed[2].id, at), listed[2]);
+  assert.equal((await conversations.items.delete(listed[2].id, at)).id, made.id);
+  assert.ok((await failure(conversations.items.retrieve(listed[2].id, at))) instanceof OpenAI.NotFoundError);
+  assert.deepEqual(await conversations.delete(made.id), { id: made.id, object: 'conversation.deleted', deleted: true });
+  assert.ok((await failure(conversations.retrieve(made.id))) instanceof OpenAI.NotFoundError);
+  const refused = await failure(create('stored-text', { conversation: made.id }));
+  assert.deepEqual([refused.status, refused.code, refused.param], [404, null, 'conversation']);
+});
+
+test('responses in a conversation', async () => {
+  const { id } = await openai.conversations.create({ items: [{ role: 'system', content: 'Be brief.' }] });
+  const first = await create('stored-tool-parallel', { conversation: id, tools });
+  const calls = first.output.filter((item) => item.type === 'function_call');
+  const outputs = calls.map((call) => ({ type: 'function_call_output', call_id: call.call_id, output: call.name }));
+  const stream = openai.responses.stream({ model: 'agent', input: outputs, conversation: { id }, tools });
+  const second = await stream.finalResponse();
+  assert.deepEqual([first.conversation, second.conversation], [{ id }, { id }]);
+  const echoed = await create('echo', { conversation: id, store: false });
+  assert.deepEqual(
+    JSON.parse(echoed.output_text).map((message) => message.role),
+    ['system', 'user', 'assistant', 'tool', 'tool', 'assistant', 'user'],
+  );
+  const kept = (await openai.conversations.items.list(id, { limit: 1 })).data;
+  assert.deepEqual([kept[0].id, kept[0].content[0].text], [echoed.output[0].id, echoed.output_text]);
 });
 
 describe('errors', () => {

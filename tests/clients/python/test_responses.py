@@ -1,4 +1,4 @@
-"""The Responses API through openai for Python: whole, in events, by its helpers, stored and continued."""
+"""The Responses API through openai for Python: whole, in events, by its helpers, stored, continued, in conversations."""
 
 from __future__ import annotations
 
@@ -124,6 +124,74 @@ class Responses(unittest.TestCase):
         )
 
 
+class Conversations(unittest.TestCase):
+    def setUp(self) -> None:
+        self.client = client()
+        self.addCleanup(self.client.close)
+
+    def test_lives(self) -> None:
+        conversations = self.client.conversations
+        made = conversations.create(metadata={"a": "b"}, items=[{"role": "user", "content": "Hello"}])
+        self.assertEqual((made.object, made.metadata), ("conversation", {"a": "b"}))
+        self.assertEqual(conversations.retrieve(made.id), made)
+        changed = conversations.update(made.id, metadata={"c": "d"})
+        self.assertEqual((changed.id, changed.created_at, changed.metadata), (made.id, made.created_at, {"c": "d"}))
+        deleted = conversations.delete(made.id)
+        self.assertEqual((deleted.id, deleted.object, deleted.deleted), (made.id, "conversation.deleted", True))
+        for gone in (
+            lambda: conversations.retrieve(made.id),
+            lambda: conversations.delete(made.id),
+            lambda: conversations.items.list(made.id),
+            lambda: self.client.responses.create(model="echo", input="?", conversation=made.id),
+        ):
+            with self.assertRaises(openai.NotFoundError) as raised:
+                gone()
+            self.assertIn(f"Conversation with id '{made.id}' not found.", raised.exception.message)
+        with self.assertRaises(openai.BadRequestError) as refused:
+            conversations.create(metadata={"a": "b" * 513})
+        self.assertEqual((refused.exception.code, refused.exception.param), ("invalid_value", "metadata.a"))
+
+    def test_items(self) -> None:
+        made = self.client.conversations.create()
+        items = self.client.conversations.items
+        for start in (0, 15):
+            added = items.create(made.id, items=[{"role": "user", "content": f"n{n}"} for n in range(start, start + 15)])
+            self.assertEqual((len(added.data), added.has_more, added.last_id), (15, False, added.data[-1].id))
+        listed = list(items.list(made.id, order="asc", limit=7, include=["message.input_image.image_url"]))
+        self.assertEqual([item.content[0].text for item in listed], [f"n{n}" for n in range(30)])
+        self.assertEqual({(item.type, item.status, item.role) for item in listed}, {("message", "completed", "user")})
+        self.assertEqual([item.content[0].text for item in items.list(made.id, limit=2).data], ["n29", "n28"])
+        item = items.retrieve(listed[3].id, conversation_id=made.id)
+        self.assertEqual(item, listed[3])
+        self.assertEqual(items.delete(item.id, conversation_id=made.id).id, made.id)
+        with self.assertRaises(openai.NotFoundError):
+            items.retrieve(item.id, conversation_id=made.id)
+        with self.assertRaises(openai.BadRequestError) as refused:
+            items.create(made.id, items=[{"role": "user", "content": "x"}] * 21)
+        self.assertEqual(refused.exception.param, "items")
+
+    def test_responses_in_it(self) -> None:
+        made = self.client.conversations.create(items=[{"role": "system", "content": "Be brief."}])
+        create = self.client.responses.create
+        first = create(model="stored-tool-parallel", input="Both?", conversation=made.id, tools=TOOLS)
+        self.assertEqual(first.conversation.id, made.id)
+        calls = [item for item in first.output if item.type == "function_call"]
+        outputs: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": call.name} for call in calls]
+        with create(model="agent", input=outputs, conversation={"id": made.id}, tools=TOOLS, stream=True) as stream:
+            last = list(stream)[-1].response
+        self.assertEqual((last.conversation.id, last.output_text), (made.id, "get_weather and get_time"))
+        created = create(model="stored-text", input="And?", conversation=made.id, background=True)
+        self.assertEqual(list(self.client.responses.retrieve(created.id, stream=True))[-1].response.output_text, GREETING)
+        echoed = create(model="echo", input="?", conversation=made.id, store=False)
+        roles = [message["role"] for message in json.loads(echoed.output_text)]
+        self.assertEqual(roles, ["system", "user", "assistant", "tool", "tool", "assistant", "user", "assistant", "user"])
+        kept = list(self.client.conversations.items.list(made.id, order="asc"))
+        kinds = [item.type for item in kept if item.type != "message"]
+        self.assertEqual(kinds, ["function_call"] * 2 + ["function_call_output"] * 2)
+        self.assertEqual((kept[-1].id, kept[-1].content[0].text), (echoed.output[0].id, echoed.output_text))
+        self.assertEqual(self.client.responses.retrieve(last.id).conversation.id, made.id)
+
+
 class Errors(unittest.TestCase):
     def setUp(self) -> None:
         self.client = client()
@@ -163,6 +231,10 @@ class Azure(unittest.TestCase):
             events = list(azure.responses.create(model="stored-text", input="Hello", previous_response_id=made.id, stream=True))
             self.assertEqual(events[-1].response.output_text, GREETING)
             azure.responses.delete(made.id)
+            talk = azure.conversations.create(items=[{"role": "user", "content": "Hello"}])
+            self.assertEqual(azure.responses.create(model="stored-text", conversation=talk.id).output_text, GREETING)
+            self.assertEqual(len(azure.conversations.items.list(talk.id).data), 2)
+            self.assertTrue(azure.conversations.delete(talk.id).deleted)
 
 
 if __name__ == "__main__":
