@@ -1,7 +1,7 @@
 //! The Responses API in front of an engine that is asked for Responses itself (`responses = "native"`).
 
 use crate::responses::{ask, events, last, object, prompt};
-use crate::sim::{Attempt, Engine, Manner, PATIENCE, PROMPT, Script, Setup, World, until};
+use crate::sim::{Attempt, Engine, Manner, PATIENCE, PROMPT, Request, Script, Setup, World, until};
 use serde_json::{Value, json};
 
 const ITEM: &str = r#"{"id":"x","type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"Hi","annotations":[]}]}"#;
@@ -81,7 +81,7 @@ async fn state_is_kept_here_and_not_in_the_engine() {
     let world = World::start(engine().await, native()).await;
     let first = object(&world.ask(&prompt("text", "")).await);
     let id = first["id"].as_str().unwrap();
-    let stored = object(&world.ask(&crate::sim::Request::get(&format!("/v1/responses/{id}"))).await);
+    let stored = object(&world.ask(&Request::get(&format!("/v1/responses/{id}"))).await);
     assert_eq!(stored, first);
     world.ask(&ask(&format!(r#""model":"text","input":"more","previous_response_id":"{id}""#))).await;
     let sent: Value = serde_json::from_str(world.engine.attempts()[1].text()).unwrap();
@@ -102,7 +102,7 @@ async fn in_the_background_too() {
     let world = World::start(engine().await, native()).await;
     let queued = object(&world.ask(&prompt("text", r#","background":true"#)).await);
     assert_eq!(queued["status"], "queued");
-    let get = crate::sim::Request::get(&format!("/v1/responses/{}", queued["id"].as_str().unwrap()));
+    let get = Request::get(&format!("/v1/responses/{}", queued["id"].as_str().unwrap()));
     let start = std::time::Instant::now();
     let ended = loop {
         let response = object(&world.ask(&get).await);
@@ -146,5 +146,26 @@ async fn an_engine_without_responses() {
     let world = World::start(Engine::script(script).await, native()).await;
     let answer = world.ask(&prompt("text", "")).await;
     assert_eq!(answer.head.status, 404, "{}", answer.text());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_conversation_is_kept_here_and_told_to_the_engine() {
+    let world = World::start(engine().await, native()).await;
+    let items = r#"{"items":[{"role":"user","content":"before"}]}"#;
+    let made = object(&world.ask(&Request::post("/v1/conversations", items)).await);
+    let path = format!("/v1/conversations/{}/items?order=asc", made["id"].as_str().unwrap());
+    for stream in [true, false] {
+        let more = format!(r#","stream":{stream},"conversation":{}"#, json!({"id":made["id"]}));
+        let answer = world.ask(&prompt("text", &more)).await;
+        let response = if stream { last(&events(&answer)).clone() } else { object(&answer) };
+        assert_eq!(response["conversation"], json!({"id":made["id"]}));
+    }
+    let sent: Value = serde_json::from_str(world.engine.attempts()[1].text()).unwrap();
+    assert!(sent.get("conversation").is_none(), "{sent}");
+    let roles: Vec<_> = sent["input"].as_array().unwrap().iter().map(|item| &item["role"]).collect();
+    assert_eq!(roles, ["user", "user", "assistant", "user"]);
+    let kept = object(&world.ask(&Request::get(&path)).await);
+    assert_eq!(kept["data"].as_array().unwrap().len(), 5);
     world.end().await;
 }
