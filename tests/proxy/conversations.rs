@@ -496,10 +496,37 @@ async fn tools_and_references_in_it() {
     world.end().await;
 }
 
+/// Outputs of the calls of the scene with tools.
+const ALL: &str = r#"{"tool_outputs":[{"tool_call_id":"call_1","output":"rain"},{"tool_call_id":"call_2","output":"done"},{"tool_call_id":"call_3","output":"7"}]}"#;
+
+/// Where the stream is held open for them, they and what follows are one turn of the conversation.
+#[tokio::test]
+async fn a_held_stream_is_one_turn_of_it() {
+    let scripts = ["tools", "text"].map(|scene| scripted(scene, &format!("chatcmpl-{scene}"), true));
+    let world = World::start(Engine::in_turn(scripts.into()).await, Setup::new()).await;
+    let path = made(&world, json!([])).await;
+    let request = next(&path, "m", &format!(r#","input":"go","stream":true,{TOOLS}"#));
+    let request = request.header("x-samewire-dialect", "codex-legacy").header("x-samewire-tool-hold", "1");
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&request.bytes()).await;
+    client.head().await;
+    let created = event(client.event_with("event: response.created").await.trim_end());
+    let outputs = Request::post(&format!("/v1/responses/{}/tool_outputs", id(&created["response"])), ALL);
+    assert_eq!(world.ask(&outputs).await.head.status, 202);
+    let response = event(client.event_with("event: response.completed").await.trim_end());
+    assert_eq!(response["response"]["conversation"]["id"], name(&path));
+    let kept = said(&items(&world, &path).await);
+    assert_eq!(kept[..3], ["user: go", "reasoning", "assistant: Looking."]);
+    assert_eq!(
+        kept[6..],
+        ["function_call_output", "custom_tool_call_output", "function_call_output", "assistant: Hello wörld"]
+    );
+    world.end().await;
+}
+
 /// Outputs that are handed in go on with the conversation; if it did not get the answer, with the answer.
 #[tokio::test]
 async fn handed_in_outputs_go_on_with_it() {
-    const ALL: &str = r#"{"tool_outputs":[{"tool_call_id":"call_1","output":"rain"},{"tool_call_id":"call_2","output":"done"},{"tool_call_id":"call_3","output":"7"}]}"#;
     let gate = Gate::default();
     let held = gate.clone();
     let engine = Engine::answering(move |attempt| {
