@@ -99,6 +99,7 @@ pub struct Timeouts {
     pub total_stream: Seconds,
     pub total_whole: Seconds,
     pub tool_hold: Seconds,
+    pub socket_life: Seconds,
     pub settle: Seconds,
     pub drain: Seconds,
 }
@@ -118,6 +119,7 @@ impl Default for Timeouts {
             total_stream: Seconds::of(3600),
             total_whole: Seconds::of(600),
             tool_hold: Seconds::of(600),
+            socket_life: Seconds::of(3600),
             settle: Seconds::of(0),
             drain: Seconds::of(20),
         }
@@ -342,6 +344,7 @@ impl File {
             ("inter_token", self.timeouts.inter_token),
             ("total_stream", self.timeouts.total_stream),
             ("total_whole", self.timeouts.total_whole),
+            ("socket_life", self.timeouts.socket_life),
         ];
         for (key, value) in timeouts {
             if value.is_zero() {

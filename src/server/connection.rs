@@ -4,7 +4,7 @@
 //! too many would be relayed to for ever (faults C26). It has one timer for heads and none for writes. So its socket is
 //! wrapped: [`Guarded`] reads ahead while a request is under way, and times what the library does not.
 
-use super::App;
+use super::{App, Seat};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use socket2::SockRef;
@@ -32,6 +32,10 @@ const IDLE: u8 = 0;
 const READING: u8 = 1;
 /// All of it has been read.
 const ANSWERING: u8 = 2;
+/// The connection is not HTTP's any more: whoever has it knows what it waits for.
+const UPGRADED: u8 = 3;
+/// Everything has been said, and what still comes is not read.
+const LEAVING: u8 = 4;
 
 /// How far a connection's request is; for both sides of the library.
 #[derive(Clone, Debug, Default)]
@@ -58,11 +62,32 @@ impl Busy {
     pub(super) fn has_read(&self) {
         self.0.0.store(ANSWERING, Ordering::Relaxed);
     }
+
+    /// What the connection will be after this request.
+    pub(super) fn upgraded(&self) -> Upgraded {
+        Upgraded(self.0.clone())
+    }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
         self.0.0.store(IDLE, Ordering::Relaxed);
+    }
+}
+
+/// A connection that is not HTTP's any more.
+#[derive(Debug)]
+pub(super) struct Upgraded(Stage);
+
+impl Upgraded {
+    /// From now on nothing is timed but writes.
+    pub(super) fn begin(&self) {
+        self.0.0.store(UPGRADED, Ordering::Relaxed);
+    }
+
+    /// From now on a flush closes it: the client is told that no more will come, and what it still sends is passed over.
+    pub(super) fn leave(&self) {
+        self.0.0.store(LEAVING, Ordering::Relaxed);
     }
 }
 
@@ -95,10 +120,13 @@ pub(super) struct Guarded {
     writing: Option<Pin<Box<Sleep>>>,
     lingering: Option<(Pin<Box<Sleep>>, usize)>,
     app: Arc<App>,
+    /// The connection counts for as long as its socket is open, whoever has it.
+    _seat: Seat,
 }
 
 impl Guarded {
-    pub(super) fn new(stream: TcpStream, stage: Stage, app: Arc<App>) -> Self {
+    pub(super) fn new(stream: TcpStream, stage: Stage, seat: Seat) -> Self {
+        let app = Arc::clone(&seat.worker.app);
         let timeouts = &app.config.timeouts;
         Self {
             io: TokioIo::new(stream),
@@ -114,6 +142,7 @@ impl Guarded {
             writing: None,
             lingering: None,
             app,
+            _seat: seat,
         }
     }
 
@@ -257,6 +286,9 @@ impl Write for Guarded {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.stage.is(LEAVING) {
+            return self.poll_shutdown(cx);
+        }
         if !std::mem::take(&mut self.looked) {
             self.look_ahead(cx)?;
         }

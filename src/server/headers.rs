@@ -7,7 +7,7 @@ use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
 use http::header::{
     ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName,
-    HeaderValue, RETRY_AFTER,
+    HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::{Response, Version, request};
 use std::time::Duration;
@@ -229,6 +229,14 @@ fn retry_after(given: Option<&HeaderValue>) -> u64 {
 /// Nothing more is read from this client: what it sends next may be the rest of what was refused.
 pub(super) fn close<B>(response: &mut Response<B>) {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+}
+
+/// Says what a WebSocket's URL takes.
+pub(super) fn offer_socket<B>(response: &mut Response<B>) {
+    let headers = response.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
 }
 
 #[cfg(test)]

@@ -392,12 +392,9 @@ fn work(
                 }
             });
             while let Some(stream) = arrivals.recv().await {
-                let open = Open {
-                    worker: Arc::clone(&worker),
-                    router: router.clone(),
-                    _connected: connected.clone(),
-                };
-                tokio::spawn(async move { open.serve(stream).await });
+                let seat = Seat { worker: Arc::clone(&worker), _connected: connected.clone() };
+                let router = router.clone();
+                tokio::spawn(async move { serve_connection(seat, router, stream).await });
             }
         }
         drop(connected);
@@ -410,55 +407,53 @@ fn work(
     drop(alive);
 }
 
-/// One open connection; counted until dropped.
-struct Open {
+/// The place of an open connection; counted until dropped.
+struct Seat {
     worker: Arc<Worker>,
-    router: Router,
     _connected: mpsc::Sender<Infallible>,
 }
 
-impl Drop for Open {
+impl Drop for Seat {
     fn drop(&mut self) {
         self.worker.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Open {
-    async fn serve(self, stream: std::net::TcpStream) {
-        let Ok(stream) = adopt(stream) else { return };
-        let stage = Stage::default();
-        let io = Guarded::new(stream, stage.clone(), Arc::clone(&self.worker.app));
-        let router = self.router.clone();
-        let service = service_fn(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(stage.clone());
-            router.clone().call(request)
-        });
-        let mut connection = pin!(self.worker.http.serve_connection(io, service));
-        let mut phases = self.worker.app.course.subscribe();
-        let mut changes = pin!(async move { while phases.changed().await.is_ok() {} });
-        let mut seen = None;
-        std::future::poll_fn(move |cx| {
-            // The task's waker never changes, so while it serves, once is enough; for each token it would cost a lock.
-            // Later a wake may still belong to the change before, and must be answered by asking again. The phase is
-            // read again after that: it may have gone on before the waker was known.
-            loop {
-                let phase = self.worker.app.phase();
-                let known = seen.replace(phase) == Some(phase);
-                if known && phase == Phase::Serving {
-                    break;
-                }
-                let _ = changes.as_mut().poll(cx);
-                if !known && phase >= Phase::Draining {
-                    connection.as_mut().graceful_shutdown();
-                }
-                if self.worker.app.phase() == phase {
-                    break;
-                }
+/// Serves a connection until it closes, or until it is not HTTP's any more: then whoever has it has its seat.
+async fn serve_connection(seat: Seat, router: Router, stream: std::net::TcpStream) {
+    let Ok(stream) = adopt(stream) else { return };
+    let worker = Arc::clone(&seat.worker);
+    let stage = Stage::default();
+    let io = Guarded::new(stream, stage.clone(), seat);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(stage.clone());
+        router.clone().call(request)
+    });
+    let mut connection = pin!(worker.http.serve_connection(io, service).with_upgrades());
+    let mut phases = worker.app.course.subscribe();
+    let mut changes = pin!(async move { while phases.changed().await.is_ok() {} });
+    let mut seen = None;
+    std::future::poll_fn(|cx| {
+        // The task's waker never changes, so while it serves, once is enough; for each token it would cost a lock.
+        // Later a wake may still belong to the change before, and must be answered by asking again. The phase is
+        // read again after that: it may have gone on before the waker was known.
+        loop {
+            let phase = worker.app.phase();
+            let known = seen.replace(phase) == Some(phase);
+            if known && phase == Phase::Serving {
+                break;
             }
-            connection.as_mut().poll(cx).map(drop)
-        })
-        .await;
-    }
+            let _ = changes.as_mut().poll(cx);
+            if !known && phase >= Phase::Draining {
+                connection.as_mut().graceful_shutdown();
+            }
+            if worker.app.phase() == phase {
+                break;
+            }
+        }
+        connection.as_mut().poll(cx).map(drop)
+    })
+    .await;
 }
 
 fn adopt(stream: std::net::TcpStream) -> io::Result<TcpStream> {

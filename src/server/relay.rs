@@ -225,6 +225,11 @@ impl Relay {
         self.record.planning = took;
     }
 
+    /// Nobody waits for a status or for comments: an error before the first event is the whole answer, however late.
+    pub(super) fn take_time(&mut self) {
+        self.clock.silence();
+    }
+
     /// The status has gone out: whatever becomes of the answer is told in events.
     pub(super) fn go_on(&mut self) {
         self.pen.commit();
@@ -663,6 +668,10 @@ impl Clock {
     /// Nobody has to hear anything.
     fn detach(&mut self) {
         self.committed = true;
+        self.silence();
+    }
+
+    fn silence(&mut self) {
         self.commit_after = None;
         self.keepalive = None;
     }

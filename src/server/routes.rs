@@ -44,7 +44,8 @@ pub(super) fn router(worker: Arc<Worker>) -> Router {
                 .route(&at("/chat/completions"), post(to(Target::Answer(Api::Chat), door)))
                 .route(&at("/completions"), post(to(Target::Answer(Api::Completions), door)));
         }
-        router = router.route(&at("/responses"), post(to(Target::Respond, door)));
+        router =
+            router.route(&at("/responses"), post(to(Target::Respond, door)).get(to(Target::Socket, door)));
         if door != Door::Deployment {
             router = router
                 .route(&at("/responses/{id}"), {
@@ -84,6 +85,8 @@ pub(super) fn router(worker: Arc<Worker>) -> Router {
 enum Target {
     Answer(Api),
     Respond,
+    /// Responses, as messages of a WebSocket.
+    Socket,
     Stored(Stored),
     ToolOutputs,
     InputTokens,
@@ -104,6 +107,7 @@ impl Target {
             Self::Answer(Api::Completions) => Route::Completions,
             Self::Answer(Api::Responses)
             | Self::Respond
+            | Self::Socket
             | Self::Stored(_)
             | Self::ToolOutputs
             | Self::InputTokens
@@ -141,13 +145,20 @@ async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Doo
         record: Some(record),
         unread: has_body,
         passed: HeaderMap::new(),
+        by_socket: false,
     };
     let result = handling.dispatch(&head, target, body).await;
     let mut response = result.unwrap_or_else(|failure| handling.refuse(&failure));
     if target == Target::Nothing && response.status() == StatusCode::METHOD_NOT_ALLOWED {
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, POST"));
     }
-    if handling.unread || handling.worker.app.is_draining() || head.headers.contains_key(TRANSFER_ENCODING) {
+    if response.status() == StatusCode::UPGRADE_REQUIRED {
+        headers::offer_socket(&mut response);
+    }
+    let stays = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    let last =
+        handling.unread || handling.worker.app.is_draining() || head.headers.contains_key(TRANSFER_ENCODING);
+    if last && !stays {
         headers::close(&mut response);
     }
     let asked = door::client_request_id(&head.headers);
@@ -187,9 +198,26 @@ pub(super) struct Handling {
     unread: bool,
     /// Headers of the engine's answer that pass.
     pub(super) passed: HeaderMap,
+    /// It came as a message of a WebSocket, where nobody waits for a status or for comments.
+    pub(super) by_socket: bool,
 }
 
 impl Handling {
+    /// A request that came in a message.
+    pub(super) fn of_message(worker: &Arc<Worker>, door: Door, request_id: String) -> Result<Self, Fault> {
+        Ok(Self {
+            worker: Arc::clone(worker),
+            chance: Chance::draw().map_err(|_| Fault::Proxy)?,
+            // The connection is busy by itself.
+            busy: Busy::begin(&Stage::default()),
+            door,
+            record: Some(Record::new(&worker.app, Route::Responses, request_id)),
+            unread: false,
+            passed: HeaderMap::new(),
+            by_socket: true,
+        })
+    }
+
     async fn dispatch(
         &mut self,
         head: &request::Parts,
@@ -204,8 +232,14 @@ impl Handling {
             Target::OtherMethod => return Err(Fault::MethodNotSupported.into()),
             _ => {}
         }
-        self.admit()?;
+        // A WebSocket counts only while it is asked something.
+        if target != Target::Socket || self.worker.app.refuses() {
+            self.admit()?;
+        }
         self.door.check(head, &self.worker.app.config.azure)?;
+        if target == Target::Socket {
+            return if self.unread { Err(Fault::UpgradeRequired.into()) } else { self.upgrade(head).await };
+        }
         headers::check(&head.headers)?;
         match target {
             Target::Answer(api) => self.relay(api, head, body).await,
@@ -220,7 +254,7 @@ impl Handling {
         }
     }
 
-    fn admit(&self) -> Result<(), Fault> {
+    pub(super) fn admit(&self) -> Result<(), Fault> {
         let app = &self.worker.app;
         if app.is_draining() && app.refuses() {
             return Err(Fault::Draining);
@@ -398,7 +432,7 @@ impl Handling {
         response.map(|()| Body::full(bytes))
     }
 
-    fn refuse(&mut self, failure: &Failure) -> Response<Body> {
+    pub(super) fn refuse(&mut self, failure: &Failure) -> Response<Body> {
         let Some(record) = &mut self.record else { return bare(StatusCode::INTERNAL_SERVER_ERROR) };
         let refusal = headers::Refusal { failure, passed: &self.passed, elapsed: record.started.elapsed() };
         let response = refusal.response(&record.request_id);

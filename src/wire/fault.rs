@@ -102,6 +102,10 @@ faults! {
     UnknownUrl = 404 "invalid_request_error" Some("unknown_url"), "Unknown request URL.";
     /// The route takes another method.
     MethodNotSupported = 405 "invalid_request_error" Some("method_not_supported"), "This URL does not support this method.";
+    /// The route is a WebSocket, and the request does not ask for one.
+    UpgradeRequired = 426 "invalid_request_error" Some("upgrade_required"), "This URL is a WebSocket: send GET with 'Connection: Upgrade', 'Upgrade: websocket', 'Sec-WebSocket-Version: 13' and a key, or POST for HTTP.";
+    /// A WebSocket has lived for as long as one may.
+    SocketTooOld = 400 "invalid_request_error" Some("websocket_connection_limit_reached"), "This WebSocket has been open for as long as one may be; open another one.";
     /// The route's date is missing or not among the supported ones.
     UnsupportedApiVersion = 400 "invalid_request_error" Some("unsupported_api_version"), "This API version is not supported.";
     /// The client accepts neither JSON nor SSE.

@@ -310,6 +310,11 @@ impl Asked {
         self.said.retain(|(key, json)| *key != "store" || json == "true");
     }
 
+    /// A field that the API does not name is none of the engine's either.
+    pub fn withhold(&mut self, key: &str) {
+        self.unknown.retain(|(known, _)| known != key);
+    }
+
     /// Nothing is stored here, whatever was asked.
     ///
     /// # Errors

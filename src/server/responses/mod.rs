@@ -1,8 +1,8 @@
 //! Responses: made through Chat Completions, stored, and what is asked of stored ones (wire-format 4.1, 4.11).
 //!
 //! ```text
-//! body ─→ Question ─→ Past ─→ Errand ─→ the client waits: a relay
-//!                                    └─→ it does not: a job in the background
+//! body ────┬─→ Question ─→ Past ─→ Errand ─→ the client waits: a relay
+//! message ─┘                              └─→ it does not: a job in the background
 //! ```
 
 mod compact;
@@ -11,6 +11,7 @@ mod fitting;
 mod hold;
 mod outputs;
 mod past;
+mod socket;
 mod stored;
 mod tokens;
 
@@ -29,7 +30,7 @@ use crate::config::Credentials;
 use crate::plan::{self, Route};
 use crate::request::responses::{Asked, Way};
 use crate::seal::{Kind, NONCE};
-use crate::store::Error;
+use crate::store::{Error, Item};
 use crate::wire::encode::{Response as Encoder, Seal, Sealing};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{Options, ResponsesDialect};
@@ -59,6 +60,15 @@ struct Question {
     tenant: Arc<str>,
     /// When there was all of it.
     since: Instant,
+    /// What its connection remembers of the conversation that it goes on with.
+    known: Option<Known>,
+}
+
+/// A conversation that a connection remembers.
+struct Known {
+    items: Vec<Item>,
+    /// The store has it, too.
+    stored: bool,
 }
 
 /// A request on its way to the engine.
@@ -112,7 +122,7 @@ impl Handling {
         if self.door.is_dated() && app.config.azure.force_store {
             asked.with_store();
         }
-        Ok(Question { asked, body, route, tenant: self.door.tenant(&head.headers), since })
+        Ok(Question { asked, body, route, tenant: self.door.tenant(&head.headers), since, known: None })
     }
 
     /// Has the answer made.
@@ -140,7 +150,9 @@ impl Handling {
         let (stream, background) = (asked.stream, asked.background);
         let shape = if background { Shape { stream: true, ..shape } } else { shape };
         reply.stream |= background;
-        let hold = hold::is_wanted(&head.headers, &reply, background).then(Arc::default);
+        // On a WebSocket the outputs come by the connection itself.
+        let held = !self.by_socket && hold::is_wanted(&head.headers, &reply, background);
+        let hold = held.then(Arc::default);
         reply.hold = hold.clone();
         let accept = if reply.stream { "text/event-stream" } else { "application/json" };
         let encoder = Box::new(Encoder::new(reply, &stamp));
@@ -171,6 +183,9 @@ impl Handling {
     async fn at_once(&self, errand: Errand, since: Instant) -> Response<Body> {
         let mut relay = Relay::new(self.order(errand));
         relay.planned(since.elapsed());
+        if self.by_socket {
+            relay.take_time();
+        }
         relay.answer().await
     }
 
@@ -231,7 +246,7 @@ impl Handling {
 
     /// What stores the answer, if it is to be stored, or added to a conversation, and can be.
     fn keeper(&self, question: &mut Question, past: &Past) -> Result<Option<Box<Keeper>>, Failure> {
-        let Question { asked, body, tenant, .. } = question;
+        let Question { asked, body, tenant, known, .. } = question;
         if !asked.store && asked.conversation.is_none() {
             return Ok(None);
         }
@@ -243,15 +258,18 @@ impl Handling {
             asked.without_store()?;
             return Ok(None);
         };
+        // What goes on from a response that no store has is stored with all that went before.
+        let alone = known.as_ref().is_some_and(|known| !known.stored);
+        let before = past.history().iter().filter(|_| alone).map(|item| &*item.body);
         Ok(Some(Box::new(Keeper {
             store,
             tenant: Arc::clone(tenant),
             owner: Arc::clone(&shelf.owner),
             whole: asked.store,
             conversation: asked.conversation.as_deref().map(Into::into),
-            previous: asked.previous_response_id.as_deref().map(Into::into),
+            previous: asked.previous_response_id.as_deref().filter(|_| !alone).map(Into::into),
             request: String::from_utf8_lossy(body).into(),
-            input: past.items(asked).map(ToOwned::to_owned).collect(),
+            input: before.chain(past.items(asked)).map(ToOwned::to_owned).collect(),
         })))
     }
 

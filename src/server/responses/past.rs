@@ -21,6 +21,11 @@ pub(super) struct Past {
 }
 
 impl Past {
+    /// The conversation that went before.
+    pub(super) fn history(&self) -> &[Item] {
+        &self.history
+    }
+
     /// All that was said, oldest first, and what is said now.
     pub(super) fn all<'a>(&'a self, asked: &'a Asked) -> impl Iterator<Item = &'a str> {
         self.history.iter().map(|item| &*item.body).chain(self.items(asked))
@@ -63,11 +68,12 @@ impl Past {
 impl Handling {
     /// The conversation that a request goes on with, and the items it refers to.
     pub(super) async fn past(&self, question: &Question) -> Result<Past, Failure> {
-        let Question { asked, tenant, .. } = question;
-        let mut past = Past::default();
+        let Question { asked, tenant, known, .. } = question;
+        let history = known.as_ref().map(|known| known.items.clone()).unwrap_or_default();
+        let mut past = Past { history, ..Past::default() };
         let references: Vec<_> = asked.references().map(|(at, id)| (at, Arc::<str>::from(id))).collect();
-        let continues = asked.previous_response_id.is_some() || asked.conversation.is_some();
-        if !continues && references.is_empty() {
+        let previous = asked.previous_response_id.as_ref().filter(|_| known.is_none());
+        if previous.is_none() && asked.conversation.is_none() && references.is_empty() {
             return Ok(past);
         }
         let shelf = &self.worker.app.shelf;
@@ -75,7 +81,7 @@ impl Handling {
         if store.is_none() && !shelf.is_off() {
             return Err(Fault::StoreUnavailable.into());
         }
-        if let Some(id) = &asked.previous_response_id {
+        if let Some(id) = previous {
             let missing = || {
                 Failure::from(Fault::PreviousNotFound)
                     .with_message(format!("Previous response with id '{}' not found.", shown(id)))
@@ -120,8 +126,10 @@ impl Handling {
             };
             let mut found = found.into_iter();
             for (at, id) in references {
+                let remembered =
+                    || known.iter().flat_map(|known| &known.items).find(|item| item.id == id).cloned();
                 let missing = || conversations::missing_item(&id).with_param(format!("input[{at}].id"));
-                let item = found.next().flatten().ok_or_else(missing)?;
+                let item = found.next().flatten().or_else(remembered).ok_or_else(missing)?;
                 past.resolved.push((at, item));
             }
         }

@@ -138,6 +138,13 @@ impl Response {
         self.object.write(&Ending::Queued, &[], &mut object);
         (self.object.id().to_owned(), String::from_utf8_lossy(&object).into_owned())
     }
+
+    /// Says all of a response that nobody is asked to generate: it has no items, and no usage.
+    pub fn leave_empty(&mut self, out: &mut BytesMut) {
+        self.object.make(&self.id, &self.model);
+        self.begin(out);
+        self.end(out);
+    }
 }
 
 impl Encode for Response {

@@ -1,0 +1,203 @@
+//! One response on a connection: made as over HTTP, told in messages.
+
+use super::super::past::Past;
+use super::super::{Known, Question};
+use super::Line;
+use super::memory::{Memory, Thread};
+use super::message::{self, Create, Heard, Refused};
+use crate::plan;
+use crate::server::body::Body;
+use crate::server::keep::{Ended, items};
+use crate::server::routes::Handling;
+use crate::wire::encode::Response as Encoder;
+use crate::wire::fault::{Failure, Fault};
+use axum::extract::ws::Message;
+use bytes::{Bytes, BytesMut};
+use http::Response;
+use http_body::Body as _;
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+/// What a client has sent: in order, also what is none of a request.
+#[derive(Debug)]
+pub(super) enum Said {
+    Text(Bytes),
+    Binary,
+}
+
+impl Said {
+    /// Bytes that wait in it.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Binary => 0,
+        }
+    }
+}
+
+/// One response under way.
+pub(super) struct Turn {
+    step: Step,
+    /// The response that it goes on with.
+    previous: Option<String>,
+    /// What is remembered of it.
+    trace: Option<Trace>,
+    heard: Heard,
+}
+
+enum Step {
+    /// It waits for the engine's first word.
+    Making(Pin<Box<dyn Future<Output = Made> + Send>>),
+    /// It is told.
+    Saying { status: u16, body: Body },
+}
+
+/// An answer that has begun, or an error.
+struct Made {
+    response: Response<Body>,
+    trace: Option<Trace>,
+}
+
+/// What a response adds to a conversation, besides its output.
+struct Trace {
+    thread: Thread,
+    input: Vec<String>,
+}
+
+impl Turn {
+    /// Begins to answer a message.
+    pub(super) fn begin(
+        line: &Arc<Line>,
+        request_id: String,
+        said: Said,
+        memory: &Memory,
+    ) -> Result<Self, Fault> {
+        let handling = Handling::of_message(&line.worker, line.door, request_id)?;
+        let (body, read) = match said {
+            Said::Text(text) => {
+                let read = Create::read(&text, line.has_habit);
+                (text, read)
+            }
+            Said::Binary => {
+                let failure = Failure::from(Fault::InvalidJson).with_message("A message must be text.");
+                (Bytes::new(), Err(Refused { failure, previous: None }))
+            }
+        };
+        let (previous, wish) = match read {
+            Ok(Create { previous, generate }) => (previous, Ok(generate)),
+            Err(Refused { previous, failure }) => (previous, Err(failure)),
+        };
+        let thread = previous.as_deref().and_then(|id| memory.thread(id));
+        let making = make(handling, Arc::clone(line), body, wish, thread);
+        Ok(Self { step: Step::Making(Box::pin(making)), previous, trace: None, heard: Heard::default() })
+    }
+
+    /// Puts what is ready behind what is to be sent; false: there is no more.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, out: &mut VecDeque<Message>) -> Poll<bool> {
+        loop {
+            let (status, body) = match &mut self.step {
+                Step::Making(making) => {
+                    let Made { response, trace } = ready!(making.as_mut().poll(cx));
+                    self.trace = trace;
+                    let (head, body) = response.into_parts();
+                    self.step = Step::Saying { status: head.status.as_u16(), body };
+                    continue;
+                }
+                Step::Saying { status, body } => (*status, body),
+            };
+            let frame = ready!(Pin::new(body).poll_frame(cx));
+            let Some(bytes) = frame.and_then(Result::ok).and_then(|frame| frame.into_data().ok()) else {
+                return Poll::Ready(false);
+            };
+            if status >= 400 {
+                self.heard.failed = true;
+                out.push_back(message::error(status, &bytes));
+            } else {
+                self.heard.messages(bytes, |message| out.push_back(message));
+            }
+            if !out.is_empty() {
+                return Poll::Ready(true);
+            }
+        }
+    }
+
+    /// It is over: what becomes of it in the connection's memory. A failure makes it unknown what it went on with, too:
+    /// its client must begin anew, or have it from the store.
+    pub(super) fn end(self, memory: &mut Memory) {
+        let Self { previous, trace, heard, .. } = self;
+        match (heard.ended, trace) {
+            (Some((Ended { id, output, .. }, stored)), Some(Trace { thread, input })) if !heard.failed => {
+                let mut turn = items(&input, &id);
+                turn.extend(output);
+                memory.keep(id, thread.with(turn, stored));
+            }
+            _ => {
+                if let Some(previous) = previous {
+                    memory.forget(&previous);
+                }
+            }
+        }
+    }
+}
+
+async fn make(
+    mut handling: Handling,
+    line: Arc<Line>,
+    body: Bytes,
+    wish: Result<bool, Failure>,
+    thread: Option<Thread>,
+) -> Made {
+    let result = match wish {
+        Ok(generate) => handling.say(&line, body, generate, thread).await,
+        Err(failure) => Err(failure),
+    };
+    result.unwrap_or_else(|failure| Made { response: handling.refuse(&failure), trace: None })
+}
+
+impl Handling {
+    async fn say(
+        &mut self,
+        line: &Line,
+        body: Bytes,
+        generate: bool,
+        thread: Option<Thread>,
+    ) -> Result<Made, Failure> {
+        self.admit()?;
+        if let Some(record) = &mut self.record {
+            record.request_bytes = body.len();
+        }
+        let mut question = self.question(&line.head, self.route(&line.head)?, body)?;
+        question.asked.stream = true;
+        question.asked.withhold("generate");
+        question.known = thread.as_ref().map(|thread| Known { items: thread.items(), stored: thread.stored });
+        let past = self.past(&question).await?;
+        let thread = thread.unwrap_or_else(|| Thread::default().with(past.history().to_vec(), true));
+        let trace = Trace { thread, input: past.items(&question.asked).map(ToOwned::to_owned).collect() };
+        let response = match generate {
+            true => self.make(&line.head, question, past).await?,
+            false => self.take_note(question, &past)?,
+        };
+        Ok(Made { response, trace: Some(trace) })
+    }
+
+    /// Answers without an engine: the input is kept for what goes on with it. Nothing is stored that says nothing.
+    fn take_note(&mut self, question: Question, past: &Past) -> Result<Response<Body>, Failure> {
+        let Question { mut asked, route, tenant, .. } = question;
+        asked.without_store()?;
+        let app = &self.worker.app;
+        // What is wrong with the input is said now.
+        past.body(&asked, &tenant, &app.shelf.keys, &route, 0)?;
+        let (_, _, reply) = plan::response(&asked, &route);
+        let mut out = BytesMut::new();
+        Encoder::new(reply, &self.chance.stamp()).leave_empty(&mut out);
+        if let Some(record) = &mut self.record {
+            record.model = app.upstream.label(&asked.model);
+            record.answered(200);
+            record.completed();
+            record.bytes = out.len();
+        }
+        Ok(Response::new(Body::full(out.freeze())))
+    }
+}
