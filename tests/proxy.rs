@@ -64,6 +64,10 @@ mod responses;
 mod routes;
 #[path = "proxy/sniffing.rs"]
 mod sniffing;
+#[path = "proxy/socket.rs"]
+mod socket;
+#[path = "proxy/socket_ends.rs"]
+mod socket_ends;
 #[path = "proxy/stored.rs"]
 mod stored;
 #[path = "proxy/tool_outputs.rs"]

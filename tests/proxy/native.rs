@@ -1,7 +1,8 @@
 //! The Responses API in front of an engine that is asked for Responses itself (`responses = "native"`).
 
 use crate::responses::{ask, events, last, object, prompt};
-use crate::sim::{Attempt, Engine, Manner, PATIENCE, PROMPT, Request, Script, Setup, World, until};
+use crate::sim::{Attempt, Engine, Manner, PATIENCE, PROMPT, Request, Script, Setup, Socket, World, until};
+use crate::socket::{create, prompted};
 use serde_json::{Value, json};
 
 const ITEM: &str = r#"{"id":"x","type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"Hi","annotations":[]}]}"#;
@@ -94,6 +95,24 @@ async fn state_is_kept_here_and_not_in_the_engine() {
         ])
     );
     assert!(sent.get("previous_response_id").is_none());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn over_a_websocket_too() {
+    let world = World::start(engine().await, native()).await;
+    let mut socket = Socket::open(world.proxy()).await;
+    socket.send(&prompted("text", r#","store":false"#)).await;
+    let first = socket.response().await;
+    assert_eq!(last(&first)["output"][0]["content"][0]["text"], "Hi");
+    let id = last(&first)["id"].as_str().unwrap();
+    let more = format!(r#""model":"text","store":false,"input":"more","previous_response_id":"{id}""#);
+    socket.send(&create(&more)).await;
+    assert_eq!(last(&socket.response().await)["previous_response_id"], id);
+    let sent: Value = serde_json::from_str(world.engine.attempts()[1].text()).unwrap();
+    assert_eq!(sent["input"].as_array().unwrap().len(), 3, "{sent}");
+    assert_eq!([&sent["stream"], &sent["store"]], [&json!(true), &json!(false)]);
+    assert!(sent.get("previous_response_id").is_none() && sent.get("type").is_none());
     world.end().await;
 }
 

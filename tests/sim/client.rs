@@ -298,6 +298,11 @@ impl Client {
         Self { stream, inbox: Vec::new(), framing: Framing::None, ended: None, text: Vec::new() }
     }
 
+    /// The connection after a head, and what has been read behind that.
+    pub(super) fn into_parts(self) -> (TcpStream, Vec<u8>) {
+        (self.stream, self.inbox)
+    }
+
     /// Writes all the bytes.
     pub async fn send(&mut self, bytes: &[u8]) {
         within("send", self.stream.write_all(bytes)).await.expect("samewire takes the bytes");

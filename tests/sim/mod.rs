@@ -9,12 +9,14 @@ mod client;
 mod engine;
 mod harness;
 mod script;
+mod socket;
 
 pub use chunks::{Chunks, Piece};
 pub use client::{Answer, Client, Ended, Fault, Head, Request};
 pub use engine::{Attempt, Engine, Manner};
 pub use harness::{LINES_OF_ONE_REQUEST, Samewire, Setup, World};
 pub use script::{Gate, Script, Step, json_string};
+pub use socket::{Frame, Socket};
 
 use std::future::Future;
 use std::time::{Duration, Instant};
