@@ -7,6 +7,7 @@ The tests find them by environment; SHAPE is VLLM or SGLANG:
     SAMEWIRE_SHAPE            base URL of the proxy
     SAMEWIRE_SHAPE_SUMMARY    the same, of one that writes reasoning as a summary
     SAMEWIRE_SHAPE_REQUESTS   file of what the engine was asked
+    SAMEWIRE_SHAPE_LOG        file of what the proxy says of it
     SAMEWIRE_NODE             Node
 
 Nothing is to leave this machine: what does not go to it is sent to a proxy that takes no connection.
@@ -53,6 +54,7 @@ def servers(binary: str, environment: dict[str, str], logs: Path) -> Iterator[di
             found[name] = proxy(f"agents-proxy-{shape}", shape, engine)
             found[f"{name}_SUMMARY"] = proxy(f"agents-summary-{shape}", shape, engine, "--set", "responses_reasoning=summary")
             found[f"{name}_REQUESTS"] = str(requests)
+            found[f"{name}_LOG"] = str(logs / f"agents-proxy-{shape}.log")
         yield found
         for server in reversed(running):
             code = server.stop()

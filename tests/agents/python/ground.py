@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 import os
+import time
 import unittest
 from pathlib import Path
 from typing import Any, Callable
@@ -31,12 +32,26 @@ class Engine:
         self.reasoning_key = {"vllm": "reasoning", "sglang": "reasoning_content"}[shape]
         self.log = Path(os.environ[f"{name}_REQUESTS"])
         self.start = self.log.stat().st_size
+        self.proxy_log = Path(os.environ[f"{name}_LOG"])
+        self.proxy_start = self.proxy_log.stat().st_size
 
     def asked(self) -> list[dict[str, Any]]:
         """The bodies of the requests since this object was made."""
         with self.log.open("rb") as log:
             log.seek(self.start)
             return [json.loads(line)["body"] for line in log]
+
+    def told(self, count: int) -> list[dict[str, Any]]:
+        """The lines of the proxy's log on requests since this object was made."""
+        end = time.monotonic() + TIMEOUT
+        while True:
+            with self.proxy_log.open("rb") as log:
+                log.seek(self.proxy_start)
+                whole = [line for line in log if line.endswith(b"\n")]
+            found = [line for line in map(json.loads, whole) if line.get("message") == "request"]
+            if len(found) >= count or time.monotonic() >= end:
+                return found
+            time.sleep(0.05)
 
     def reasoning(self, body: dict[str, Any]) -> list[Any]:
         """What the assistant is said to have thought, message by message."""

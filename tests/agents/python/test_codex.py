@@ -41,20 +41,21 @@ wire_api = "responses"
 env_key = "SAMEWIRE_KEY"
 request_max_retries = 0
 stream_max_retries = 0
+supports_websockets = {websockets}
 """
 
 
 class Workplace:
     """A home for Codex and a folder with a file, as long as a test lasts."""
 
-    def __init__(self, case: unittest.TestCase, engine: Engine, model: str) -> None:
+    def __init__(self, case: unittest.TestCase, engine: Engine, model: str, websockets: bool = False) -> None:
         folder = tempfile.TemporaryDirectory(prefix="codex-", dir=Path.cwd(), ignore_cleanup_errors=True)
         case.addCleanup(folder.cleanup)
         self.home = Path(folder.name) / "home"
         self.work = Path(folder.name) / "work"
         self.home.mkdir()
         self.work.mkdir()
-        (self.home / "config.toml").write_text(CONFIG.format(model=model, base=engine.base))
+        (self.home / "config.toml").write_text(CONFIG.format(model=model, base=engine.base, websockets=str(websockets).lower()))
         self.notes = self.work / "notes.txt"
         self.notes.write_text("first\nsecond\n")
 
@@ -140,6 +141,29 @@ class Codex(unittest.TestCase):
         self.assertEqual(len(asked), 8)
         self.assertEqual(engine.reasoning(asked[3]), [THOUGHT] * 3)
         self.assertEqual(engine.reasoning(asked[7]), [THOUGHT] * 7)
+
+    @each_shape
+    def test_over_a_websocket(self, engine: Engine) -> None:
+        """It says what is new and no more, stores nothing, and the engine hears all of it."""
+        models = {"local-coder": 'first\nedited: "Zürich" done\n', "gpt-5.5": 'first\nedited: "Zürich" \\ done\n'}
+        for model, edited in models.items():
+            with self.subTest(model=model):
+                engine = Engine(engine.shape)
+                place = Workplace(self, engine, model, websockets=True)
+                self.fine(place.run())
+                self.assertEqual(place.notes.read_text(), edited)
+                asked = engine.asked()
+                told = engine.told(len(asked) + 2)
+                self.assertEqual(len(asked), 4 if model == "local-coder" else 3)
+                self.assertEqual(engine.reasoning(asked[-1]), [THOUGHT] * (len(asked) - 1))
+                for earlier, later in zip(asked, asked[1:]):
+                    self.assertEqual(later["messages"][: len(earlier["messages"])], earlier["messages"])
+                # One connection; on it a note of what the model is to know, and the turns.
+                upgraded = [line["request_id"] for line in told if line["status"] == 101]
+                self.assertEqual(len(upgraded), 1, told)
+                turns = [line for line in told if line["request_id"].startswith(f"{upgraded[0]}.")]
+                self.assertEqual([line["attempts"] for line in turns], [0] + [1] * len(asked))
+                self.assertEqual({line["end"] for line in turns}, {"complete"})
 
 
 if __name__ == "__main__":
