@@ -1,7 +1,7 @@
 //! Conversations that are longer than the engine takes (wire-format 4.2, `truncation`).
 
 use crate::responses::{ask, chunk, events, last, object};
-use crate::sim::{Attempt, Engine, Script, Setup, World};
+use crate::sim::{Attempt, Engine, PATIENCE, Script, Setup, World, until};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -51,7 +51,8 @@ fn conversation(turns: usize) -> String {
 #[tokio::test]
 async fn the_oldest_messages_are_left_out_until_it_fits() {
     let world = World::start(engine(9).await, Setup::new()).await;
-    for (more, model) in [("", "m"), (r#","stream":true"#, "m"), (r#","stream":true"#, "late")] {
+    let rounds = [("", "m"), (r#","stream":true"#, "m"), (r#","stream":true"#, "late")];
+    for (round, (more, model)) in rounds.into_iter().enumerate() {
         let before = world.engine.attempt_count();
         let input = conversation(10);
         let request = ask(&format!(r#""model":"{model}","input":[{input}],"truncation":"auto"{more}"#));
@@ -73,6 +74,7 @@ async fn the_oldest_messages_are_left_out_until_it_fits() {
         let outputs = messages.iter().filter(|message| message["role"] == "tool").count();
         assert_eq!(calls, outputs);
         assert!(messages.len() >= 4, "{messages:?}");
+        until("its line", PATIENCE, || world.samewire.request_lines().len() > round).await;
         let line = world.samewire.request_lines().pop().unwrap();
         assert!(line.contains(&format!(r#""attempts":{}"#, attempts.len())), "{line}");
     }
