@@ -79,8 +79,10 @@ impl Case {
     /// The same for a client of Responses.
     fn responder(&self, body: &Bytes, route: &Route, stamp: Stamp, transcript: bool) -> Rewriter {
         let stream = self.streams();
+        let included = self.request["include"].as_array().into_iter().flatten();
         let reply = Reply {
             echo: echo(body).unwrap(),
+            logprobs: included.into_iter().any(|name| name == "message.output_text.logprobs"),
             reasoning: route.options.responses_reasoning,
             dialect: route.options.responses_dialect,
             stream,
