@@ -1,7 +1,7 @@
-//! Items of a Responses input as they are stored, listed and given to a later turn: with an id, a type, a status, and
-//! content in parts (wire-format 4.1, 4.3, 4.4).
+//! Items of a Responses input as they are stored, listed and given to a later turn: with an id, a type and a status, and
+//! content in parts that are complete (wire-format 4.1, 4.3, 4.4).
 
-use crate::json::{self, Members, Text, write_compact, write_string};
+use crate::json::{self, Members, Raw, Text, write_compact, write_string};
 use crate::wire::ident;
 use bytes::{BufMut, BytesMut};
 
@@ -13,40 +13,78 @@ pub fn item(item: &str, response: &str, at: usize) -> Option<(String, String)> {
     let kind = text("type").unwrap_or_else(|| "message".to_owned());
     let derived = || format!("{}_{}_in{at}", prefix(&kind), ident::compact(response));
     let id = text("id").filter(|id| !id.is_empty()).unwrap_or_else(derived);
+    let known = HAVE_STATUS.contains(&kind.as_str());
     let mut out = BytesMut::from(&b"{\"id\":"[..]);
     write_string(&id, &mut out);
-    out.extend_from_slice(b",\"type\":");
+    member("type", &mut out);
     write_string(&kind, &mut out);
-    let has_status = HAVE_STATUS.contains(&kind.as_str());
-    if has_status {
-        out.extend_from_slice(b",\"status\":");
+    if known {
+        member("status", &mut out);
         write_string(text("status").as_deref().unwrap_or("completed"), &mut out);
     }
+    let assistant = get("role").is_some_and(|role| role.get() == "\"assistant\"");
     for (key, value) in &members {
-        if matches!(key.as_ref(), "id" | "type") || has_status && key == "status" {
+        // Clients that write out all of their fields send null for what an item does not have.
+        let dropped =
+            matches!(key.as_ref(), "id" | "type") || known && (key == "status" || value.get() == "null");
+        if dropped {
             continue;
         }
-        out.put_u8(b',');
-        write_string(key, &mut out);
-        out.put_u8(b':');
+        member(key, &mut out);
         match Text::of(*value) {
-            Some(text) if kind == "message" && key == "content" => {
-                let assistant = get("role").is_some_and(|role| role.get() == "\"assistant\"");
-                out.extend_from_slice(match assistant {
-                    true => b"[{\"type\":\"output_text\",\"text\":\"",
-                    false => b"[{\"type\":\"input_text\",\"text\":\"",
-                });
-                text.write(&mut out);
-                out.extend_from_slice(match assistant {
-                    true => b"\",\"annotations\":[],\"logprobs\":[]}]",
-                    false => b"\"}]",
-                });
-            }
+            Some(text) if kind == "message" && key == "content" => write_text(&text, assistant, &mut out),
+            _ if known && matches!(key.as_ref(), "content" | "output") => write_parts(*value, &mut out),
             _ => write_compact(value.get(), &mut out),
         }
     }
     out.put_u8(b'}');
     Some((id, String::from_utf8(out.to_vec()).ok()?))
+}
+
+fn member(key: &str, out: &mut BytesMut) {
+    out.put_u8(b',');
+    write_string(key, out);
+    out.put_u8(b':');
+}
+
+/// Content that is one text, as a list of one part.
+fn write_text(text: &Text<'_>, assistant: bool, out: &mut BytesMut) {
+    let (kind, end): (&[u8], &[u8]) = match assistant {
+        true => (b"output_text", b"\",\"annotations\":[],\"logprobs\":[]}]"),
+        false => (b"input_text", b"\"}]"),
+    };
+    out.extend_from_slice(b"[{\"type\":\"");
+    out.extend_from_slice(kind);
+    out.extend_from_slice(b"\",\"text\":\"");
+    text.write(out);
+    out.extend_from_slice(end);
+}
+
+/// A list of parts, each with what it may lack in a request and not in an answer.
+fn write_parts(list: Raw<'_>, out: &mut BytesMut) {
+    let Ok(parts) = json::read::<Vec<Raw<'_>>>(list.get()) else { return write_compact(list.get(), out) };
+    out.put_u8(b'[');
+    for (at, part) in parts.iter().enumerate() {
+        if at > 0 {
+            out.put_u8(b',');
+        }
+        let lacks = |key: &str| {
+            Members::of(part.get()).is_some_and(|members| !members.0.iter().any(|(known, _)| known == key))
+        };
+        let owed: &[(&str, &str)] = match json::member(part.get(), "type").as_deref() {
+            Some("output_text") => &[("annotations", "[]"), ("logprobs", "[]")],
+            Some("input_image") => &[("detail", "\"auto\"")],
+            _ => &[],
+        };
+        write_compact(part.get(), out);
+        for (key, value) in owed.iter().filter(|(key, _)| lacks(key)) {
+            out.truncate(out.len() - 1);
+            member(key, out);
+            out.extend_from_slice(value.as_bytes());
+            out.put_u8(b'}');
+        }
+    }
+    out.put_u8(b']');
 }
 
 /// The kinds of which every item says how far it is; what a client sends is complete unless it says otherwise.
@@ -85,8 +123,16 @@ mod tests {
                 r#"{"id":"msg_12_in3","type":"message","status":"completed","role":"user","content":[{"type":"input_text","text":"a A"}]}"#,
             ),
             (
-                r#"{"type":"message","id":"mine","role":"assistant","content":"x","status":"incomplete"}"#,
-                r#"{"id":"mine","type":"message","status":"incomplete","role":"assistant","content":[{"type":"output_text","text":"x","annotations":[],"logprobs":[]}]}"#,
+                r#"{"role":"user","content":[{"type":"input_image","image_url":"u"}, {"type":"input_text","text":""}],"phase":null}"#,
+                r#"{"id":"msg_12_in3","type":"message","status":"completed","role":"user","content":[{"type":"input_image","image_url":"u","detail":"auto"},{"type":"input_text","text":""}]}"#,
+            ),
+            (
+                r#"{"type":"message","id":"mine","role":"assistant","content":"x"}"#,
+                r#"{"id":"mine","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"x","annotations":[],"logprobs":[]}]}"#,
+            ),
+            (
+                r#"{"type":"message","id":"mine","status":"incomplete","role":"assistant","content":[{"type":"output_text","annotations":[],"text":"x"}]}"#,
+                r#"{"id":"mine","type":"message","status":"incomplete","role":"assistant","content":[{"type":"output_text","annotations":[],"text":"x","logprobs":[]}]}"#,
             ),
             (
                 r#"{"type":"function_call_output", "call_id":"c","output": "content"}"#,
@@ -95,6 +141,10 @@ mod tests {
             (
                 r#"{"type":"web_search_call","action":null}"#,
                 r#"{"id":"item_12_in3","type":"web_search_call","action":null}"#,
+            ),
+            (
+                r#"{"type":"compaction","id":"cmp_1","encrypted_content":"e"}"#,
+                r#"{"id":"cmp_1","type":"compaction","encrypted_content":"e"}"#,
             ),
         ] {
             let (id, text) = item(given, "resp_1-2", 3).unwrap();
