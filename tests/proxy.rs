@@ -18,6 +18,7 @@
     reason = "a test fails by panicking, and the fixtures offer more than one file of tests needs"
 )]
 
+mod official;
 mod sim;
 
 #[path = "proxy/answers.rs"]
@@ -54,6 +55,8 @@ mod load;
 mod native;
 #[path = "proxy/operators.rs"]
 mod operators;
+#[path = "proxy/published.rs"]
+mod published;
 #[path = "proxy/recorded.rs"]
 mod recorded;
 #[path = "proxy/requests.rs"]
