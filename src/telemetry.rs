@@ -10,11 +10,12 @@ mod lines;
 mod series;
 
 pub use lines::{Guard, start as start_logging};
-pub use series::{Counters, Gauge, Histogram};
+pub use series::{Counters, Gauge, Histogram, Histograms};
 
 use crate::wire::event::Usage;
 use crate::wire::rule::Tally;
 use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -131,6 +132,8 @@ pub struct Metrics {
     pub first_token: Histogram,
     /// Between one write to a client and the next.
     pub inter_token: Histogram,
+    /// What operations of the store take, by their names.
+    pub store: Arc<Histograms>,
     /// Whether the upstream answers its probes.
     pub up: Gauge,
     /// Exchanges with the upstream that are under way.
@@ -142,6 +145,8 @@ pub struct Metrics {
 const SECONDS: &[f64] =
     &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 600.0];
 const SHORT: &[f64] = &[0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 30.0];
+const STORE: &[f64] =
+    &[0.000_1, 0.000_25, 0.000_5, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0];
 const TINY: &[f64] =
     &[0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25];
 
@@ -160,6 +165,7 @@ impl Metrics {
             planning: Histogram::new(TINY),
             first_token: Histogram::new(SECONDS),
             inter_token: Histogram::new(SHORT),
+            store: Arc::new(Histograms::new("op", STORE)),
             up: Gauge::default(),
             active: Gauge::default(),
             accept_errors: Gauge::default(),
@@ -227,6 +233,7 @@ impl Metrics {
         series::head(name, "Time spent in the proxy itself, for each request.", "histogram", &mut out);
         self.planning.render(name, &series::labels(&[("stage", "plan")]), &mut out);
         self.rewriting.render(name, &series::labels(&[("stage", "rewrite")]), &mut out);
+        self.store.render("samewire_store_seconds", "What operations of the store take.", &mut out);
         self.tokens.render("samewire_tokens_total", "Tokens, as the engine counts them.", &mut out);
         self.attempts.render("samewire_upstream_attempts_total", "Requests sent to the upstream.", &mut out);
         self.rewrites.render("samewire_rewrites_total", "What was mended in answers.", &mut out);

@@ -169,7 +169,8 @@ pub fn run_on(listeners: Listeners, config: Config) -> io::Result<()> {
 async fn serve(listeners: Listeners, config: Config) -> io::Result<()> {
     let signals = Signals::new()?;
     // Whoever reads "listening" takes it that there will be answers.
-    let shelf = Shelf::open(&config).await?;
+    let metrics = Metrics::new(&config.upstream.name);
+    let shelf = Shelf::open(&config, &metrics).await?;
     let proxy = listen("proxy", listeners.proxy)?;
     let operators = listen("admin", listeners.admin)?;
     let threads = config.threads;
@@ -178,7 +179,7 @@ async fn serve(listeners: Listeners, config: Config) -> io::Result<()> {
         runs: Runs::default(),
         holds: Holds::default(),
         upstream: Upstream::new(config.upstream.clone(), config.limits.max_event_bytes),
-        metrics: Metrics::new(&config.upstream.name),
+        metrics,
         requests: Gauge::default(),
         course: Course::new(),
         config,

@@ -5,7 +5,8 @@ use super::keep::milliseconds;
 use super::{App, background};
 use crate::config::{Config, StoreConfig};
 use crate::seal::{KEY, Keys};
-use crate::store::{HEARTBEAT, Place, Store};
+use crate::store::{HEARTBEAT, Place, Store, Watch};
+use crate::telemetry::Metrics;
 use std::io;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -22,6 +23,7 @@ const BEAT: u64 = HEARTBEAT / 1000;
 pub(super) struct Shelf {
     config: StoreConfig,
     store: RwLock<Option<Arc<Store>>>,
+    watch: Watch,
     /// Milliseconds by which the store's clock is ahead.
     ahead: AtomicI64,
     /// This process, among those that share the store.
@@ -35,16 +37,18 @@ impl Shelf {
     ///
     /// # Errors
     /// The store is required and cannot be opened, or there is no randomness.
-    pub(super) async fn open(config: &Config) -> io::Result<Self> {
+    pub(super) async fn open(config: &Config, metrics: &Metrics) -> io::Result<Self> {
         let mut name = [0; 16];
         let mut key = [0; KEY];
         getrandom::fill(&mut name).and_then(|()| getrandom::fill(&mut key)).map_err(io::Error::other)?;
         let mut owner = String::new();
         super::routes::hex(&name, &mut owner);
         let keys = config.seal.clone().unwrap_or_else(|| Arc::new(Keys::of("process", &key)));
+        let seconds = Arc::clone(&metrics.store);
         let this = Self {
             config: config.store.clone(),
             store: RwLock::default(),
+            watch: Arc::new(move |name, took| seconds.observe(name, took)),
             ahead: AtomicI64::new(0),
             owner: owner.into(),
             keys,
@@ -63,7 +67,8 @@ impl Shelf {
 
     async fn try_open(&self) -> Result<(), crate::store::Error> {
         let store = Store::open(&self.config.place, self.config.caps.clone()).await?;
-        *self.store.write().unwrap_or_else(PoisonError::into_inner) = store.map(Arc::new);
+        *self.store.write().unwrap_or_else(PoisonError::into_inner) =
+            store.map(|store| Arc::new(store.watched(Arc::clone(&self.watch))));
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Takes: records, and the time. Gives: what was stored, to the tenant who stored it; another tenant's id is exactly
 //! "not there". Remembers: in memory, in an SQLite file, or in PostgreSQL; what it says is stored is stored.
-//! Never: reads a clock, waits longer than [`DEADLINE`], evicts what still runs, wipes a file it cannot read.
+//! Never: goes by a clock of its own, waits longer than [`DEADLINE`], evicts what still runs, wipes a file it cannot read.
 //!
 //! ```text
 //! Store ─→ memory               a table behind a lock
@@ -33,7 +33,7 @@ use sqlite::Sqlite;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long an operation may take.
 pub const DEADLINE: Duration = Duration::from_secs(2);
@@ -79,10 +79,14 @@ impl FromStr for Place {
     }
 }
 
+/// Told of every operation, by its name, and how long it took.
+pub type Watch = Arc<dyn Fn(&'static str, Duration) + Send + Sync>;
+
 /// The store.
 pub struct Store {
     backend: Backend,
     caps: Arc<Caps>,
+    watch: Option<Watch>,
 }
 
 enum Backend {
@@ -101,7 +105,21 @@ impl Store {
             Place::Sqlite(path) => Backend::Sqlite(Sqlite::open(path).await?),
             Place::Postgres(url) => Backend::Postgres(Postgres::open(url).await?),
         };
-        Ok(Some(Self { backend, caps: Arc::new(caps) }))
+        Ok(Some(Self { backend, caps: Arc::new(caps), watch: None }))
+    }
+
+    /// The same, watched.
+    pub fn watched(self, watch: Watch) -> Self {
+        Self { watch: Some(watch), ..self }
+    }
+
+    async fn timed<T>(&self, name: &'static str, work: impl Future<Output = T>) -> T {
+        let start = Instant::now();
+        let answer = work.await;
+        if let Some(watch) = &self.watch {
+            watch(name, start.elapsed());
+        }
+        answer
     }
 
     /// The time that leases go by: replicas that share a database take its clock, not each its own. `local` is the
@@ -186,6 +204,7 @@ macro_rules! operations {
                 $(#[$doc])*
                 pub async fn $name(&self, $($argument: $type),*) -> Result<$answer, Error> {
                     $($argument.sound()?;)*
+                    self.timed(stringify!($name), async {
                     match &self.backend {
                         Backend::Memory(memory) => {
                             let mut table = memory.lock().unwrap_or_else(PoisonError::into_inner);
@@ -209,6 +228,8 @@ macro_rules! operations {
                             .await
                         }
                     }
+                    })
+                    .await
                 }
             )*
         }

@@ -72,6 +72,33 @@ impl Histogram {
     }
 }
 
+/// Histograms of one name, by one label. Its values are written in the source, so they are few.
+#[derive(Debug)]
+pub struct Histograms {
+    label: &'static str,
+    bounds: &'static [f64],
+    series: Mutex<BTreeMap<&'static str, Histogram>>,
+}
+
+impl Histograms {
+    pub(super) fn new(label: &'static str, bounds: &'static [f64]) -> Self {
+        Self { label, bounds, series: Mutex::default() }
+    }
+
+    /// One more.
+    pub fn observe(&self, value: &'static str, duration: Duration) {
+        let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        series.entry(value).or_insert_with(|| Histogram::new(self.bounds)).observe(duration);
+    }
+
+    pub(super) fn render(&self, name: &str, help: &str, out: &mut String) {
+        head(name, help, "histogram", out);
+        for (value, histogram) in &*self.series.lock().unwrap_or_else(PoisonError::into_inner) {
+            histogram.render(name, &labels(&[(self.label, value)]), out);
+        }
+    }
+}
+
 /// Counters of one name, by labels. Looked up once a request, never for each token.
 #[derive(Debug, Default)]
 pub struct Counters(Mutex<BTreeMap<String, u64>>);

@@ -103,6 +103,30 @@ async fn metrics_have_their_names_after_traffic() {
 }
 
 #[tokio::test]
+async fn operations_of_the_store_are_timed_by_name() {
+    let world = World::start(crate::responses::engine().await, Setup::new()).await;
+    let made = crate::responses::object(&world.ask(&crate::responses::prompt("text", "")).await);
+    let at = format!("/v1/responses/{}", made["id"].as_str().expect("an id"));
+    for target in [&at, &at, "/v1/responses/resp_invented", &format!("{at}/input_items")] {
+        world.ask(&Request::get(target)).await;
+    }
+    world.ask(&Request::new("DELETE", &at)).await;
+    let metrics = world.samewire.metrics().await;
+    let count = |op: &str| {
+        let series = format!("samewire_store_seconds_count{{op=\"{op}\"}} ");
+        metrics.lines().find_map(|line| line.strip_prefix(&series)).map(str::to_owned)
+    };
+    for (op, times) in [("create", "1"), ("get", "3"), ("input_items", "1"), ("delete", "1")] {
+        assert_eq!(count(op).as_deref(), Some(times), "{op}: {metrics}");
+        let all = format!("samewire_store_seconds_bucket{{op=\"{op}\",le=\"+Inf\"}} {times}");
+        assert!(metrics.contains(&all), "{all}: {metrics}");
+    }
+    assert_eq!(count("finish"), None, "nothing ran in the background");
+    assert!(!metrics.contains("invented") && !metrics.contains(&at[14..]), "{metrics}");
+    world.end().await;
+}
+
+#[tokio::test]
 async fn fault_o20_labels_come_from_closed_sets() {
     let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
     for n in 0..50 {
