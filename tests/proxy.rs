@@ -19,6 +19,7 @@
 )]
 
 mod official;
+mod postgres;
 mod sim;
 
 #[path = "proxy/answers.rs"]
@@ -59,6 +60,8 @@ mod operators;
 mod published;
 #[path = "proxy/recorded.rs"]
 mod recorded;
+#[path = "proxy/replicas.rs"]
+mod replicas;
 #[path = "proxy/requests.rs"]
 mod requests;
 #[path = "proxy/responses.rs"]

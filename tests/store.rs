@@ -8,6 +8,7 @@
     clippy::print_stdout,
     clippy::disallowed_methods,
     missing_docs,
+    unreachable_pub,
     reason = "a test fails by panicking"
 )]
 
@@ -27,6 +28,7 @@ mod model;
 mod ownership;
 #[path = "store/places.rs"]
 mod places;
+mod postgres;
 #[path = "store/responses.rs"]
 mod responses;
 mod seeded;

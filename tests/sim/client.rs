@@ -2,7 +2,7 @@
 
 use super::chunks::{Chunks, Piece, find};
 use super::engine::Manner;
-use super::{KEY, PROMPT, within};
+use super::{KEY, PATIENCE, PROMPT, within};
 use serde::Deserialize;
 use socket2::{Domain, SockRef, Socket, Type};
 use std::io::ErrorKind;
@@ -275,6 +275,7 @@ pub struct Client {
     framing: Framing,
     ended: Option<Ended>,
     text: Vec<u8>,
+    patience: Duration,
 }
 
 impl Client {
@@ -295,7 +296,13 @@ impl Client {
 
     fn over(stream: TcpStream) -> Self {
         stream.set_nodelay(true).expect("a TCP socket");
-        Self { stream, inbox: Vec::new(), framing: Framing::None, ended: None, text: Vec::new() }
+        let patience = PATIENCE;
+        Self { stream, inbox: Vec::new(), framing: Framing::None, ended: None, text: Vec::new(), patience }
+    }
+
+    /// The same for a server that may be silent for as long as this.
+    pub fn patient(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// The connection after a head, and what has been read behind that.
@@ -473,7 +480,8 @@ impl Client {
     /// Reads once.
     async fn fill(&mut self) -> Result<(), Ended> {
         loop {
-            within("bytes from samewire", self.stream.readable()).await.map_err(|_| Ended::Reset)?;
+            let readable = tokio::time::timeout(self.patience, self.stream.readable()).await;
+            readable.expect("bytes from samewire in time").map_err(|_| Ended::Reset)?;
             match self.stream.try_read_buf(&mut self.inbox) {
                 Ok(0) => return Err(Ended::Close),
                 Ok(_) => return Ok(()),

@@ -1,7 +1,8 @@
 //! What only a database server can suffer.
 
 use crate::ROOMY;
-use crate::places::{self, connect};
+use crate::places;
+use crate::postgres::connect;
 use crate::responses::{NOW, completed, key, over, running};
 use samewire::store::{Error, Place, Store};
 use std::net::SocketAddr;

@@ -1,0 +1,192 @@
+//! Several samewires on one PostgreSQL: what one has made, each of them has.
+
+use crate::postgres::{connect, database};
+use crate::responses::{engine, object, prompt};
+use crate::sim::{Client, Engine, PATIENCE, Request, Samewire, Script, Setup, World, until};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// How long after a crash all must be told (O16).
+const TOLD: Duration = Duration::from_secs(30);
+
+fn on(database: &str) -> Setup {
+    Setup::new().args(&["--store", database])
+}
+
+/// One more in front of the world's engine.
+async fn another(world: &World, database: &str) -> Samewire {
+    Samewire::start(&on(database).upstream(&world.engine.url()).args(&["--engine", "vllm"])).await
+}
+
+fn at(id: &str, more: &str) -> Request {
+    Request::get(&format!("/v1/responses/{id}{more}"))
+}
+
+fn id(object: &Value) -> String {
+    object["id"].as_str().unwrap().to_owned()
+}
+
+/// A response that is made in the background for as long as nobody stops it.
+async fn started(proxy: SocketAddr) -> String {
+    let made = object(&prompt("m", r#","background":true"#).ask(proxy).await);
+    assert_eq!(made["status"], "queued");
+    id(&made)
+}
+
+fn slow(tokens: usize) -> Script {
+    let stream = Script::new().head_sse().role().tok("a", tokens, Duration::from_millis(10));
+    stream.finish("stop").done().end()
+}
+
+/// The events that a reader gets from here on, until there are no more.
+async fn follow(proxy: SocketAddr, request: Request) -> Vec<Value> {
+    let mut client = Client::connect(proxy).await.patient(TOLD + PATIENCE);
+    client.send(&request.bytes()).await;
+    assert_eq!(client.head().await.status, 200);
+    let mut events = Vec::new();
+    while let Some(event) = client.event().await {
+        let data = event.lines().find_map(|line| line.strip_prefix("data: "));
+        events.extend(data.map(|data| serde_json::from_str::<Value>(data).unwrap()));
+    }
+    events
+}
+
+/// The numbers are those that follow `after`, and nothing comes behind the one end.
+fn sound(events: &[Value], after: usize, end: &str) {
+    for (number, event) in events.iter().enumerate() {
+        assert_eq!(event["sequence_number"], number + after, "{event}");
+    }
+    let ends = ["response.completed", "response.incomplete", "response.failed"];
+    let ended = events.iter().filter(|event| ends.iter().any(|end| event["type"] == *end)).count();
+    assert_eq!((ended, &events.last().unwrap()["type"]), (1, &json!(end)));
+}
+
+#[tokio::test]
+async fn what_one_has_made_the_other_continues_and_removes() {
+    let database = database().await;
+    let world = World::start(engine().await, on(&database)).await;
+    let other = another(&world, &database).await;
+    let first = object(&world.ask(&prompt("text", "")).await);
+    assert_eq!(object(&at(&id(&first), "").ask(other.proxy).await), first);
+    let next = prompt("text", &format!(r#","previous_response_id":"{}""#, id(&first)));
+    let second = object(&next.ask(other.proxy).await);
+    let body: Value = serde_json::from_slice(&world.engine.attempts()[1].body).unwrap();
+    assert_eq!(body["messages"][1], json!({"role": "assistant", "content": "Hello wörld\n"}));
+    assert_eq!(object(&world.ask(&at(&id(&second), "")).await), second);
+    let items = [
+        world.ask(&at(&id(&second), "/input_items")).await,
+        at(&id(&second), "/input_items").ask(other.proxy).await,
+    ];
+    assert_eq!(object(&items[0]), object(&items[1]));
+    let gone = Request::new("DELETE", &format!("/v1/responses/{}", id(&second)));
+    assert_eq!(world.ask(&gone).await.head.status, 200);
+    assert_eq!(at(&id(&second), "").ask(other.proxy).await.head.status, 404);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn the_other_reads_along_from_any_event_and_cancels() {
+    let database = database().await;
+    let engine = Engine::in_turn(vec![slow(60), slow(100_000)]).await;
+    let world = World::start(engine, on(&database)).await;
+    let other = another(&world, &database).await;
+    let made = started(world.proxy()).await;
+    let readers: Vec<_> = (0..8)
+        .map(|n| match n {
+            0 => at(&made, "?stream=true"),
+            n => at(&made, &format!("?stream=true&starting_after={}", n * 9 - 9)),
+        })
+        .map(|request| tokio::spawn(follow(other.proxy, request)))
+        .collect();
+    let all = follow(world.proxy(), at(&made, "?stream=true")).await;
+    sound(&all, 0, "response.completed");
+    for (n, reader) in readers.into_iter().enumerate() {
+        let from = n.checked_sub(1).map_or(0, |n| n * 9 + 1);
+        assert_eq!(reader.await.unwrap(), all[from..], "from {from}");
+    }
+    for after in 0..all.len() {
+        let request = at(&made, &format!("?stream=true&starting_after={after}"));
+        assert_eq!(follow(other.proxy, request).await, all[after + 1..]);
+    }
+    assert_eq!(object(&at(&made, "").ask(other.proxy).await), all.last().unwrap()["response"]);
+
+    let endless = started(world.proxy()).await;
+    until("the engine works", PATIENCE, || world.engine.active_generations() == 1).await;
+    let reader = tokio::spawn(follow(other.proxy, at(&endless, "?stream=true")));
+    let cancel = Request::post(&format!("/v1/responses/{endless}/cancel"), "");
+    let cancelled = object(&cancel.ask(other.proxy).await);
+    assert_eq!(cancelled["status"], "cancelled");
+    assert_eq!(object(&world.ask(&at(&endless, "")).await), cancelled);
+    until("the engine stops", Duration::from_secs(2), || world.engine.active_generations() == 0).await;
+    sound(&reader.await.unwrap(), 0, "response.incomplete");
+    world.end().await;
+}
+
+/// Of four, one is killed and one stands still; the two others close what those ran, each once. The one that stood still
+/// finds that it owns nothing any more.
+#[tokio::test]
+async fn fault_o16_what_a_lost_replica_ran_is_closed_once() {
+    const EACH: usize = 6;
+    let database = database().await;
+    let world = World::start(Engine::script(slow(100_000)).await, on(&database).faulty()).await;
+    let mut killed = another(&world, &database).await;
+    let stopped = another(&world, &database).await;
+    let other = another(&world, &database).await;
+    let mut lost = Vec::new();
+    for proxy in [killed.proxy, stopped.proxy] {
+        for _ in 0..EACH {
+            lost.push(started(proxy).await);
+        }
+    }
+    let survives = started(world.proxy()).await;
+    until("the engine works", PATIENCE, || world.engine.active_generations() == 2 * EACH + 1).await;
+    let readers: Vec<_> = lost
+        .iter()
+        .map(|id| tokio::spawn(follow(other.proxy, at(id, "?stream=true&starting_after=2"))))
+        .collect();
+    killed.signal("KILL");
+    stopped.signal("STOP");
+    let crash = Instant::now();
+    killed.exit(PATIENCE).await;
+    for id in &lost {
+        loop {
+            let stored = object(&world.ask(&at(id, "")).await);
+            if stored["status"] == "failed" {
+                let error = &stored["error"];
+                assert_eq!(error["code"], "server_error");
+                assert!(error["message"].as_str().unwrap().contains("[replica_lost]"), "{error}");
+                break;
+            }
+            assert_eq!(stored["status"], "in_progress");
+            assert!(crash.elapsed() < TOLD, "{id} still runs");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    for reader in readers {
+        sound(&reader.await.unwrap(), 3, "response.failed");
+    }
+    assert!(crash.elapsed() < TOLD, "{:?}", crash.elapsed());
+    let table = connect(&database).await;
+    let rows = async || {
+        let sql = "SELECT id, owner, term, state, events, bytes FROM samewire_records \
+                   WHERE id <> $1 ORDER BY id";
+        let rows = table.query(sql, &[&survives]).await.unwrap();
+        let row = |row: &tokio_postgres::Row| {
+            let text = |at: usize| row.get::<_, String>(at);
+            let number = |at: usize| row.get::<_, i64>(at);
+            (text(0), text(1), number(2), number(3), number(4), number(5))
+        };
+        rows.iter().map(row).collect::<Vec<_>>()
+    };
+    let closed = rows().await;
+    assert_eq!(closed.len(), 2 * EACH);
+    // Each was taken over once, and failed: the third of the states that are ends.
+    assert!(closed.iter().all(|row| (row.2, row.3) == (2, 4)), "{closed:?}");
+    stopped.signal("CONT");
+    until("it stops working", PATIENCE, || world.engine.active_generations() == 1).await;
+    assert_eq!(rows().await, closed);
+    assert_eq!(object(&world.ask(&at(&survives, "")).await)["status"], "in_progress");
+    world.ask(&Request::post(&format!("/v1/responses/{survives}/cancel"), "")).await;
+    world.end().await;
+}
