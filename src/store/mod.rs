@@ -7,7 +7,7 @@
 //! ```text
 //! Store ─→ memory               a table behind a lock
 //!       ─→ sqlite ──┐           a thread of its own, many writes in one transaction
-//!       ─→ postgres ┴─→ sql     one connection, made again when it breaks; the same statements for both
+//!       ─→ postgres ┴─→ sql     a few connections, made again when they break; the same statements for both
 //! ```
 //!
 //! A running response belongs to an owner for a term. The owner lives as long as its [heartbeat](Store::heartbeat);
@@ -219,9 +219,8 @@ macro_rules! operations {
                         }
                         Backend::Postgres(postgres) => {
                             in_time(async {
-                                let client = postgres.client()?;
-                                let mut client = client.lock().await;
-                                let mut session = postgres::Session::begin(&mut client).await?;
+                                let writes = operations!(@writes $mode);
+                                let mut session = postgres.session(writes, &self.caps).await?;
                                 let answer = sql::$name(&mut session, &self.caps, $(&$argument),*).await;
                                 session.end(answer).await
                             })

@@ -48,7 +48,7 @@ async fn renew<S: Sql>(s: &mut S, caps: &Caps, key: &Key, grown: Grown, now: Mil
         (&key.tenant).into(),
         (&key.id).into(),
     ];
-    s.execute(sql, &values).await?;
+    s.later(sql, &values).await?;
     make_room(s, caps, key, grown).await
 }
 
@@ -61,7 +61,7 @@ pub(in crate::store) async fn update_conversation<S: Sql>(
 ) -> Result<(), Error> {
     let head = head(s, key, Kind::Conversation, *now).await?;
     let sql = "UPDATE samewire_records SET response = $1 WHERE tenant = $2 AND id = $3";
-    s.execute(sql, &[metadata.into(), (&key.tenant).into(), (&key.id).into()]).await?;
+    s.later(sql, &[metadata.into(), (&key.tenant).into(), (&key.id).into()]).await?;
     let bytes = head.bytes.saturating_sub(head.response) + metadata.len() as u64;
     renew(s, caps, key, Grown::new(head.bytes, bytes), *now).await
 }

@@ -180,6 +180,11 @@ pub(super) trait Sql {
 
     async fn execute(&mut self, sql: &str, values: &[Val]) -> Result<u64, Error>;
 
+    /// The same where the number is of no interest: it may be done later, and fail then, but before the operation ends.
+    async fn later(&mut self, sql: &str, values: &[Val]) -> Result<(), Error> {
+        self.execute(sql, values).await.map(|_| ())
+    }
+
     /// What is there, with what this transaction has done so far.
     async fn totals(&mut self) -> Result<Totals, Error>;
 
@@ -280,7 +285,7 @@ async fn insert<S: Sql>(s: &mut S, into: &str, width: usize, values: &[Val]) -> 
             format!("({})", places.join(", "))
         };
         let rows: Vec<String> = (1..=chunk.len()).step_by(width).map(row).collect();
-        s.execute(&format!("INSERT INTO {into} VALUES {}", rows.join(", ")), chunk).await?;
+        s.later(&format!("INSERT INTO {into} VALUES {}", rows.join(", ")), chunk).await?;
     }
     Ok(())
 }
@@ -373,7 +378,7 @@ pub(super) async fn start<S: Sql>(
     let sql = "UPDATE samewire_records SET state = 1, response = $1, bytes = $2, touched = $3 \
                WHERE tenant = $4 AND id = $5";
     let values = [response.into(), bytes.into(), now.into(), (&key.tenant).into(), (&key.id).into()];
-    s.execute(sql, &values).await?;
+    s.later(sql, &values).await?;
     make_room(s, caps, key, Grown::new(head.bytes, bytes)).await
 }
 
@@ -394,7 +399,7 @@ pub(super) async fn append_events<S: Sql>(
     insert_events(s, key, head.events, fresh).await?;
     let sql = "UPDATE samewire_records SET events = $1, bytes = $2 WHERE tenant = $3 AND id = $4";
     let total = head.events + fresh.len() as u64;
-    s.execute(sql, &[total.into(), bytes.into(), (&key.tenant).into(), (&key.id).into()]).await?;
+    s.later(sql, &[total.into(), bytes.into(), (&key.tenant).into(), (&key.id).into()]).await?;
     make_room(s, caps, key, Grown::new(head.bytes, bytes)).await
 }
 
@@ -433,7 +438,7 @@ pub(super) async fn finish<S: Sql>(
         (&key.tenant).into(),
         (&key.id).into(),
     ];
-    s.execute(sql, &values).await?;
+    s.later(sql, &values).await?;
     make_room(s, caps, key, Grown { closing: true, ..Grown::new(head.bytes, bytes) }).await
 }
 
@@ -539,7 +544,7 @@ pub(super) async fn request_cancel<S: Sql>(
     let head = head(s, key, Kind::Response, *now).await?;
     if !head.state.is_terminal() {
         let sql = "UPDATE samewire_records SET cancel = 1 WHERE tenant = $1 AND id = $2";
-        s.execute(sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
+        s.later(sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
     }
     Ok(head.state)
 }
