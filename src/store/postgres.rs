@@ -10,6 +10,7 @@
 
 mod connect;
 mod pool;
+mod tls;
 
 use super::record::{Caps, Error, Millis, Totals};
 use super::sql::{self, Row, Sql, Val};

@@ -3,11 +3,11 @@
 use super::super::record::Error;
 use super::super::sql::{self, SCHEMA};
 use super::from_postgres;
+use super::tls::{Asked, Stream, Tls};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::tls::NoTlsStream;
-use tokio_postgres::{Client, Config, Connection, NoTls, Socket};
+use tokio_postgres::{Client, Config, Connection, Socket};
 
 /// How long a connection may take to come about, and again to be ready.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -26,17 +26,19 @@ const SETTINGS: &str = "SET statement_timeout = 2000; SET lock_timeout = 1500; \
 #[derive(Clone)]
 pub(super) struct Server {
     config: Arc<Config>,
+    tls: Tls,
 }
 
 impl Server {
     pub(super) fn of(url: &str) -> Result<Self, Error> {
+        let (asked, url) = Asked::of(url)?;
         let mut config: Config = url.parse().map_err(|_| Error::unavailable("not a URL of a database"))?;
-        config.tcp_user_timeout(SILENCE).application_name("samewire");
-        Ok(Self { config: Arc::new(config) })
+        config.tcp_user_timeout(SILENCE).application_name("samewire").ssl_mode(asked.mode);
+        Ok(Self { config: Arc::new(config), tls: asked.connector()? })
     }
 
-    pub(super) async fn connect(&self) -> Result<(Client, Connection<Socket, NoTlsStream>), Error> {
-        match tokio::time::timeout(CONNECT, self.config.connect(NoTls)).await {
+    pub(super) async fn connect(&self) -> Result<(Client, Connection<Socket, Stream>), Error> {
+        match tokio::time::timeout(CONNECT, self.config.connect(self.tls.clone())).await {
             Ok(Ok(pair)) => Ok(pair),
             Ok(Err(error)) => Err(from_postgres(&error)),
             Err(_) => Err(Error::unavailable("no connection in time")),

@@ -1,0 +1,291 @@
+//! TLS to a server, as `sslmode` and `sslrootcert` of its URL ask for it; the words and what they promise are libpq's.
+
+use super::super::record::Error;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::{io, net};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_postgres::Socket;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
+use tokio_rustls::rustls::client::WebPkiServerVerifier;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error as TlsError, RootCertStore, SignatureScheme,
+};
+use tokio_rustls::{TlsConnector, client};
+
+/// Where systems keep the authorities that they trust.
+const SYSTEM: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+
+/// What is asked of the server's certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Check {
+    /// Nothing: whoever can stand in between can read along.
+    Nothing,
+    /// That an authority has signed it.
+    Signed,
+    /// That it is also the one of this host.
+    Host,
+}
+
+/// What a URL says of TLS.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) mode: SslMode,
+    check: Check,
+    authorities: Option<PathBuf>,
+}
+
+impl Asked {
+    /// Reads what a URL says of TLS, and gives the rest of it.
+    pub(super) fn of(url: &str) -> Result<(Self, String), Error> {
+        let (start, query) = url.split_once('?').unwrap_or((url, ""));
+        let mut asked = Self { mode: SslMode::Prefer, check: Check::Nothing, authorities: None };
+        let mut rest = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            // A path may hold a plus, which stands for a space in forms alone.
+            let plain = pair.replace('+', "%2B");
+            match form_urlencoded::parse(plain.as_bytes()).next() {
+                Some((key, value)) if key == "sslmode" => (asked.mode, asked.check) = mode(&value)?,
+                Some((key, value)) if key == "sslrootcert" => asked.authorities = Some((*value).into()),
+                _ => rest.push(pair),
+            }
+        }
+        // As with libpq: who names an authority wants it to be asked.
+        if asked.mode == SslMode::Require && asked.check == Check::Nothing && asked.authorities.is_some() {
+            asked.check = Check::Signed;
+        }
+        let rest = rest.join("&");
+        Ok((asked, if rest.is_empty() { start.to_owned() } else { format!("{start}?{rest}") }))
+    }
+
+    /// What makes such connections.
+    pub(super) fn connector(&self) -> Result<Tls, Error> {
+        let provider = Arc::new(ring::default_provider());
+        let verifier = self.verifier(&provider)?;
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(Error::unavailable)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"postgresql".to_vec()];
+        Ok(Tls { connector: Arc::new(config).into(), check: self.check })
+    }
+
+    fn verifier(&self, provider: &Arc<CryptoProvider>) -> Result<Verifier, Error> {
+        let inner = match self.check {
+            Check::Nothing => None,
+            _ => {
+                let roots = Arc::new(self.roots()?);
+                let verifier =
+                    WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider)).build();
+                Some(verifier.map_err(Error::unavailable)?)
+            }
+        };
+        Ok(Verifier { inner, check: self.check, provider: Arc::clone(provider) })
+    }
+
+    fn roots(&self) -> Result<RootCertStore, Error> {
+        let path =
+            match self.authorities.as_deref().filter(|path| *path != Path::new("system")) {
+                Some(path) => path,
+                None => SYSTEM.iter().map(Path::new).find(|path| path.exists()).ok_or_else(|| {
+                    Error::unavailable("no trusted authorities: name a file with sslrootcert=")
+                })?,
+            };
+        let wrong = |why: &dyn std::fmt::Display| {
+            Error::unavailable(format_args!("sslrootcert {}: {why}", path.display()))
+        };
+        let certificates = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))?;
+        let mut roots = RootCertStore::empty();
+        // A bundle of a system may hold one that cannot be read.
+        roots.add_parsable_certificates(certificates.filter_map(Result::ok));
+        if roots.is_empty() { Err(wrong(&"it holds no certificate")) } else { Ok(roots) }
+    }
+}
+
+fn mode(word: &str) -> Result<(SslMode, Check), Error> {
+    match word {
+        "disable" => Ok((SslMode::Disable, Check::Nothing)),
+        "prefer" => Ok((SslMode::Prefer, Check::Nothing)),
+        "require" => Ok((SslMode::Require, Check::Nothing)),
+        "verify-ca" => Ok((SslMode::Require, Check::Signed)),
+        "verify-full" => Ok((SslMode::Require, Check::Host)),
+        _ => Err(Error::unavailable("sslmode is disable, prefer, require, verify-ca or verify-full")),
+    }
+}
+
+/// Looks at certificates.
+#[derive(Debug)]
+struct Verifier {
+    inner: Option<Arc<WebPkiServerVerifier>>,
+    check: Check,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        stapled: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, TlsError> {
+        let Some(inner) = &self.inner else { return Ok(ServerCertVerified::assertion()) };
+        match inner.verify_server_cert(end, between, name, stapled, now) {
+            // Only after the chain is found to be good, the name is looked at.
+            Err(TlsError::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) if self.check == Check::Signed => Ok(ServerCertVerified::assertion()),
+            answer => answer,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        let known = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        let known = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Makes TLS connections to a server.
+#[derive(Clone)]
+pub(super) struct Tls {
+    connector: TlsConnector,
+    check: Check,
+}
+
+impl MakeTlsConnect<Socket> for Tls {
+    type Stream = Stream;
+    type TlsConnect = Handshake;
+    type Error = io::Error;
+
+    fn make_tls_connect(&mut self, host: &str) -> io::Result<Handshake> {
+        let nameless = ServerName::from(net::IpAddr::from(net::Ipv4Addr::UNSPECIFIED));
+        let name = match ServerName::try_from(host.to_owned()) {
+            Ok(name) => name,
+            // The path of a local socket, perhaps: no name, and nobody who asks for one.
+            Err(_) if self.check != Check::Host => nameless,
+            Err(error) => return Err(io::Error::other(error)),
+        };
+        Ok(Handshake { connector: self.connector.clone(), name })
+    }
+}
+
+/// A TLS connection that is about to begin.
+pub(super) struct Handshake {
+    connector: TlsConnector,
+    name: ServerName<'static>,
+}
+
+impl TlsConnect<Socket> for Handshake {
+    type Stream = Stream;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
+
+    fn connect(self, socket: Socket) -> Self::Future {
+        let handshake = self.connector.connect(self.name, socket);
+        Box::pin(async move { handshake.await.map(Stream) })
+    }
+}
+
+/// A TLS connection.
+pub(super) struct Stream(client::TlsStream<Socket>);
+
+impl TlsStream for Stream {
+    fn channel_binding(&self) -> ChannelBinding {
+        ChannelBinding::none()
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_url_says_of_tls_is_taken_out_of_it() {
+        for (url, rest, mode, check) in [
+            ("postgres://h/d", "postgres://h/d", SslMode::Prefer, Check::Nothing),
+            ("postgres://h/d?sslmode=require", "postgres://h/d", SslMode::Require, Check::Nothing),
+            (
+                "postgres://h/d?a=b&sslmode=verify-full&c=%20",
+                "postgres://h/d?a=b&c=%20",
+                SslMode::Require,
+                Check::Host,
+            ),
+            (
+                "postgres://h/d?sslmode=require&sslrootcert=x",
+                "postgres://h/d",
+                SslMode::Require,
+                Check::Signed,
+            ),
+            (
+                "postgres://h/d?sslmode=disable&sslrootcert=x",
+                "postgres://h/d",
+                SslMode::Disable,
+                Check::Nothing,
+            ),
+        ] {
+            let (asked, left) = Asked::of(url).unwrap();
+            assert_eq!((left.as_str(), asked.mode, asked.check), (rest, mode, check), "{url}");
+        }
+        let (asked, _) = Asked::of("postgres://h/d?sslrootcert=%2Fa+b%20c").unwrap();
+        assert_eq!(asked.authorities.as_deref(), Some(Path::new("/a+b c")));
+        assert!(Asked::of("postgres://h/d?sslmode=on").is_err());
+    }
+}
