@@ -218,12 +218,12 @@ macro_rules! operations {
                             in_time(sqlite.run(operations!(@writes $mode), work)).await
                         }
                         Backend::Postgres(postgres) => {
-                            in_time(async {
+                            in_time(Box::pin(async {
                                 let writes = operations!(@writes $mode);
                                 let mut session = postgres.session(writes, &self.caps).await?;
                                 let answer = sql::$name(&mut session, &self.caps, $(&$argument),*).await;
                                 session.end(answer).await
-                            })
+                            }))
                             .await
                         }
                     }

@@ -17,7 +17,7 @@ use super::sql::{self, Row, Sql, Val};
 use bytes::BytesMut;
 use connect::Server;
 use futures::{TryStreamExt, future};
-use pool::{Held, Pool};
+use pool::{Held, Line, Pool};
 use std::pin::pin;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_postgres::Client;
@@ -50,9 +50,10 @@ impl Postgres {
 
     pub(super) async fn clock(&self) -> Result<Millis, Error> {
         let sql = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
-        let held = self.pool.take().await?;
-        let row = held.client()?.query_typed_one(sql, &[]).await.map_err(|error| from_postgres(&error))?;
-        let now: i64 = row.try_get(0).map_err(|error| from_postgres(&error))?;
+        let wrong = |error: tokio_postgres::Error| from_postgres(&error);
+        let mut held = self.pool.take().await?;
+        let row = held.line()?.client.query_typed_one(sql, &[]).await.map_err(wrong)?;
+        let now: i64 = row.try_get(0).map_err(wrong)?;
         u64::try_from(now).map_err(Error::unavailable)
     }
 }
@@ -89,62 +90,60 @@ pub(super) struct Session<'a> {
 impl Session<'_> {
     /// Ends the operation: what it wrote is there if this gives its answer, and else it is not.
     pub(super) async fn end<T>(mut self, answer: Result<T, Error>) -> Result<T, Error> {
-        let (begin, waiting) = self.ahead();
-        if !self.held.open {
-            return answer;
-        }
-        let client = self.held.client()?;
         let answer = match answer {
-            Ok(answer) => in_a_row(client, begin, &waiting, batch(client, "COMMIT")).await.map(|()| answer),
-            Err(error) => {
-                let rolled_back = if begin { Ok(()) } else { batch(client, "ROLLBACK").await };
-                rolled_back.and(Err(error))
+            Ok(answer) if self.held.open || !self.waiting.is_empty() => self.send(None).await.map(|_| answer),
+            Err(error) if self.held.open => {
+                batch(&self.held.line()?.client, "ROLLBACK").await.and(Err(error))
             }
+            answer => return answer,
         };
         // Even a statement that failed has ended it.
         self.held.open = false;
         answer
     }
 
-    /// What has to be sent before anything else: that a transaction begins, and the statements that wait.
-    fn ahead(&mut self) -> (bool, Vec<Later>) {
-        let begin = self.writes && !self.held.open;
-        (begin, std::mem::take(&mut self.waiting))
-    }
-
-    async fn ask(&mut self, sql: &str, values: &[Val]) -> Result<(Vec<tokio_postgres::Row>, u64), Error> {
-        let (begin, waiting) = self.ahead();
+    /// Sends what waits and then `last`, or the end of the transaction, without waiting in between. Gives the answer to
+    /// `last`, if nothing before it has failed.
+    async fn send(&mut self, last: Option<(&str, &[Val])>) -> Result<Answer, Error> {
+        let begins = self.writes && !self.held.open;
+        let waiting = std::mem::take(&mut self.waiting);
+        let all = waiting.iter().map(|later| (&*later.sql, &*later.values)).chain(last);
+        let line = self.held.line()?;
+        let typed: Vec<_> = all.map(|(sql, values)| (sql, values.iter().map(type_of).collect())).collect();
+        line.prepare(&typed).await?;
         self.held.open = self.writes;
-        let client = self.held.client()?;
-        in_a_row(client, begin, &waiting, run(client, sql, values)).await
+        let line: &Line = self.held.line()?;
+        let begun = async { if begins { batch(&line.client, "BEGIN").await } else { Ok(()) } };
+        let before = future::join_all(waiting.iter().map(|later| run(line, &later.sql, &later.values)));
+        let last = async {
+            match last {
+                Some((sql, values)) => run(line, sql, values).await,
+                None => batch(&line.client, "COMMIT").await.map(|()| (Vec::new(), 0)),
+            }
+        };
+        // Each sends when it is first polled, and these are polled in their order.
+        let (begun, before, last) = future::join3(begun, before, last).await;
+        begun?;
+        before.into_iter().collect::<Result<Vec<_>, _>>()?;
+        last
     }
-}
-
-/// Sends all of these without waiting in between; gives the answer to `last`, if nothing before it has failed.
-async fn in_a_row<T>(
-    client: &Client,
-    begin: bool,
-    waiting: &[Later],
-    last: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
-    let begun = async { if begin { batch(client, "BEGIN").await } else { Ok(()) } };
-    let before = future::join_all(waiting.iter().map(|later| run(client, &later.sql, &later.values)));
-    // Each sends when it is first polled, and these are polled in their order.
-    let (begun, before, last) = future::join3(begun, before, last).await;
-    begun?;
-    before.into_iter().collect::<Result<Vec<_>, _>>()?;
-    last
 }
 
 async fn batch(client: &Client, sql: &str) -> Result<(), Error> {
     client.batch_execute(sql).await.map_err(|error| from_postgres(&error))
 }
 
-/// One statement: its rows, and how many it changed.
-async fn run(client: &Client, sql: &str, values: &[Val]) -> Result<(Vec<tokio_postgres::Row>, u64), Error> {
+/// The rows, and how many were changed.
+type Answer = (Vec<tokio_postgres::Row>, u64);
+
+/// One statement.
+async fn run(line: &Line, sql: &str, values: &[Val]) -> Result<Answer, Error> {
     let wrong = |error: tokio_postgres::Error| from_postgres(&error);
-    let values = values.iter().map(parameter);
-    let mut stream = pin!(client.query_typed_raw(sql, values).await.map_err(wrong)?);
+    let stream = match line.prepared(sql) {
+        Some(statement) => line.client.query_raw(statement, values).await,
+        None => line.client.query_typed_raw(sql, values.iter().map(|value| (value, type_of(value)))).await,
+    };
+    let mut stream = pin!(stream.map_err(wrong)?);
     let mut rows = Vec::new();
     while let Some(row) = stream.try_next().await.map_err(wrong)? {
         rows.push(row);
@@ -152,8 +151,8 @@ async fn run(client: &Client, sql: &str, values: &[Val]) -> Result<(Vec<tokio_po
     Ok((rows, stream.rows_affected().unwrap_or(0)))
 }
 
-fn parameter(value: &Val) -> (&(dyn ToSql + Sync), Type) {
-    (value, if matches!(value, Val::Int(_)) { Type::INT8 } else { Type::TEXT })
+fn type_of(value: &Val) -> Type {
+    if matches!(value, Val::Int(_)) { Type::INT8 } else { Type::TEXT }
 }
 
 impl ToSql for Val {
@@ -180,19 +179,19 @@ impl Sql for Session<'_> {
     const LOCK: &'static str = " FOR UPDATE";
 
     async fn query(&mut self, sql: &str, values: &[Val]) -> Result<Vec<Row>, Error> {
-        let (rows, _) = self.ask(sql, values).await?;
+        let (rows, _) = self.send(Some((sql, values))).await?;
         rows.iter()
             .map(|row| (0..row.len()).map(|at| from_column(row, at)).collect::<Result<_, _>>().map(Row))
             .collect()
     }
 
     async fn execute(&mut self, sql: &str, values: &[Val]) -> Result<u64, Error> {
-        self.ask(sql, values).await.map(|(_, count)| count)
+        self.send(Some((sql, values))).await.map(|(_, count)| count)
     }
 
     async fn later(&mut self, sql: &str, values: &[Val]) -> Result<(), Error> {
         if self.waiting.len() == AHEAD {
-            return self.ask(sql, values).await.map(|_| ());
+            return self.send(Some((sql, values))).await.map(|_| ());
         }
         self.waiting.push(Later { sql: sql.to_owned(), values: values.to_vec() });
         Ok(())

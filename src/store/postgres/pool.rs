@@ -9,17 +9,48 @@
 
 use super::connect::{Server, ready};
 use super::{Error, from_postgres};
+use futures::future::try_join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Statement};
 
 /// The most connections at a time.
 const MOST: usize = 8;
+
+/// The most statements that are kept ready on one connection: more than there are.
+const PREPARED: usize = 128;
+
+/// A connection, and the statements that the server knows on it.
+pub(super) struct Line {
+    pub(super) client: Client,
+    prepared: HashMap<String, Statement>,
+}
+
+impl Line {
+    /// Makes the server know these; it need not read and plan them again.
+    pub(super) async fn prepare(&mut self, statements: &[(&str, Vec<Type>)]) -> Result<(), Error> {
+        let room = PREPARED.saturating_sub(self.prepared.len());
+        let unknown = statements.iter().filter(|(sql, _)| !self.prepared.contains_key(*sql)).take(room);
+        let asked = unknown.map(|(sql, types)| {
+            let prepared = self.client.prepare_typed(sql, types);
+            async move { Ok(((*sql).to_owned(), prepared.await?)) }
+        });
+        let prepared = try_join_all(asked).await.map_err(|error| from_postgres(&error))?;
+        self.prepared.extend(prepared);
+        Ok(())
+    }
+
+    pub(super) fn prepared(&self, sql: &str) -> Option<&Statement> {
+        self.prepared.get(sql)
+    }
+}
 
 /// How it stands.
 #[derive(Clone)]
@@ -32,7 +63,7 @@ enum Link {
 /// The way to the connections.
 pub(super) struct Pool {
     link: watch::Receiver<Link>,
-    idle: Mutex<mpsc::Receiver<Client>>,
+    idle: Mutex<mpsc::Receiver<Line>>,
     ends: Ends,
     driver: JoinHandle<()>,
 }
@@ -40,8 +71,8 @@ pub(super) struct Pool {
 /// Where connections go, and where it is said that there are too few.
 #[derive(Clone)]
 struct Ends {
-    idle: mpsc::Sender<Client>,
-    left: mpsc::Sender<Client>,
+    idle: mpsc::Sender<Line>,
+    left: mpsc::Sender<Line>,
     wanted: Arc<Notify>,
 }
 
@@ -77,15 +108,15 @@ impl Pool {
         let mut link = self.link.clone();
         let mut idle = self.idle.lock().await;
         loop {
-            let client = match idle.try_recv() {
-                Ok(client) => client,
+            let line = match idle.try_recv() {
+                Ok(line) => line,
                 Err(_) => {
                     if let Link::Down(error) = &*link.borrow_and_update() {
                         return Err(error.clone());
                     }
                     self.ends.wanted.notify_one();
                     tokio::select! {
-                        client = idle.recv() => client.ok_or_else(gone)?,
+                        line = idle.recv() => line.ok_or_else(gone)?,
                         changed = link.changed() => {
                             changed.map_err(|_| gone())?;
                             continue;
@@ -93,8 +124,8 @@ impl Pool {
                     }
                 }
             };
-            if !client.is_closed() {
-                return Ok(Held { client: Some(client), ends: self.ends.clone(), open: false });
+            if !line.client.is_closed() {
+                return Ok(Held { line: Some(line), ends: self.ends.clone(), open: false });
             }
         }
     }
@@ -106,23 +137,23 @@ fn gone() -> Error {
 
 /// A connection, for one operation.
 pub(super) struct Held {
-    client: Option<Client>,
+    line: Option<Line>,
     ends: Ends,
     /// A transaction is open.
     pub(super) open: bool,
 }
 
 impl Held {
-    pub(super) fn client(&self) -> Result<&Client, Error> {
-        self.client.as_ref().ok_or_else(gone)
+    pub(super) fn line(&mut self) -> Result<&mut Line, Error> {
+        self.line.as_mut().ok_or_else(gone)
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let Some(client) = self.client.take() else { return };
+        let Some(line) = self.line.take() else { return };
         // There is room for all of them.
-        let _ = if self.open { self.ends.left.try_send(client) } else { self.ends.idle.try_send(client) };
+        let _ = if self.open { self.ends.left.try_send(line) } else { self.ends.idle.try_send(line) };
     }
 }
 
@@ -147,7 +178,7 @@ struct Driver {
 type Carried = Pin<Box<dyn Future<Output = Ended> + Send>>;
 
 impl Driver {
-    async fn run(mut self, mut abandoned: mpsc::Receiver<Client>) {
+    async fn run(mut self, mut abandoned: mpsc::Receiver<Line>) {
         let (began, mut begun) = mpsc::channel(MOST);
         let mut carried: FuturesUnordered<Carried> = FuturesUnordered::new();
         let mut cleaned = FuturesUnordered::new();
@@ -156,17 +187,17 @@ impl Driver {
             let connecting = carried.len() > self.up;
             tokio::select! {
                 Some(ended) = carried.next() => self.ended(ended),
-                Some(client) = begun.recv() => {
+                Some(line) = begun.recv() => {
                     self.up += 1;
                     self.publish.send_replace(Link::Up);
-                    let _ = self.ends.idle.try_send(client);
+                    let _ = self.ends.idle.try_send(line);
                 }
                 () = self.wait(), if !connecting && carried.len() < MOST => {
                     carried.push(self.connection(&began));
                 }
-                Some(client) = abandoned.recv() => cleaned.push(roll_back(client)),
-                Some(client) = cleaned.next() => {
-                    let _ = self.ends.idle.try_send(client);
+                Some(line) = abandoned.recv() => cleaned.push(roll_back(line)),
+                Some(line) = cleaned.next() => {
+                    let _ = self.ends.idle.try_send(line);
                 }
             }
         }
@@ -193,7 +224,7 @@ impl Driver {
     }
 
     /// One connection from its beginning to its end.
-    fn connection(&self, began: &mpsc::Sender<Client>) -> Carried {
+    fn connection(&self, began: &mpsc::Sender<Line>) -> Carried {
         let (server, began) = (self.server.clone(), began.clone());
         Box::pin(async move {
             let (client, connection) = match server.connect().await {
@@ -203,7 +234,7 @@ impl Driver {
             let set_up = async {
                 let mut client = client;
                 ready(&mut client).await?;
-                let _ = began.try_send(client);
+                let _ = began.try_send(Line { client, prepared: HashMap::new() });
                 Ok(())
             };
             let (set_up, ended) = tokio::join!(set_up, connection);
@@ -218,7 +249,7 @@ impl Driver {
 }
 
 /// Ends what was left open; a connection on which that fails is closed by it.
-async fn roll_back(client: Client) -> Client {
-    let _ = client.batch_execute("ROLLBACK").await;
-    client
+async fn roll_back(line: Line) -> Line {
+    let _ = line.client.batch_execute("ROLLBACK").await;
+    line
 }

@@ -63,8 +63,8 @@ CREATE TABLE IF NOT EXISTS samewire_events (
 const RECORD: &str = "tenant, id, kind, version, state, created, touched, expires, background, previous, \
     conversation, owner, term, lease, cancel, events, bytes, request, response";
 
-/// The most rows that one statement inserts.
-const ROWS: usize = 100;
+/// The most rows that one statement inserts, and the most ids that one asks for.
+const ROWS: usize = 64;
 
 /// A value in a statement or a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -277,9 +277,13 @@ impl Grown {
     }
 }
 
-/// Inserts rows of `width` values each, many with one statement.
+/// Inserts rows of `width` values each, many with one statement; by powers of two, so that there are few statements to
+/// be known.
 async fn insert<S: Sql>(s: &mut S, into: &str, width: usize, values: &[Val]) -> Result<(), Error> {
-    for chunk in values.chunks(ROWS * width) {
+    let mut rest = values;
+    while let Some(most) = (rest.len() / width).checked_ilog2() {
+        let (chunk, behind) = rest.split_at(width * ROWS.min(1 << most));
+        rest = behind;
         let row = |first: usize| {
             let places: Vec<String> = (first..first + width).map(|at| format!("${at}")).collect();
             format!("({})", places.join(", "))
@@ -494,9 +498,10 @@ async fn page<S: Sql>(s: &mut S, key: &Key, side: Side, ask: &Ask) -> Result<Pag
     }
     let sql = format!(
         "SELECT id, body FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = $3{bound} \
-         ORDER BY place {order} LIMIT {}",
-        ask.bounded() + 1
+         ORDER BY place {order} LIMIT ${}",
+        values.len() + 1
     );
+    values.push((ask.bounded() as u64 + 1).into());
     let rows = s.query(&sql, &values).await?;
     let mut items = rows.iter().map(|row| row.item(0)).collect::<Result<Vec<_>, _>>()?;
     let more = items.len() > ask.bounded();
@@ -625,9 +630,9 @@ async fn links<S: Sql>(s: &mut S, key: &Key, now: Millis) -> Result<Vec<Arc<str>
     if previous.is_some() { Err(Error::NotFound) } else { Ok(ids) }
 }
 
-/// `$2, $3, …` for as many ids.
-fn places(ids: &[Arc<str>]) -> String {
-    (2..ids.len() + 2).map(|at| format!("${at}")).collect::<Vec<_>>().join(", ")
+/// `$2, $3, …` up to the last of this many values.
+fn places(values: usize) -> String {
+    (2..=values).map(|at| format!("${at}")).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) async fn chain<S: Sql>(
@@ -642,8 +647,10 @@ pub(super) async fn chain<S: Sql>(
     let mut weight = 0;
     let mut items = Vec::new();
     for ids in ids.chunks(ROWS) {
-        let named: Vec<Val> = std::iter::once(&key.tenant).chain(ids).map(Val::from).collect();
-        let of = format!("FROM samewire_items WHERE tenant = $1 AND holder IN ({})", places(ids));
+        // Some twice, for the same reason as where rows are inserted.
+        let again = ids.iter().cycle().take(ids.len().next_power_of_two());
+        let named: Vec<Val> = std::iter::once(&key.tenant).chain(again).map(Val::from).collect();
+        let of = format!("FROM samewire_items WHERE tenant = $1 AND holder IN ({})", places(named.len()));
         // Weighed before it is fetched.
         let sql = format!("SELECT CAST(COALESCE(SUM(octet_length(body)), 0) AS BIGINT) {of}");
         weight += s.query(&sql, &named).await?.first().map_or(Ok(0), |row| row.count(0))?;
