@@ -32,6 +32,8 @@ mod postgres;
 #[path = "store/responses.rs"]
 mod responses;
 mod seeded;
+#[path = "store/tls.rs"]
+mod tls;
 
 use samewire::store::Caps;
 

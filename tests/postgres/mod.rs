@@ -28,19 +28,30 @@ pub async fn connect(url: &str) -> Client {
 /// The server's URL: given from outside, or of one that ends with this process.
 fn server() -> &'static str {
     static SERVER: OnceLock<String> = OnceLock::new();
-    static KEPT: Mutex<Option<Child>> = Mutex::new(None);
-    SERVER.get_or_init(|| {
-        if let Ok(url) = std::env::var("SAMEWIRE_TEST_POSTGRES") {
-            return url;
-        }
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/postgres.sh");
-        let mut command = Command::new(script);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut url = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut url).unwrap();
-        let hint = "install Debian's `postgresql`, or set SAMEWIRE_TEST_POSTGRES to the URL of a server";
-        assert!(url.starts_with("postgres://"), "these tests need PostgreSQL: {hint}");
-        *KEPT.lock().unwrap() = Some(child);
-        url.trim_end().to_owned()
+    SERVER.get_or_init(|| match std::env::var("SAMEWIRE_TEST_POSTGRES") {
+        Ok(url) => url,
+        Err(_) => started(&[], 1).remove(0),
     })
+}
+
+/// The URL of a server that has TLS for `localhost`, and the folder with the certificates that `tests/postgres.sh` names.
+pub fn with_tls() -> (&'static str, &'static Path) {
+    static SERVER: OnceLock<Vec<String>> = OnceLock::new();
+    let lines = SERVER.get_or_init(|| started(&["tls"], 2));
+    (&lines[0], Path::new(&lines[1]))
+}
+
+/// Starts a server that ends with this process; gives the lines that it prints.
+fn started(arguments: &[&str], lines: usize) -> Vec<String> {
+    static KEPT: Mutex<Vec<Child>> = Mutex::new(Vec::new());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/postgres.sh");
+    let mut command = Command::new(script);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let printed = BufReader::new(child.stdout.take().unwrap()).lines().take(lines);
+    let printed: Vec<String> = printed.map(Result::unwrap).collect();
+    let hint = "install Debian's `postgresql`, or set SAMEWIRE_TEST_POSTGRES to the URL of a server";
+    assert_eq!(printed.len(), lines, "these tests need PostgreSQL: {hint}");
+    KEPT.lock().unwrap().push(child);
+    printed
 }
