@@ -8,9 +8,13 @@ use serde_json::json;
 const LIMIT: usize = 1 << 20;
 
 fn rewriter(n: u32) -> Rewriter {
+    rewriter_for(Api::Chat, n)
+}
+
+fn rewriter_for(api: Api, n: u32) -> Rewriter {
     let case = Case {
         name: "memory".to_owned(),
-        api: Api::Chat,
+        api,
         upstream: Api::Chat,
         engine: "auto".to_owned(),
         request: json!({"model": "m", "stream": true, "n": n}),
@@ -133,6 +137,42 @@ fn depth() {
         let frame = format!("data: {{\"choices\":[],\"usage\":null,\"deep\":{}\n\n", open.repeat(100_000));
         let code = within(2 * LIMIT, 1, [frame.into_bytes()]);
         assert_eq!(code.as_deref(), Some("upstream_invalid_event"));
+    }
+}
+
+/// What a running stream of Responses holds: what it has said, for the object at its end, and little besides. Its buffer
+/// grows by doubling, so up to twice that is allocated, and while it grows the half of it a second time; what has not been
+/// written to is no memory yet, and what is large is moved without being copied.
+#[test]
+fn what_responses_have_said_is_held_once() {
+    const PIECE: usize = 1_024;
+    for (delta, what) in [
+        (r#"{"content":"PIECE"}"#, "a message"),
+        (r#"{"reasoning":"PIECE"}"#, "reasoning"),
+        (r#"{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"PIECE"}}]}"#, "a call"),
+    ] {
+        let delta = delta.replace("PIECE", &"x".repeat(PIECE));
+        let read = format!(
+            "data: {{\"id\":\"a\",\"choices\":[{{\"index\":0,\"delta\":{delta},\"finish_reason\":null}}]}}\n\n"
+        );
+        for said in [520_usize, 2_100, 4_096] {
+            let mut rewriter = rewriter_for(Api::Responses, 1);
+            let mut out = BytesMut::with_capacity(16 * PIECE);
+            let (mut most, mut now) = (0, 0);
+            for _ in 0..said {
+                let info = allocation_counter::measure(|| {
+                    rewriter.push(read.as_bytes(), &mut out);
+                });
+                assert!(out.len() > PIECE && out.len() < 8 * PIECE, "{what}: every piece goes on at once");
+                out.clear();
+                most = most.max(now + info.bytes_max as i64);
+                now += info.bytes_current;
+            }
+            let said = (said * PIECE) as i64;
+            assert!(now >= said, "{what}: {now} bytes hold {said}");
+            assert!(now <= 2 * said + 65_536, "{what}: {now} bytes for {said}");
+            assert!(most <= 3 * said + 65_536, "{what}: {most} bytes at a time for {said}");
+        }
     }
 }
 
