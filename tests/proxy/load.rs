@@ -1,7 +1,7 @@
 //! Many streams at once, and many one after another.
 
 use crate::canonical::Canonical;
-use crate::sim::{Answer, Client, Ended, Engine, Request, Script, Setup, World};
+use crate::sim::{Answer, Client, Ended, Engine, Gate, Request, Script, Setup, World};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
@@ -116,5 +116,52 @@ async fn fault_u45b_small_writes_are_not_held_back() {
     assert!(median < Duration::from_millis(20), "{median:?}: a delayed acknowledgement costs 40 ms");
     let connections = world.engine.attempts().iter().filter(|attempt| !attempt.reused).count();
     assert!(connections < ROUNDS / 10, "upstream connections are reused: {connections} of {ROUNDS} were new");
+    world.end().await;
+}
+
+/// What running streams of Responses have said is in memory once: it is needed for the objects at their ends. A buffer that
+/// has been made larger than what is in it takes up nothing for the rest.
+#[tokio::test]
+async fn what_running_responses_have_said_is_in_memory_once() {
+    const PIECE: usize = 1_024;
+    const PIECES: usize = 2_100;
+    const READERS: usize = 8;
+    let gate = Gate::default();
+    let chunk =
+        crate::responses::chunk("chatcmpl-1", &format!(r#"{{"content":"{}"}}"#, "x".repeat(PIECE)), "null");
+    let mut script = Script::new().head_sse();
+    for _ in 0..PIECES {
+        script = script.ev(&chunk);
+    }
+    let script = script.wait(&gate).ev(&crate::responses::chunk("chatcmpl-1", "{}", "\"stop\"")).done().end();
+    let world = World::start(Engine::script(script).await, Setup::new()).await;
+    let read = async |client: &mut Client| {
+        for _ in 0..PIECES {
+            client.event_with("output_text.delta").await;
+        }
+    };
+    let ask = crate::responses::prompt("m", r#","stream":true,"store":false"#).bytes();
+    // The first one brings what every process needs once.
+    let mut clients = Vec::new();
+    let mut before = 0;
+    for n in 0..=READERS {
+        let mut client = Client::connect(world.proxy()).await;
+        client.send(&ask).await;
+        client.head().await;
+        read(&mut client).await;
+        clients.push(client);
+        if n == 0 {
+            before = world.samewire.rss();
+        }
+    }
+    let each = world.samewire.rss().saturating_sub(before) / READERS as u64;
+    let said = (PIECE * PIECES) as u64;
+    println!("{each} bytes for {said}");
+    assert!(each >= said / 2, "{each} bytes cannot hold {said}");
+    assert!(each <= said * 5 / 4 + 65_536, "{each} bytes for {said}");
+    gate.open();
+    for mut client in clients {
+        client.event_with("event: response.completed").await;
+    }
     world.end().await;
 }
