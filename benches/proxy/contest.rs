@@ -9,7 +9,7 @@ mod report;
 
 use crate::load::Seen;
 use crate::process;
-use crate::scenario::{Pace, SCENARIOS, Scenario, Unit, named};
+use crate::scenario::{Pace, SCENARIOS, STORING, Scenario, Unit, Way, named};
 use report::{Figures, Memory, Report, Row};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -128,14 +128,27 @@ fn contest(options: &Options, folder: &Path, engine: &Engine) -> io::Result<Repo
     for recipe in &recipes {
         contestants.push(Contestant::start(recipe, folder, engine)?);
     }
-    for scenario in SCENARIOS.iter().filter(|scenario| options.wants(scenario) && !scenario.hold) {
-        eprint!("{:<10}", scenario.name);
-        let mut rows: Vec<Row> =
-            contestants.iter().map(|contestant| Row::new(scenario, &contestant.name)).collect();
+    let relayed = |scenario: &&Scenario| options.wants(scenario) && !scenario.hold;
+    for scenario in SCENARIOS.iter().filter(relayed).filter(|scenario| scenario.way != Way::Stored) {
+        eprint!("{:<12}", scenario.name);
+        let runs: Vec<(&Contestant, Way)> = match scenario.way {
+            Way::Responses => contestants
+                .iter()
+                .filter(|contestant| contestant.speaks)
+                .flat_map(|contestant| [(contestant, Way::Chat), (contestant, Way::Responses)])
+                .collect(),
+            way => contestants.iter().map(|contestant| (contestant, way)).collect(),
+        };
+        let name = |(contestant, way): &(&Contestant, Way)| match scenario.way {
+            Way::Responses => format!("{} {}", contestant.name, way.name()),
+            _ => contestant.name.clone(),
+        };
+        let mut rows: Vec<Row> = runs.iter().map(|run| Row::new(scenario, &name(run))).collect();
         for round in 0..options.rounds {
-            for turn in 0..contestants.len() {
-                let place = (round + turn) % contestants.len();
-                rows[place].figures.push(measure(&contestants[place], scenario, options.scale, engine)?);
+            for turn in 0..runs.len() {
+                let place = (round + turn) % runs.len();
+                let (contestant, way) = runs[place];
+                rows[place].figures.push(measure(contestant, scenario, way, options.scale, engine)?);
                 eprint!(".");
             }
         }
@@ -143,6 +156,11 @@ fn contest(options: &Options, folder: &Path, engine: &Engine) -> io::Result<Repo
         report.rows.extend(rows);
     }
     drop(contestants);
+    for scenario in SCENARIOS.iter().filter(relayed).filter(|scenario| scenario.way == Way::Stored) {
+        for recipe in recipes.iter().filter(|recipe| recipe.speaks()) {
+            report.rows.extend(beside_storing(recipe, scenario, options, folder, engine)?);
+        }
+    }
     for scenario in SCENARIOS.iter().filter(|scenario| options.wants(scenario) && scenario.hold) {
         for recipe in &recipes {
             eprintln!("{:<10}{}", scenario.name, recipe.name());
@@ -160,6 +178,11 @@ enum Recipe {
 }
 
 impl Recipe {
+    /// Whether it speaks Responses.
+    fn speaks(&self) -> bool {
+        matches!(self, Self::Proxy(..))
+    }
+
     fn name(&self) -> &str {
         match self {
             Self::Nginx => "nginx",
@@ -229,23 +252,40 @@ struct Contestant {
     child: Option<Child>,
     /// From the start of the process to its first answer.
     ready: Duration,
+    /// It speaks Responses.
+    speaks: bool,
 }
 
 impl Contestant {
     fn direct(engine: &Engine) -> Self {
-        Self { name: "direct".to_owned(), address: engine.address, child: None, ready: Duration::ZERO }
+        Self {
+            name: "direct".to_owned(),
+            address: engine.address,
+            child: None,
+            ready: Duration::ZERO,
+            speaks: false,
+        }
     }
 
     fn start(recipe: &Recipe, folder: &Path, engine: &Engine) -> io::Result<Self> {
+        Self::start_with(recipe, &[], folder, engine)
+    }
+
+    fn start_with(recipe: &Recipe, more: &[&str], folder: &Path, engine: &Engine) -> io::Result<Self> {
         let address = free_address()?;
         let log = folder.join(format!("{}-{}.log", recipe.name(), address.port()));
         let mut command = recipe.command(address, folder, engine)?;
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
+        command.args(more).stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
         let begin = Instant::now();
         let child =
             command.spawn().map_err(|error| io::Error::other(format!("{}: {error}", recipe.name())))?;
-        let mut contestant =
-            Self { name: recipe.name().to_owned(), address, child: Some(child), ready: Duration::ZERO };
+        let mut contestant = Self {
+            name: recipe.name().to_owned(),
+            address,
+            child: Some(child),
+            ready: Duration::ZERO,
+            speaks: recipe.speaks(),
+        };
         while !answers(address) {
             let gone = contestant.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None)));
             if gone || begin.elapsed() > Duration::from_secs(5) {
@@ -338,15 +378,27 @@ impl Drop for Engine {
 
 // === measuring ===
 
-fn load(contestant: &Contestant, scenario: &Scenario, scale: f64, engine: &Engine) -> io::Result<Command> {
+fn load(
+    contestant: &Contestant,
+    scenario: &Scenario,
+    way: Way,
+    scale: f64,
+    engine: &Engine,
+) -> io::Result<Command> {
     let mut command = engine.pin.others(&std::env::current_exe()?);
-    command.args(["load", scenario.name, &contestant.address.to_string(), &scale.to_string()]);
+    command.args(["load", scenario.name, &contestant.address.to_string(), &scale.to_string(), way.name()]);
     Ok(command)
 }
 
-fn measure(contestant: &Contestant, scenario: &Scenario, scale: f64, engine: &Engine) -> io::Result<Figures> {
+fn measure(
+    contestant: &Contestant,
+    scenario: &Scenario,
+    way: Way,
+    scale: f64,
+    engine: &Engine,
+) -> io::Result<Figures> {
     let before = (contestant.cpu(), process::cpu(engine.child.id()));
-    let output = load(contestant, scenario, scale, engine)?.stderr(Stdio::inherit()).output()?;
+    let output = load(contestant, scenario, way, scale, engine)?.stderr(Stdio::inherit()).output()?;
     // The last connections are still being closed.
     sleep(Duration::from_millis(30));
     let after = (contestant.cpu(), process::cpu(engine.child.id()));
@@ -369,9 +421,42 @@ fn measure(contestant: &Contestant, scenario: &Scenario, scale: f64, engine: &En
         per_second: units / seen.seconds,
         first_us: seen.first_us,
         first_p99_us: seen.first_p99_us,
+        late_p99_us: seen.late_p99_us,
+        stored_per_second: None,
         failures: seen.failures,
         events: seen.events,
     })
+}
+
+/// Chat streams alone, and beside clients whose responses are stored in a file.
+fn beside_storing(
+    recipe: &Recipe,
+    scenario: &Scenario,
+    options: &Options,
+    folder: &Path,
+    engine: &Engine,
+) -> io::Result<[Row; 2]> {
+    let place = format!("sqlite:{}", folder.join(format!("{}.db", recipe.name())).display());
+    let contestant = Contestant::start_with(recipe, &["--store", &place], folder, engine)?;
+    eprint!("{:<12}", scenario.name);
+    let mut rows = ["alone", "storing"].map(|how| Row::new(scenario, &format!("{} {how}", recipe.name())));
+    for _ in 0..options.rounds {
+        rows[0].figures.push(measure(&contestant, scenario, Way::Chat, options.scale, engine)?);
+        let mut storing = load(&contestant, &STORING, Way::Stored, options.scale, engine)?;
+        let storing = storing.stdout(Stdio::piped()).spawn()?;
+        sleep(Duration::from_millis(100));
+        let mut figures = measure(&contestant, scenario, Way::Chat, options.scale, engine)?;
+        let seen: Seen = serde_json::from_slice(&storing.wait_with_output()?.stdout)?;
+        if let Some(complaint) = &seen.complaint {
+            eprintln!("\n{}: {} are not stored, {complaint}", recipe.name(), seen.failures);
+        }
+        figures.failures += seen.failures;
+        figures.stored_per_second = Some(seen.requests as f64 / seen.seconds);
+        rows[1].figures.push(figures);
+        eprint!("..");
+    }
+    eprintln!();
+    Ok(rows)
 }
 
 /// Memory of a fresh process: at rest, with every stream open, and after they have gone.
@@ -380,8 +465,10 @@ fn hold(recipe: &Recipe, scenario: &Scenario, folder: &Path, engine: &Engine) ->
     let pid = contestant.child.as_ref().map_or(0, Child::id);
     sleep(Duration::from_millis(200));
     let rest = process::memory(pid)?;
-    let mut child =
-        load(&contestant, scenario, 1.0, engine)?.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut child = load(&contestant, scenario, Way::Chat, 1.0, engine)?
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
     let mut lines = BufReader::new(child.stdout.take().ok_or_else(|| io::Error::other("no output"))?);
     let mut line = String::new();
     lines.read_line(&mut line)?;

@@ -1,13 +1,13 @@
 //! The load client.
 //!
-//! Takes: a scenario's name, an address, and what to scale it by.
+//! Takes: a scenario's name, an address, what to scale it by, and the way that is asked.
 //! Gives: one line of JSON: what arrived, how fast, how soon.
 //! Remembers: one decoder state for each connection; all share one read buffer.
 //! Never: parses a chunk. It undoes HTTP's chunking, counts blank lines and looks at the end.
 
-use crate::scenario::{Pace, Scenario, named};
+use crate::scenario::{Pace, Scenario, Way, named};
 use serde::{Deserialize, Serialize};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -29,28 +29,31 @@ pub(crate) struct Seen {
     /// From the request's last byte to the body's first, median.
     pub(crate) first_us: f64,
     pub(crate) first_p99_us: f64,
+    /// How late a chunk of a paced stream comes, counted from the one of its stream that was soonest, 99th percentile.
+    pub(crate) late_p99_us: f64,
     /// The load client's own processor time.
     pub(crate) cpu_seconds: f64,
     pub(crate) complaint: Option<String>,
 }
 
-/// `load SCENARIO ADDRESS [SCALE]`.
+/// `load SCENARIO ADDRESS [SCALE [WAY]]`.
 pub(crate) fn run(arguments: &[String]) -> io::Result<bool> {
-    let usage = || io::Error::other("load SCENARIO ADDRESS [SCALE]");
+    let usage = || io::Error::other("load SCENARIO ADDRESS [SCALE [WAY]]");
     let scenario = arguments.first().and_then(|name| named(name)).ok_or_else(usage)?;
     let address: SocketAddr = arguments.get(1).and_then(|word| word.parse().ok()).ok_or_else(usage)?;
     let scale: f64 = arguments.get(2).and_then(|word| word.parse().ok()).unwrap_or(1.0);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    let seen = LocalSet::new().block_on(&runtime, drive(scenario, address, scale));
+    let way = arguments.get(3).and_then(|word| Way::named(word)).unwrap_or(Way::Chat);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let seen = LocalSet::new().block_on(&runtime, drive(scenario, address, scale, way));
     println!("{}", serde_json::to_string(&seen)?);
     Ok(seen.failures == 0)
 }
 
-async fn drive(scenario: &'static Scenario, address: SocketAddr, scale: f64) -> Seen {
+async fn drive(scenario: &'static Scenario, address: SocketAddr, scale: f64, way: Way) -> Seen {
     let start = Instant::now();
     let scratch: Scratch = Rc::new(RefCell::new(vec![0; 256 * 1024].into_boxed_slice()));
     let held = Rc::new(Hold::default());
-    let plan = Rc::new(Plan::new(scenario, address, scale));
+    let plan = Rc::new(Plan::new(scenario, address, scale, way));
     let tasks: Vec<_> = (0..scenario.streams)
         .map(|_| {
             let (plan, scratch, held) = (Rc::clone(&plan), Rc::clone(&scratch), Rc::clone(&held));
@@ -67,6 +70,7 @@ async fn drive(scenario: &'static Scenario, address: SocketAddr, scale: f64) -> 
     }
     let mut seen = Seen::default();
     let mut firsts: Vec<Duration> = Vec::new();
+    let mut late: Vec<Duration> = Vec::new();
     for task in tasks {
         if scenario.hold && !task.is_finished() {
             task.abort();
@@ -78,6 +82,7 @@ async fn drive(scenario: &'static Scenario, address: SocketAddr, scale: f64) -> 
                 seen.events += tally.events;
                 seen.bytes += tally.bytes;
                 firsts.extend(tally.firsts);
+                late.extend(tally.late);
             }
             Err(error) => {
                 seen.failures += 1;
@@ -89,6 +94,8 @@ async fn drive(scenario: &'static Scenario, address: SocketAddr, scale: f64) -> 
     firsts.sort_unstable();
     seen.first_us = quantile(&firsts, 0.5);
     seen.first_p99_us = quantile(&firsts, 0.99);
+    late.sort_unstable();
+    seen.late_p99_us = quantile(&late, 0.99);
     seen.cpu_seconds = crate::process::cpu(std::process::id()).as_secs_f64();
     seen
 }
@@ -107,10 +114,17 @@ struct Plan {
     stream: bool,
     /// Fewer events than this is a broken stream.
     events: u64,
+    way: Way,
+    /// Between two chunks of a stream.
+    period: Duration,
+    /// Between two requests of a connection.
+    pause: Duration,
+    /// Connections that have taken their turn.
+    turns: Cell<f64>,
 }
 
 impl Plan {
-    fn new(scenario: &Scenario, address: SocketAddr, scale: f64) -> Self {
+    fn new(scenario: &Scenario, address: SocketAddr, scale: f64, way: Way) -> Self {
         let scaled = |number: usize| ((number as f64 * scale) as usize).max(1);
         let paced = matches!(scenario.pace, Pace::Paced(_) | Pace::Step(_));
         let many = scenario.requests > 1;
@@ -118,12 +132,22 @@ impl Plan {
         let stream = scenario.pace != Pace::Whole;
         debug_assert!(!(paced && many), "a paced stream is one request");
         let model = scenario.pace.model();
-        let body = format!(
+        let chat = format!(
             r#"{{"model":"{model}","messages":[{{"role":"system","content":"You are brief."}},{{"role":"user","content":"Count."}}],"max_tokens":{chunks},"temperature":0,"stream":{stream}{}}}"#,
             if stream { r#","stream_options":{"include_usage":true}"# } else { "" }
         );
+        let responses = format!(
+            r#"{{"model":"{model}","instructions":"You are brief.","input":"Count.","max_output_tokens":{chunks},"temperature":0,"stream":{stream},"store":{}}}"#,
+            way == Way::Stored
+        );
+        let (path, body, more) = match way {
+            // The role, the finish, the usage.
+            Way::Chat => ("chat/completions", chat, 3),
+            // The beginning and the end of the response, of its item and of its part: four before and four behind.
+            Way::Responses | Way::Stored => ("responses", responses, 8),
+        };
         let request = format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer bench\r\naccept: */*\r\n\
+            "POST /v1/{path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer bench\r\naccept: */*\r\n\
              content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         )
@@ -133,8 +157,24 @@ impl Plan {
             request,
             requests: if many { scaled(scenario.requests) } else { 1 },
             stream,
-            events: if stream { chunks as u64 + 3 } else { 0 },
+            events: if stream { chunks as u64 + more } else { 0 },
+            way,
+            turns: Cell::default(),
+            period: scenario.pace.period(),
+            pause: match scenario.rate {
+                0.0 => Duration::ZERO,
+                rate => Duration::from_secs_f64(scenario.streams as f64 / rate),
+            },
         }
+    }
+}
+
+impl Plan {
+    /// Another part of the pause for each connection, between 0 and 1.
+    fn share(&self) -> f64 {
+        let turn = self.turns.get();
+        self.turns.set(turn + 1.0);
+        (turn * 0.618_033_988_749_895).fract()
     }
 }
 
@@ -174,16 +214,47 @@ struct Tally {
     events: u64,
     bytes: u64,
     firsts: Vec<Duration>,
+    late: Vec<Duration>,
+}
+
+/// When the chunks of a paced stream came, if they had all been sent at its beginning.
+#[derive(Default)]
+struct Arrivals(Vec<Duration>);
+
+impl Arrivals {
+    /// The first and the last events are sent together with others.
+    const EDGE: u64 = 4;
+
+    fn note(&mut self, plan: &Plan, elapsed: Duration, events: std::ops::Range<u64>) {
+        let last = plan.events.saturating_sub(Self::EDGE);
+        for event in events.start.max(Self::EDGE)..events.end.min(last) {
+            let sent = plan.period.mul_f64(event as f64);
+            // An engine that is ahead of its time would be a negative wait.
+            self.0.push((elapsed + Duration::from_secs(1)).saturating_sub(sent));
+        }
+    }
+
+    fn late(self) -> impl Iterator<Item = Duration> {
+        let soonest = self.0.iter().min().copied().unwrap_or_default();
+        self.0.into_iter().map(move |arrival| arrival - soonest)
+    }
 }
 
 async fn client(plan: &Plan, scratch: &Scratch, held: &Hold) -> io::Result<Tally> {
     let mut stream = TcpStream::connect(plan.address).await?;
     stream.set_nodelay(true)?;
     let mut tally = Tally::default();
+    // The connections take turns.
+    let mut turn = tokio::time::Instant::now() + plan.pause.mul_f64(plan.share());
     for _ in 0..plan.requests {
+        if !plan.pause.is_zero() {
+            tokio::time::sleep_until(turn).await;
+            turn += plan.pause;
+        }
         stream.write_all(&plan.request).await?;
         let sent = Instant::now();
         let mut answer = Answer::default();
+        let mut arrivals = Arrivals::default();
         while answer.state != State::Over {
             stream.readable().await?;
             let mut buffer = scratch.borrow_mut();
@@ -193,14 +264,19 @@ async fn client(plan: &Plan, scratch: &Scratch, held: &Hold) -> io::Result<Tally
                 Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
                 Err(error) => return Err(error),
             };
-            let began = answer.bytes > 0;
+            let (began, before) = (answer.bytes > 0, answer.events);
             answer.take(&buffer[..count])?;
+            if !plan.period.is_zero() {
+                arrivals.note(plan, sent.elapsed(), before..answer.events);
+            }
             if !began && answer.bytes > 0 {
                 tally.firsts.push(sent.elapsed());
                 held.begun();
             }
         }
-        if plan.stream && !(answer.events >= plan.events && answer.tail.ends_with(b"data: [DONE]\n\n")) {
+        let end: &[u8] = if plan.way == Way::Chat { b"data: [DONE]\n\n" } else { b"}}\n\n" };
+        tally.late.extend(arrivals.late());
+        if plan.stream && !(answer.events >= plan.events && answer.tail.ends_with(end)) {
             return Err(io::Error::other(format!("{} events of {}, or no end", answer.events, plan.events)));
         }
         tally.events += answer.events;

@@ -48,6 +48,31 @@ impl Pace {
     }
 }
 
+/// What is asked for, and through which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Chat Completions: what the engine speaks.
+    Chat,
+    /// Responses, not stored, of which a relay knows nothing: samewire alone, and beside itself with chat.
+    Responses,
+    /// Responses that are stored.
+    Stored,
+}
+
+impl Way {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Responses => "responses",
+            Self::Stored => "stored",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        [Self::Chat, Self::Responses, Self::Stored].into_iter().find(|way| way.name() == name)
+    }
+}
+
 /// What a scenario's processor time is divided by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
@@ -67,6 +92,10 @@ pub(crate) struct Scenario {
     pub(crate) unit: Unit,
     /// The processor time of samewire over nginx's must not exceed this.
     pub(crate) target: Option<f64>,
+    /// As chat by everybody, or as Responses too.
+    pub(crate) way: Way,
+    /// Requests a second over all connections; 0: as many as go.
+    pub(crate) rate: f64,
     /// Keep the streams open until told to go, instead of reading them to the end.
     pub(crate) hold: bool,
 }
@@ -80,10 +109,12 @@ const DEFAULT: Scenario = Scenario {
     requests: 1,
     unit: Unit::Chunk,
     target: None,
+    way: Way::Chat,
+    rate: 0.0,
     hold: false,
 };
 
-pub(crate) const SCENARIOS: [Scenario; 8] = [
+pub(crate) const SCENARIOS: [Scenario; 11] = [
     Scenario {
         name: "flat64",
         story: "64 streams flat out, one chunk a write",
@@ -149,6 +180,35 @@ pub(crate) const SCENARIOS: [Scenario; 8] = [
         ..DEFAULT
     },
     Scenario {
+        name: "responses64",
+        story: "64 streams flat out, one chunk a write, as chat and as Responses",
+        pace: Pace::Flat(1),
+        streams: 64,
+        chunks: 4_000,
+        target: Some(1.5),
+        way: Way::Responses,
+        ..DEFAULT
+    },
+    Scenario {
+        name: "responses1",
+        story: "one client, short streams one after the other, as chat and as Responses",
+        pace: Pace::Flat(1),
+        chunks: 8,
+        requests: 3_000,
+        unit: Unit::Request,
+        way: Way::Responses,
+        ..DEFAULT
+    },
+    Scenario {
+        name: "stored200",
+        story: "200 streams, 50 chunks a second each, alone and beside 1,000 stored responses a second",
+        pace: Pace::Paced(50.0),
+        streams: 200,
+        chunks: 300,
+        way: Way::Stored,
+        ..DEFAULT
+    },
+    Scenario {
         name: "open2000",
         story: "2,000 open streams, one chunk a second each",
         pace: Pace::Paced(1.0),
@@ -159,6 +219,21 @@ pub(crate) const SCENARIOS: [Scenario; 8] = [
     },
 ];
 
+/// What is stored beside `stored200`.
+pub(crate) const STORING: Scenario = Scenario {
+    name: "storing",
+    story: "1,000 stored responses a second",
+    pace: Pace::Whole,
+    streams: 32,
+    chunks: 16,
+    // Two seconds more than what it runs beside.
+    requests: 250,
+    unit: Unit::Request,
+    way: Way::Stored,
+    rate: 1_000.0,
+    ..DEFAULT
+};
+
 pub(crate) fn named(name: &str) -> Option<&'static Scenario> {
-    SCENARIOS.iter().find(|scenario| scenario.name == name)
+    SCENARIOS.iter().chain([&STORING]).find(|scenario| scenario.name == name)
 }

@@ -5,6 +5,8 @@ use serde::Serialize;
 
 /// More than nginx by this much is a wait somebody might notice one day.
 const FIRST_US: f64 = 100.0;
+/// What storing may add to the delay of other streams.
+const LATE_MS: f64 = 5.0;
 const STREAM_KIB: f64 = 48.0;
 const REST_MIB: f64 = 15.0;
 const BINARY_MIB: f64 = 12.0;
@@ -48,6 +50,9 @@ pub(super) struct Figures {
     pub(super) per_second: f64,
     pub(super) first_us: f64,
     pub(super) first_p99_us: f64,
+    pub(super) late_p99_us: f64,
+    /// Responses that were stored beside it.
+    pub(super) stored_per_second: Option<f64>,
     pub(super) failures: u64,
     pub(super) events: u64,
 }
@@ -84,6 +89,15 @@ impl Row {
             unit: if scenario.unit == Unit::Chunk { "chunk" } else { "request" },
             target: scenario.target,
             figures: Vec::new(),
+        }
+    }
+
+    /// What it is held against, and how that is called.
+    fn base(&self) -> (String, &'static str) {
+        match self.contestant.strip_suffix(" responses") {
+            Some(name) => (format!("{name} chat"), "of chat"),
+            None if self.contestant.ends_with(" chat") => (self.contestant.clone(), "of chat"),
+            None => ("nginx".to_owned(), "of nginx"),
         }
     }
 
@@ -149,7 +163,7 @@ impl Report {
                     "",
                     format!("µs/{}", row.unit),
                     "min",
-                    "of nginx",
+                    row.base().1,
                     format!("{}s/s", row.unit),
                     "first µs",
                     "p99",
@@ -169,6 +183,11 @@ impl Report {
                 row.median(|figures| figures.engine_cpu_us),
                 row.median(|figures| figures.load_cpu_us),
             );
+            if row.figures.iter().any(|figures| figures.late_p99_us > 0.0) {
+                let stored = row.median(|figures| figures.stored_per_second.unwrap_or(0.0));
+                let late = row.median(|figures| figures.late_p99_us) / 1e3;
+                println!("  {:<14} {late:>12.2} ms late (p99), {stored:.0} stored a second", "");
+            }
         }
     }
 
@@ -193,10 +212,10 @@ impl Report {
         }
     }
 
-    /// The median over rounds of the processor time over nginx's in the same round.
+    /// The median over rounds of the processor time over that of its base in the same round.
     fn ratio(&self, row: &Row) -> Option<f64> {
-        let nginx = self.beside(row, "nginx")?;
-        if matches!(row.contestant.as_str(), "direct" | "nginx") {
+        let nginx = self.beside(row, &row.base().0)?;
+        if row.contestant == "direct" || row.contestant == nginx.contestant {
             return None;
         }
         let ratios: Vec<f64> = row
@@ -217,17 +236,28 @@ impl Report {
         for row in &self.rows {
             let name = &row.contestant;
             if let (Some(most), Some(figure)) = (row.target, self.ratio(row)) {
-                let what = format!("{name} {}: processor time of nginx's", row.scenario);
+                let what = format!("{name} {}: processor time {}'s", row.scenario, row.base().1);
                 verdicts.push(Verdict { what, figure, most, unit: "×" });
             }
-            if let ("short", Some(nginx), Some(_)) =
-                (row.scenario, self.beside(row, "nginx"), self.ratio(row))
+            if let ("short" | "responses1", Some(nginx), Some(_)) =
+                (row.scenario, self.beside(row, &row.base().0), self.ratio(row))
             {
                 let figure =
                     row.median(|figures| figures.first_us) - nginx.median(|figures| figures.first_us);
-                let what = format!("{name} {}: first token after nginx's", row.scenario);
+                let what = format!("{name} {}: first token more than {}", row.scenario, row.base().0);
                 verdicts.push(Verdict { what, figure, most: FIRST_US, unit: "µs" });
             }
+        }
+        for row in &self.rows {
+            let Some(alone) = row.contestant.strip_suffix(" storing") else { continue };
+            let Some(alone) = self.beside(row, &format!("{alone} alone")) else { continue };
+            let late = |row: &Row| row.median(|figures| figures.late_p99_us) / 1e3;
+            verdicts.push(Verdict {
+                what: format!("{} {}: later (p99) than alone", row.contestant, row.scenario),
+                figure: late(row) - late(alone),
+                most: LATE_MS,
+                unit: "ms",
+            });
         }
         for memory in self.memory.iter().filter(|memory| memory.contestant != "nginx") {
             let name = &memory.contestant;
