@@ -159,7 +159,7 @@ impl Report {
                 scenario = row.scenario;
                 println!("\n{scenario}: {} (median of {})", row.story, self.rounds);
                 println!(
-                    "  {:<14} {:>12} {:>8} {:>8} {:>11} {:>12} {:>12} {:>11} {:>11}",
+                    "  {:<18} {:>12} {:>8} {:>8} {:>11} {:>12} {:>12} {:>11} {:>11}",
                     "",
                     format!("µs/{}", row.unit),
                     "min",
@@ -172,7 +172,7 @@ impl Report {
                 );
             }
             println!(
-                "  {:<14} {:>12.3} {:>8.3} {:>8} {:>11.0} {:>12.1} {:>12.1} {:>11.3} {:>11.3}",
+                "  {:<18} {:>12.3} {:>8.3} {:>8} {:>11.0} {:>12.1} {:>12.1} {:>11.3} {:>11.3}",
                 row.contestant,
                 row.median(|figures| figures.cpu_us),
                 row.figures.iter().map(|figures| figures.cpu_us).fold(f64::INFINITY, f64::min),
@@ -186,7 +186,7 @@ impl Report {
             if row.figures.iter().any(|figures| figures.late_p99_us > 0.0) {
                 let stored = row.median(|figures| figures.stored_per_second.unwrap_or(0.0));
                 let late = row.median(|figures| figures.late_p99_us) / 1e3;
-                println!("  {:<14} {late:>12.2} ms late (p99), {stored:.0} stored a second", "");
+                println!("  {:<18} {late:>12.2} ms late (p99), {stored:.0} stored a second", "");
             }
         }
     }
@@ -195,13 +195,13 @@ impl Report {
         if !self.memory.is_empty() {
             println!("\nMemory");
             println!(
-                "  {:<14} {:>10} {:>10} {:>10} {:>10} {:>14}",
+                "  {:<18} {:>10} {:>10} {:>10} {:>10} {:>14}",
                 "", "rest MiB", "open MiB", "PSS MiB", "after MiB", "KiB a stream"
             );
         }
         for memory in &self.memory {
             println!(
-                "  {:<14} {:>10.2} {:>10.2} {:>10.2} {:>10.2} {:>14.2}",
+                "  {:<18} {:>10.2} {:>10.2} {:>10.2} {:>10.2} {:>14.2}",
                 memory.contestant,
                 memory.rest_bytes as f64 / MIB,
                 memory.open_bytes as f64 / MIB,
