@@ -4,7 +4,8 @@ use crate::ROOMY;
 use crate::places;
 use crate::postgres::connect;
 use crate::responses::{NOW, completed, key, over, running};
-use samewire::store::{Error, Place, Store};
+use futures::future::join_all;
+use samewire::store::{Caps, Error, Place, Store};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -223,6 +224,55 @@ async fn a_locked_row_is_told_in_time() {
     store.finish(key("resp_2"), 1, completed("{}"), NOW).await.unwrap();
     held.rollback().await.unwrap();
     store.finish(key("resp_1"), 1, completed("{}"), NOW).await.unwrap();
+}
+
+/// As many as are asked at once get their answers over few connections, and again when all of those have broken.
+#[tokio::test]
+async fn many_at_once_share_few_connections() {
+    let place = places::postgres().await;
+    let partition = Partition::before(place.url()).await;
+    // Where totals are counted, one writes at a time.
+    let place = Place::Postgres(partition.url.clone());
+    let store = Store::open(&place, Caps::SERVER).await.unwrap().unwrap();
+    let ids: Vec<String> = (0..200).map(|n| format!("resp_{n}")).collect();
+    let made = join_all(ids.iter().map(|id| store.create(over(id), NOW))).await;
+    assert!(made.iter().all(Result::is_ok), "{made:?}");
+    let connections = partition.connections.load(Ordering::Relaxed);
+    assert!((2..=8).contains(&connections), "{connections} connections");
+    let admin = connect(&partition.url).await;
+    let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+               WHERE application_name = 'samewire' AND datname = current_database()";
+    assert_eq!(admin.query(sql, &[]).await.unwrap().len(), connections);
+    recovered(&store).await;
+    let found = join_all(ids.iter().map(|id| store.get(key(id), NOW))).await;
+    assert!(found.iter().all(Result::is_ok));
+    assert!(partition.connections.load(Ordering::Relaxed) <= connections + 1 + 8);
+}
+
+#[tokio::test]
+async fn an_operation_that_is_given_up_leaves_nothing_behind() {
+    let place = places::postgres().await;
+    let store = place.open(ROOMY).await;
+    store.create(running("resp_1"), NOW).await.unwrap();
+    let mut other = connect(place.url()).await;
+    let held = other.transaction().await.unwrap();
+    held.execute("SELECT 1 FROM samewire_records WHERE id = 'resp_1' FOR UPDATE", &[]).await.unwrap();
+    let waiting = store.finish(key("resp_1"), 1, completed("{\"given\":\"up\"}"), NOW);
+    assert!(
+        tokio::time::timeout(Duration::from_millis(200), waiting).await.is_err(),
+        "it waits for the lock"
+    );
+    held.rollback().await.unwrap();
+    let start = Instant::now();
+    store.finish(key("resp_1"), 1, completed("{\"own\":1}"), NOW).await.unwrap();
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    assert_eq!(&*store.get(key("resp_1"), NOW).await.unwrap().response, "{\"own\":1}");
+    let sql = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'samewire' \
+               AND datname = current_database() AND state LIKE 'idle in%'";
+    while !other.query(sql, &[]).await.unwrap().is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(2), "a transaction stays open");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test]
