@@ -8,8 +8,9 @@
 use super::App;
 use super::keep::{Ended, response_in, without_conversation};
 use super::relay::Relay;
+use super::told::Told;
 use crate::json::{self, Members, write_string};
-use crate::store::{Error, Events, Finish, Item, Json, Key, Record, State, Store};
+use crate::store::{Error, Events, Finish, Json, Key, Record, State, Store};
 use crate::wire::encode::write_error;
 use crate::wire::fault::{Failure, Fault};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -263,7 +264,7 @@ impl Log<'_> {
         let Some((object, Ended { state, output, .. })) =
             ended.and_then(|object| Ended::of(&object).map(|ended| (object, ended)))
         else {
-            return;
+            return self.close(&Fault::Proxy.into()).await;
         };
         let events = Events { from: self.next, bodies: std::mem::take(&mut self.waiting.events) };
         let total = events.from + events.bodies.len() as u64;
@@ -290,7 +291,7 @@ impl Log<'_> {
                 }
                 Err(error) => {
                     tracing::warn!(response = &*self.key.id, %error, "the end of a background response is not stored");
-                    self.close().await;
+                    self.close(&Fault::StoreUnavailable.into()).await;
                     break;
                 }
                 Ok(()) => break,
@@ -300,16 +301,35 @@ impl Log<'_> {
     }
 
     /// The end has no room: a shorter one, which the store always takes, says that it failed.
-    async fn close(&self) {
-        let now = self.app.shelf.now();
-        if let Ok(record) = self.store.get(self.key.clone(), now).await
-            && !record.state.is_terminal()
-            && let Err(error) = self
-                .store
-                .finish(self.key.clone(), 1, closing(&record, &Fault::StoreUnavailable.into()), now)
-                .await
-        {
-            tracing::warn!(response = &*self.key.id, %error, "a background response could not be closed");
+    async fn close(&self, failure: &Failure) {
+        for tries in 1.. {
+            let now = self.app.shelf.now();
+            let closed = match self.store.get(self.key.clone(), now).await {
+                Ok(record) if record.state.is_terminal() => return,
+                Ok(record) => close(&self.store, &record, 1, failure, now).await,
+                Err(error) => Err(error),
+            };
+            match closed {
+                Err(Error::Slow | Error::Unavailable(_)) => {
+                    tokio::time::sleep(RETRY * u32::min(tries, 20)).await;
+                }
+                Err(error) => {
+                    tracing::warn!(response = &*self.key.id, %error, "a background response could not be closed");
+                    return;
+                }
+                Ok(()) => return,
+            }
+        }
+    }
+}
+
+/// Takes back the record of a response that is not made: it may be there, although the store did not say so.
+pub(super) async fn unmake(app: &App, store: &Store, key: Key) {
+    for tries in 1..=20 {
+        tokio::time::sleep(RETRY * tries).await;
+        match store.delete(key.clone(), app.shelf.now()).await {
+            Err(Error::Slow | Error::Unavailable(_)) => {}
+            _ => return,
         }
     }
 }
@@ -417,16 +437,27 @@ pub(super) async fn tend(app: &App, store: &Store, beat: bool) {
         tracing::warn!(%error, "the store was not told that this process lives");
     }
     for record in store.orphans(Arc::clone(owner), 64, now).await.unwrap_or_default() {
-        let (key, term) = (record.key.clone(), record.term);
-        tracing::warn!(response = &*key.id, "a response lost its process and is closed");
-        if let Err(error) = store.finish(key, term, closing(&record, &Fault::ReplicaLost.into()), now).await {
+        tracing::warn!(response = &*record.key.id, "a response lost its process and is closed");
+        if let Err(error) = close(store, &record, record.term, &Fault::ReplicaLost.into(), now).await {
             tracing::warn!(%error, "it could not be closed");
         }
     }
 }
 
-/// How a response ends whose own end is not to be had.
-fn closing(record: &Record, failure: &Failure) -> Finish {
+/// Ends a response whose own end is not to be had: with the items that its events have told of, if there is room.
+async fn close(store: &Store, record: &Record, term: u64, failure: &Failure, now: u64) -> Result<(), Error> {
+    let told = Told::of(store, record, now).await;
+    let finish = closing(record, failure, &told);
+    match store.finish(record.key.clone(), term, finish, now).await {
+        Err(Error::Full) => {
+            let finish = closing(record, failure, &Told::default());
+            store.finish(record.key.clone(), term, finish, now).await
+        }
+        closed => closed,
+    }
+}
+
+fn closing(record: &Record, failure: &Failure, told: &Told) -> Finish {
     let state = if record.cancel { State::Cancelled } else { State::Failed };
     let mut object = BytesMut::new();
     let members = json::read::<Members<'_>>(&record.response).map(|members| members.0).unwrap_or_default();
@@ -436,6 +467,7 @@ fn closing(record: &Record, failure: &Failure) -> Finish {
         object.put_u8(b':');
         match key.as_ref() {
             "status" => write_string(state.name(), &mut object),
+            "output" => object.extend_from_slice(told.list().as_bytes()),
             "error" if state == State::Failed => {
                 object.extend_from_slice(b"{\"code\":\"server_error\",\"message\":");
                 write_string(&failure.message, &mut object);
@@ -454,5 +486,5 @@ fn closing(record: &Record, failure: &Failure) -> Finish {
         _ => vec![error_event(failure, record.events), last("response.failed", record.events + 1)],
     };
     let events = Events { from: record.events, bodies };
-    Finish { state, response, output: Vec::<Item>::new(), events }
+    Finish { state, response, output: told.items(), events }
 }

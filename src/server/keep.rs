@@ -21,6 +21,8 @@ pub(super) struct Keeper {
     pub(super) tenant: Arc<str>,
     /// This process.
     pub(super) owner: Arc<str>,
+    /// Milliseconds by which the store's clock is ahead.
+    pub(super) ahead: i64,
     /// The response itself is stored, not only what it adds to its conversation.
     pub(super) whole: bool,
     pub(super) previous: Option<Arc<str>>,
@@ -87,7 +89,7 @@ impl Keeper {
         let Ended { id, state, output } = ended;
         let input = items(&self.input, &id);
         let joined = self.conversation.clone().filter(|_| state.has_answered());
-        let now = milliseconds();
+        let now = milliseconds().saturating_add_signed(self.ahead);
         if !self.whole {
             let Some(conversation) = joined else { return Kept::default() };
             let key = Key { tenant: self.tenant, id: conversation };

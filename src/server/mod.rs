@@ -16,6 +16,7 @@ mod relay;
 mod responses;
 mod routes;
 mod shelf;
+mod told;
 
 use crate::config::Config;
 use crate::telemetry::{Gauge, Metrics};

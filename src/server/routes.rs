@@ -472,7 +472,7 @@ pub(super) fn decoded(text: &str) -> String {
 pub(super) struct Chance([u8; 40]);
 
 impl Chance {
-    fn draw() -> Result<Self, getrandom::Error> {
+    pub(super) fn draw() -> Result<Self, getrandom::Error> {
         let mut bytes = [0; 40];
         getrandom::fill(&mut bytes)?;
         Ok(Self(bytes))

@@ -84,7 +84,12 @@ impl Shelf {
 
     /// Now, as the store counts: replicas that share one go by its clock.
     pub(super) fn now(&self) -> u64 {
-        milliseconds().saturating_add_signed(self.ahead.load(Ordering::Relaxed))
+        milliseconds().saturating_add_signed(self.ahead())
+    }
+
+    /// Milliseconds by which the store's clock is ahead.
+    pub(super) fn ahead(&self) -> i64 {
+        self.ahead.load(Ordering::Relaxed)
     }
 
     /// Asks the store for its clock.

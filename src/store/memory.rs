@@ -367,6 +367,10 @@ impl Memory {
             if rows.len() == LINKS {
                 return Err(Error::Full);
             }
+            let of = row.record.conversation.clone().map(|id| Key { tenant: key.tenant.clone(), id });
+            if of.is_some_and(|of| self.row(&of, Kind::Conversation, *now).is_ok()) {
+                return Err(Error::InConversation);
+            }
             next = row.record.previous.clone();
             rows.push(row);
         }

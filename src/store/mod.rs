@@ -267,7 +267,9 @@ operations! {
     /// Takes over at most `limit` responses whose owners have not been heard of. Each goes to one claimer.
     write orphans(owner: Arc<str>, limit: usize, now: Millis) -> Vec<Record>;
     /// Input and output of the response's ancestors and of itself, oldest first. `NotFound` if one of them is gone:
-    /// half a conversation is none. `Conflict` if one still runs. `Full` if it is more than `bytes` or [`LINKS`].
+    /// half a conversation is none. `Conflict` if one still runs. `InConversation` if one was made in a conversation
+    /// that is there.
+    /// `Full` if it is more than `bytes` or [`LINKS`].
     read chain(key: Key, bytes: u64, now: Millis) -> Vec<Item>;
     /// The tenant's items of these ids. What samewire made comes before what a client sent under the same id.
     read resolve(tenant: Arc<str>, ids: Vec<Arc<str>>, now: Millis) -> Vec<Option<Item>>;

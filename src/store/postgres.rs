@@ -90,22 +90,21 @@ pub(super) struct Session<'a> {
 impl Session<'_> {
     /// Ends the operation: what it wrote is there if this gives its answer, and else it is not.
     pub(super) async fn end<T>(mut self, answer: Result<T, Error>) -> Result<T, Error> {
-        let answer = match answer {
+        match answer {
             Ok(answer) if self.held.open || !self.waiting.is_empty() => self.send(None).await.map(|_| answer),
             Err(error) if self.held.open => {
-                batch(&self.held.line()?.client, "ROLLBACK").await.and(Err(error))
+                let ended = batch(&self.held.line()?.client, "ROLLBACK").await;
+                self.held.open = ended.is_err();
+                ended.and(Err(error))
             }
-            answer => return answer,
-        };
-        // Even a statement that failed has ended it.
-        self.held.open = false;
-        answer
+            answer => answer,
+        }
     }
 
     /// Sends what waits and then `last`, or the end of the transaction, without waiting in between. Gives the answer to
     /// `last`, if nothing before it has failed.
     async fn send(&mut self, last: Option<(&str, &[Val])>) -> Result<Answer, Error> {
-        let begins = self.writes && !self.held.open;
+        let (begins, ends) = (self.writes && !self.held.open, last.is_none());
         let waiting = std::mem::take(&mut self.waiting);
         let all = waiting.iter().map(|later| (&*later.sql, &*later.values)).chain(last);
         let line = self.held.line()?;
@@ -123,6 +122,8 @@ impl Session<'_> {
         };
         // Each sends when it is first polled, and these are polled in their order.
         let (begun, before, last) = future::join3(begun, before, last).await;
+        // Once the end has been sent, the transaction is over, also where a statement has failed.
+        self.held.open &= !ends;
         begun?;
         before.into_iter().collect::<Result<Vec<_>, _>>()?;
         last

@@ -414,6 +414,8 @@ pub enum Error {
     Unavailable(String),
     /// Not done within the deadline. It may yet have been done.
     Slow,
+    /// The response was made in a conversation, which has what went before it.
+    InConversation,
     /// Somebody else owns it by now.
     Fenced,
     /// It is there already, has ended already, or has a gap before it.
@@ -443,6 +445,7 @@ impl fmt::Display for Error {
             Self::NoConversation => f.write_str("the conversation is not there, or has no room"),
             Self::Unavailable(why) => write!(f, "the store is unavailable: {why}"),
             Self::Slow => f.write_str("the store did not answer in time"),
+            Self::InConversation => f.write_str("the response is one of a conversation"),
             Self::Fenced => f.write_str("the response has another owner by now"),
             Self::Conflict => f.write_str("the record does not allow it"),
         }

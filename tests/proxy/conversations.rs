@@ -768,3 +768,24 @@ async fn what_was_said_outlives_a_kill() {
         assert_eq!(object(&Request::get(&path).ask(samewire.proxy).await), made);
     }
 }
+
+/// What went before a response of a conversation is there, and not in the response.
+#[tokio::test]
+async fn a_response_of_a_conversation_is_gone_on_with_there() {
+    let world = World::start(engine().await, Setup::new()).await;
+    let path = made(&world, json!([user("before")])).await;
+    let first = object(&world.ask(&next(&path, "text", r#","input":"a""#)).await);
+    let alone = |id: &str| {
+        Request::post(
+            "/v1/responses",
+            json!({"model":"text","input":"b","previous_response_id":id}).to_string(),
+        )
+    };
+    let refused = world.ask(&alone(id(&first))).await;
+    assert_eq!(told(&refused), (400, Some("invalid_value".into()), Some("previous_response_id".into())));
+    assert!(refused.text().contains("'conversation'"), "{}", refused.text());
+    // Without the conversation it stands by itself.
+    object(&world.ask(&Request::new("DELETE", &path)).await);
+    assert_eq!(object(&world.ask(&alone(id(&first))).await)["status"], "completed");
+    world.end().await;
+}

@@ -228,6 +228,24 @@ async fn what_is_stored_after_what_is_not_is_whole() {
     world.end().await;
 }
 
+/// What goes on from something that the store has lost meanwhile has all of it in the store, too.
+#[tokio::test]
+async fn what_was_deleted_meanwhile_is_stored_with_what_goes_on_from_it() {
+    let world = World::start(engine().await, Setup::new()).await;
+    let mut socket = Socket::open(world.proxy()).await;
+    socket.send(&create(r#""model":"text","input":"a""#)).await;
+    let first = id(&socket.response().await);
+    object(&world.ask(&Request::new("DELETE", &format!("/v1/responses/{first}"))).await);
+    socket.send(&onward(&first, r#","input":"b""#)).await;
+    let second = socket.response().await;
+    assert_eq!(last(&second)["store"], true);
+    let http = ask(&format!(r#""model":"text","input":"c","previous_response_id":"{}""#, id(&second)));
+    assert_eq!(object(&world.ask(&http).await)["status"], "completed");
+    let said = messages(&world, 2);
+    assert_eq!((said.as_array().map(Vec::len), &said[0]["content"]), (Some(5), &json!("a")));
+    world.end().await;
+}
+
 /// Items of what is only remembered can be referred to.
 #[tokio::test]
 async fn what_is_remembered_can_be_referred_to() {

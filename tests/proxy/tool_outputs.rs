@@ -1,7 +1,7 @@
 //! Outputs of tools, handed in one by one (wire-format 4.10).
 
 use crate::responses::{TOOLS, ask, engine, events, last, object, prompt, scripted};
-use crate::sim::{Answer, Client, Engine, Request, Script, Setup, World};
+use crate::sim::{Answer, Client, Engine, PATIENCE, Request, Script, Setup, World};
 use serde_json::{Value, json};
 use std::sync::Mutex;
 
@@ -134,6 +134,33 @@ async fn a_failure_gives_the_outputs_back() {
     assert_eq!(world.ask(&hand_in(&id, ALL)).await.head.status, 503);
     assert_eq!(object(&world.ask(&hand_in(&id, ALL)).await)["previous_response_id"], id);
     assert_eq!(world.ask(&hand_in(&id, ALL)).await.head.status, 409);
+    world.end().await;
+}
+
+/// A client that leaves before there is an answer may hand in again.
+#[tokio::test]
+async fn a_client_that_leaves_gives_the_outputs_back() {
+    let scripts = vec![
+        scripted("tools", "chatcmpl-1", false),
+        Script::new().hang(),
+        scripted("text", "chatcmpl-2", false),
+    ];
+    let world = World::start(Engine::in_turn(scripts).await, Setup::new()).await;
+    let id = called(&world, "").await;
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&hand_in(&id, ALL).bytes()).await;
+    world.engine.wait_attempts(2).await;
+    drop(client);
+    let start = std::time::Instant::now();
+    let answer = loop {
+        let answer = world.ask(&hand_in(&id, ALL)).await;
+        if answer.head.status != 409 {
+            break answer;
+        }
+        assert!(start.elapsed() < PATIENCE);
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    };
+    assert_eq!(object(&answer)["previous_response_id"], id);
     world.end().await;
 }
 

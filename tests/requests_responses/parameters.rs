@@ -52,7 +52,8 @@ const ROWS: &[(&str, &str)] = &[
         r#","stream":true,"stream_options":{"include_usage":true}"#,
     ),
     (r#""input":"hi","store":true"#, ""),
-    (r#""input":"hi","background":true"#, ""),
+    // It is stored as it comes.
+    (r#""input":"hi","background":true"#, r#","stream":true,"stream_options":{"include_usage":true}"#),
     (r#""input":"hi","previous_response_id":"resp_1""#, ""),
     (r#""input":"hi","conversation":"conv_1""#, ""),
     (r#""input":"hi","conversation":{"id":"conv_1"}"#, ""),

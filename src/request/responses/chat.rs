@@ -88,7 +88,7 @@ impl Asked {
         out.extend_from_slice(b",\"messages\":[");
         self.write_messages(material, takes, options, &mut out)?;
         out.put_u8(b']');
-        if self.stream {
+        if self.stream || self.background {
             out.extend_from_slice(b",\"stream\":true,\"stream_options\":{\"include_usage\":true}");
         }
         if let Some(limit) = self.limit {

@@ -24,7 +24,6 @@ pub(super) const CARRIED: &[&str] = &[
     "top_logprobs",
     "text",
     "reasoning",
-    "user",
 ];
 
 /// What an engine's own Responses API takes.
@@ -59,7 +58,8 @@ impl Asked {
             return Err(invalid("input", "nothing in it is for the model"));
         }
         out.extend_from_slice(b"],\"store\":false");
-        if self.stream {
+        // What is made in the background is stored as it comes.
+        if self.stream || self.background {
             out.extend_from_slice(b",\"stream\":true");
         }
         if let Some(limit) = self.limit {
@@ -69,6 +69,9 @@ impl Asked {
         for (key, json) in &self.carried {
             out.extend_from_slice(format!(",\"{key}\":").as_bytes());
             out.extend_from_slice(json);
+        }
+        for (key, json) in self.settings.iter().filter(|(key, _)| *key == "user") {
+            out.extend_from_slice(format!(",\"{key}\":{json}").as_bytes());
         }
         for (at, word) in self.include_of_engine.iter().enumerate() {
             out.extend_from_slice(if at == 0 { b",\"include\":[" } else { b"," });

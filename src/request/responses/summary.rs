@@ -10,8 +10,17 @@ use crate::request::fields;
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
 
-/// The fields of the API.
-const KNOWN: &[&str] = &["model", "input", "instructions", "previous_response_id"];
+/// The fields of the API. Those behind the first four have no effect on a summary.
+const KNOWN: &[&str] = &[
+    "model",
+    "input",
+    "instructions",
+    "previous_response_id",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "service_tier",
+];
 
 /// The body of the request for the summary. `asked`: what `body` asks.
 ///

@@ -16,7 +16,7 @@ use crate::server::body::Body;
 use crate::server::keep::{self, Keeper};
 use crate::server::record::Record;
 use crate::server::relay::{Order, Relay};
-use crate::server::routes::Handling;
+use crate::server::routes::{Chance, Handling};
 use crate::store::{Item, Key};
 use crate::telemetry::Route;
 use crate::upstream::{Client, Outgoing};
@@ -165,6 +165,7 @@ impl Handling {
                     model,
                     key: None,
                     said: Vec::new(),
+                    end: None,
                     stage,
                 };
                 held.stream()
@@ -186,6 +187,8 @@ struct Held {
     key: Option<Key>,
     /// What was said before the present relay: the items of the answer, and the outputs among them.
     said: Vec<Item>,
+    /// The last event, behind what has been sent.
+    end: Option<Bytes>,
     stage: Stage,
 }
 
@@ -223,6 +226,9 @@ impl Held {
     }
 
     async fn next(&mut self) -> Option<Bytes> {
+        if let Some(end) = self.end.take() {
+            return Some(self.told(end).await);
+        }
         loop {
             match std::mem::replace(&mut self.stage, Stage::Over) {
                 Stage::Over => return None,
@@ -263,12 +269,16 @@ impl Held {
         else {
             return bytes;
         };
-        let end = bytes.slice(at..);
+        if at > 0 {
+            // Nothing else waits for the store.
+            self.keeper = Some(keeper);
+            self.end = Some(bytes.slice(at..));
+            return bytes.slice(..at);
+        }
+        let end = bytes;
         let object = keep::response_in(&end).unwrap_or_default();
         let kept = keeper.keep_behind(object, std::mem::take(&mut self.said)).await;
-        let mut out = BytesMut::from(bytes.get(..at).unwrap_or_default());
-        out.extend_from_slice(&kept.honest(end.as_ref().into(), &self.request_id));
-        out.freeze()
+        kept.honest(end.as_ref().into(), &self.request_id).freeze()
     }
 
     /// The engine has ended: the stream is over, or waits.
@@ -308,11 +318,13 @@ impl Held {
         let body = legs.talk.body(0);
         let failed = body.as_ref().err().cloned();
         request.body = body.unwrap_or_default();
+        // Ids that are made here must not come twice.
+        let stamp = Chance::draw().map_or_else(|_| self.stamp.clone(), |chance| chance.stamp());
         let asking = legs.talk.clone().asking(Arc::clone(&self.client), request, &self.app, &self.request_id);
         let mut relay = Relay::new(Order {
             asking,
             client: Arc::clone(&self.client),
-            rewriter: Rewriter::with_encoder(legs.shape.clone(), self.stamp.clone(), wait.encoder),
+            rewriter: Rewriter::with_encoder(legs.shape.clone(), stamp, wait.encoder),
             stream: true,
             own_key: matches!(self.app.upstream.config.auth, Credentials::Own(_)),
             record,

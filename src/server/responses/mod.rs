@@ -5,6 +5,7 @@
 //! message ─┘                              └─→ it does not: a job in the background
 //! ```
 
+mod basket;
 mod compact;
 mod conversations;
 mod fitting;
@@ -19,6 +20,7 @@ pub(super) use conversations::Conversing;
 pub(super) use hold::Holds;
 pub(super) use stored::Stored;
 
+use super::Worker;
 use super::background::{self, Job};
 use super::body::Body;
 use super::headers;
@@ -45,6 +47,7 @@ use past::Past;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
+use tokio::sync::oneshot;
 
 const DIALECT: &str = "x-samewire-dialect";
 const DROPPED: HeaderName = HeaderName::from_static("x-samewire-dropped");
@@ -181,7 +184,7 @@ impl Handling {
 
     /// The client waits for the answer.
     async fn at_once(&self, errand: Errand, since: Instant) -> Response<Body> {
-        let mut relay = Relay::new(self.order(errand));
+        let mut relay = Relay::new(order(&self.worker, errand));
         relay.planned(since.elapsed());
         if self.by_socket {
             relay.take_time();
@@ -189,54 +192,42 @@ impl Handling {
         relay.answer().await
     }
 
-    fn order(&self, errand: Errand) -> Order {
-        let Errand { background, encoder, shape, stamp, asking, record, keeper, .. } = errand;
-        Order {
-            asking,
-            client: Arc::clone(&self.worker.client),
-            stream: shape.stream,
-            rewriter: Rewriter::with_encoder(shape, stamp, encoder),
-            own_key: matches!(self.worker.app.upstream.config.auth, Credentials::Own(_)),
-            record,
-            keeper: keeper.filter(|_| !background),
-            numbered: true,
-        }
-    }
-
     /// The answer is made without the client: it is told that it will be.
     async fn in_background(&mut self, mut errand: Errand) -> Result<Response<Body>, Failure> {
-        let app = Arc::clone(&self.worker.app);
+        let (worker, app) = (Arc::clone(&self.worker), Arc::clone(&self.worker.app));
         let mut first = BytesMut::new();
         let (id, object) = errand.encoder.queue(&mut first);
         let streams = errand.stream;
         let Some(keeper) = errand.keeper.take() else { return Err(Fault::StoreUnavailable.into()) };
         let (store, new) = keeper.queued(&id, &object);
         let (key, conversation) = (new.key.clone(), new.conversation.clone());
-        if let Err(error) = store.create(new, app.shelf.now()).await {
-            self.record = Some(errand.record);
-            return Err(self.unavailable(&error));
-        }
-        let request_id = errand.record.request_id.clone();
-        let started = errand.record.started;
-        let relay = Relay::new(self.order(errand));
-        let (worker, first) = (Arc::clone(&self.worker), first.freeze());
-        let job = Job {
-            app: Arc::clone(&app),
-            store: Arc::clone(&store),
-            key: key.clone(),
-            relay,
-            conversation,
-            first,
+        let (request_id, started) = (errand.record.request_id.clone(), errand.record.started);
+        let (told, begun) = oneshot::channel();
+        let begin = {
+            let (app, store, key) = (Arc::clone(&app), Arc::clone(&store), key.clone());
+            async move {
+                if let Err(error) = store.create(new, app.shelf.now()).await {
+                    let _ = told.send(Err((error, errand.record)));
+                    return background::unmake(&app, &store, key).await;
+                }
+                let _ = told.send(Ok(()));
+                let relay = Relay::new(order(&worker, errand));
+                let first = first.freeze();
+                worker.background.fetch_add(1, Ordering::Relaxed);
+                Job { app, store, key, relay, conversation, first }.run().await;
+                worker.background.fetch_sub(1, Ordering::Relaxed);
+            }
         };
-        worker.background.fetch_add(1, Ordering::Relaxed);
+        // A client that leaves now may be told of it no more, but what is stored is made, or is not there.
         #[expect(
             clippy::disallowed_methods,
             reason = "one task for each response in the background, counted"
         )]
-        tokio::spawn(async move {
-            job.run().await;
-            worker.background.fetch_sub(1, Ordering::Relaxed);
-        });
+        tokio::spawn(begin);
+        if let Err((error, record)) = begun.await.map_err(|_| Fault::Proxy)? {
+            self.record = Some(record);
+            return Err(self.unavailable(&error));
+        }
         let head = headers::Success { request_id: &request_id, passed: &HeaderMap::new() };
         Ok(match streams {
             true => head.stream().map(|()| Body::stream(background::follow(app, store, key, None))),
@@ -265,6 +256,7 @@ impl Handling {
             store,
             tenant: Arc::clone(tenant),
             owner: Arc::clone(&shelf.owner),
+            ahead: shelf.ahead(),
             whole: asked.store,
             conversation: asked.conversation.as_deref().map(Into::into),
             previous: asked.previous_response_id.as_deref().filter(|_| !alone).map(Into::into),
@@ -286,6 +278,20 @@ impl Handling {
         let request_id = self.record.as_ref().map(|record| record.request_id.as_str());
         tracing::warn!(request_id, %error, "the store does not answer as it should");
         Fault::StoreUnavailable.into()
+    }
+}
+
+fn order(worker: &Worker, errand: Errand) -> Order {
+    let Errand { background, encoder, shape, stamp, asking, record, keeper, .. } = errand;
+    Order {
+        asking,
+        client: Arc::clone(&worker.client),
+        stream: shape.stream,
+        rewriter: Rewriter::with_encoder(shape, stamp, encoder),
+        own_key: matches!(worker.app.upstream.config.auth, Credentials::Own(_)),
+        record,
+        keeper: keeper.filter(|_| !background),
+        numbered: true,
     }
 }
 

@@ -1,24 +1,21 @@
 //! Outputs of tools, handed in one by one; with the last of them the response is gone on with (wire-format 4.10).
 //!
-//! What has been handed in lies in the store, under a tenant's name that no client has, so that any process can take the
-//! next one. Of several that hand in at once, one goes on.
+//! What has been handed in lies in the store, so that any process can take the next one. Of several that hand in at once,
+//! one goes on.
 
+use super::basket::{Basket, Handed};
 use super::stored::missing;
 use crate::json::{self, write_string};
 use crate::request::responses::outputs::{self, After, Output, Outputs, Pending};
 use crate::server::body::Body;
 use crate::server::routes::Handling;
-use crate::store::{Ask, Error, Item, Key, Store};
+use crate::store::Error;
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
 use bytes::{BufMut, BytesMut};
 use http::header::ACCEPT;
-use http::{Response, StatusCode, request};
-use std::collections::HashMap;
+use http::{HeaderMap, Response, StatusCode, request};
 use std::sync::Arc;
-
-/// The item that says who goes on.
-const CLAIM: &str = "claim";
 
 impl Handling {
     /// Takes outputs of a response's calls.
@@ -51,11 +48,15 @@ impl Handling {
             other => self.unavailable(&other),
         })?;
         let pending: Vec<_> = (0..calls.len()).filter(|at| !full.contains_key(at)).collect();
-        let goes_on =
-            pending.is_empty() && basket.claim(now).await.map_err(|error| self.unavailable(&error))?;
-        if !goes_on {
+        if !pending.is_empty() {
             let pending = pending.iter().filter_map(|at| calls.get(*at));
             return Ok(self.waiting(&key.id, pending));
+        }
+        // Whatever becomes of this request: unless an answer begins, they may be handed in again.
+        let handed = Handed::new(basket, &given, now);
+        if !handed.basket.claim(now).await.map_err(|error| self.unavailable(&error))? {
+            handed.stay();
+            return Ok(self.waiting(&key.id, std::iter::empty()));
         }
         let answered =
             calls.iter().enumerate().filter_map(|(at, call)| Some((call, full.get(&at)?.as_str())));
@@ -66,15 +67,15 @@ impl Handling {
             None => After::Response(&key.id),
         };
         let model = json::member(&record.response, "model").unwrap_or_default();
-        let stream =
-            outputs.stream || head.headers.get(ACCEPT).is_some_and(|accept| accept == "text/event-stream");
+        let stream = outputs.stream || wants_events(&head.headers);
         let body = outputs::going_on(&record.request, &model, after, &input, stream);
-        let result = self.create(head, body).await;
-        if result.as_ref().map_or(true, |response| !response.status().is_success()) {
-            // Nothing has come of them: they may be handed in again.
-            basket.take_back(&given, now).await;
+        let response = self.create(head, body).await?;
+        if response.status().is_success() {
+            handed.stay();
+        } else {
+            handed.take_back().await;
         }
-        result
+        Ok(response)
     }
 
     fn waiting<'a>(&mut self, id: &str, pending: impl Iterator<Item = &'a Pending>) -> Response<Body> {
@@ -95,6 +96,12 @@ impl Handling {
         }
         response
     }
+}
+
+/// Whether the client says that it takes events.
+fn wants_events(headers: &HeaderMap) -> bool {
+    let kinds = headers.get_all(ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
+    kinds.flat_map(|accept| accept.split(',')).any(|kind| kind.trim().starts_with("text/event-stream"))
 }
 
 /// The outputs with the places of their calls.
@@ -128,93 +135,4 @@ pub(super) fn answered(output: Option<&Output>) -> Failure {
         Some(output) => failure.with_param(output.param.as_str()),
         None => failure,
     }
-}
-
-/// The outputs of one response's calls.
-struct Basket {
-    store: Arc<Store>,
-    key: Key,
-    /// This request, among all.
-    by: String,
-}
-
-impl Basket {
-    fn of(store: Arc<Store>, response: &Key, by: String) -> Self {
-        // Tenants of clients are hashes: none is named like this.
-        let tenant = format!("outputs of {}", response.tenant).into();
-        Self { store, key: Key { tenant, id: Arc::clone(&response.id) }, by }
-    }
-
-    /// Puts outputs in; gives all that are there. `Conflict`: one of them is there already.
-    async fn put(&self, given: &[(usize, &Output)], now: u64) -> Result<HashMap<usize, String>, Error> {
-        match self.store.create_conversation(self.key.clone(), "{}".into(), Vec::new(), now).await {
-            Ok(()) | Err(Error::Conflict) => {}
-            Err(error) => return Err(error),
-        }
-        let there = self.all(now).await?;
-        if given.iter().any(|(at, _)| there.iter().any(|item| *item.id == *at.to_string())) {
-            return Err(Error::Conflict);
-        }
-        let items = given.iter().map(|(at, output)| self.item(&at.to_string(), &output.output)).collect();
-        self.store.add_items(self.key.clone(), items, now).await?;
-        let there = self.all(now).await?;
-        let ours = |at: usize| there.iter().any(|item| *item.id == *at.to_string() && self.is_ours(item));
-        // Another request was quicker: what is there already stays.
-        if !given.iter().all(|(at, _)| ours(*at)) {
-            return Err(Error::Conflict);
-        }
-        let output = |item: &Item| Some((item.id.parse().ok()?, outputs_of(&item.body)?));
-        Ok(there.iter().filter_map(output).collect())
-    }
-
-    /// Whether this request is the one that goes on.
-    async fn claim(&self, now: u64) -> Result<bool, Error> {
-        self.store.add_items(self.key.clone(), vec![self.item(CLAIM, "null")], now).await?;
-        let claim = self.store.conversation_item(self.key.clone(), CLAIM.into(), now).await?;
-        Ok(self.is_ours(&claim))
-    }
-
-    async fn take_back(&self, given: &[(usize, &Output)], now: u64) {
-        let ours = given.iter().map(|(at, _)| at.to_string()).chain([CLAIM.to_owned()]);
-        for id in ours {
-            if let Err(error) = self.store.delete_item(self.key.clone(), id.into(), now).await {
-                tracing::warn!(%error, "outputs of tools could not be given back");
-            }
-        }
-    }
-
-    async fn all(&self, now: u64) -> Result<Vec<Item>, Error> {
-        let mut all: Vec<Item> = Vec::new();
-        loop {
-            let after = all.last().map(|item| Arc::clone(&item.id));
-            let ask = Ask { after, limit: 100, descending: false };
-            let page = self.store.conversation_items(self.key.clone(), ask, now).await?;
-            all.extend(page.items);
-            if !page.more {
-                return Ok(all);
-            }
-        }
-    }
-
-    fn item(&self, id: &str, output: &str) -> Item {
-        Item::new(id, &format!("{{\"by\":\"{}\",\"output\":{output}}}", self.by))
-    }
-
-    fn is_ours(&self, item: &Item) -> bool {
-        json::member(&item.body, "by").is_some_and(|by| by == self.by)
-    }
-}
-
-/// Forgets what was handed in for a response that is gone.
-pub(super) async fn forget(store: &Arc<Store>, response: &Key, now: u64) {
-    let basket = Basket::of(Arc::clone(store), response, String::new());
-    // There mostly is none; what stays goes in its time.
-    let _ = basket.store.delete_conversation(basket.key, now).await;
-}
-
-/// The output in an item, as JSON.
-fn outputs_of(item: &str) -> Option<String> {
-    let json::Members(members) = json::Members::of(item)?;
-    let (_, output) = members.into_iter().find(|(key, _)| key == "output")?;
-    Some(output.get().to_owned()).filter(|output| output != "null")
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 /// Bytes of the conversation that a response continues.
-const PAST: u64 = 32 << 20;
+pub(super) const PAST: u64 = 32 << 20;
 
 /// What went before a request.
 #[derive(Clone, Default)]
@@ -92,6 +92,12 @@ impl Handling {
                 store.chain(Key { tenant: Arc::clone(tenant), id: id.as_str().into() }, PAST, shelf.now());
             past.history = chain.await.map_err(|error| match error {
                 Error::NotFound => missing(),
+                Error::InConversation => Failure::from(Fault::InvalidValue)
+                    .with_message(format!(
+                        "The response '{}' is one of a conversation; go on with 'conversation'.",
+                        shown(id)
+                    ))
+                    .with_param("previous_response_id"),
                 Error::Conflict => Failure::from(Fault::InvalidValue)
                     .with_message(format!("The response '{}' has not ended yet.", shown(id)))
                     .with_param("previous_response_id"),

@@ -1,6 +1,6 @@
 //! What is asked of stored responses (wire-format 4.1, 4.11).
 
-use super::{outputs, shown};
+use super::{basket, shown};
 use crate::json::write_string;
 use crate::request::responses::Include;
 use crate::server::background;
@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// How long a client that cancels waits for the end.
 const CANCELLED: Duration = Duration::from_secs(3);
+/// How often it is looked at whether another process has ended it.
+const SEEN: Duration = Duration::from_millis(100);
 
 /// What is asked of a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +53,7 @@ impl Handling {
         match what {
             Stored::Itself if head.method == Method::DELETE => {
                 store.delete(key.clone(), now).await.map_err(told)?;
-                outputs::forget(&store, &key, now).await;
+                basket::forget(&store, &key, now).await;
                 out.extend_from_slice(b"{\"id\":");
                 write_string(&id, &mut out);
                 out.extend_from_slice(b",\"object\":\"response\",\"deleted\":true}");
@@ -116,13 +118,15 @@ impl Handling {
             app.runs.cancel(key);
         }
         let start = Instant::now();
+        let mut pause = Duration::from_millis(5);
         loop {
             let record = store.get(key.clone(), app.shelf.now()).await?;
             // Its process may have died: then it is closed within half a minute, and the client need not wait for that.
             if record.state.is_terminal() || start.elapsed() >= CANCELLED {
                 return Ok(record);
             }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(SEEN);
         }
     }
 

@@ -602,24 +602,32 @@ pub(super) async fn orphans<S: Sql>(
 
 /// The response and its ancestors, youngest first.
 async fn links<S: Sql>(s: &mut S, key: &Key, now: Millis) -> Result<Vec<Arc<str>>, Error> {
-    let sql = "WITH RECURSIVE links (id, previous, state, expires, depth) AS (
-        SELECT id, previous, state, expires, CAST(1 AS BIGINT) FROM samewire_records
+    let sql = "WITH RECURSIVE links (id, previous, state, expires, conversation, depth) AS (
+        SELECT id, previous, state, expires, conversation, CAST(1 AS BIGINT) FROM samewire_records
         WHERE tenant = $1 AND id = $2 AND kind = 0
         UNION ALL
-        SELECT older.id, older.previous, older.state, older.expires, links.depth + 1
+        SELECT older.id, older.previous, older.state, older.expires, older.conversation, links.depth + 1
         FROM samewire_records AS older JOIN links ON older.id = links.previous
         WHERE older.tenant = $1 AND older.kind = 0 AND links.depth <= $3)
-        SELECT id, previous, state, expires FROM links ORDER BY depth";
+        SELECT id, previous, state, expires, conversation FROM links ORDER BY depth";
     let values = [(&key.tenant).into(), (&key.id).into(), Val::from(LINKS as u64)];
     let mut ids = Vec::new();
     let mut previous = Some(Arc::clone(&key.id));
     for row in s.query(sql, &values).await? {
-        let state = row.state(2)?;
-        if state.is_terminal() && row.count(3)? <= now {
+        let reached = row.state(2)?;
+        if reached.is_terminal() && row.count(3)? <= now {
             return Err(Error::NotFound);
         }
-        if !state.is_terminal() {
+        if !reached.is_terminal() {
             return Err(Error::Conflict);
+        }
+        if let Some(id) = row.maybe(4)? {
+            let of = Key { tenant: Arc::clone(&key.tenant), id };
+            match state(s, &of, Kind::Conversation, now).await {
+                Ok(_) => return Err(Error::InConversation),
+                Err(Error::NotFound) => {}
+                Err(error) => return Err(error),
+            }
         }
         if ids.len() == LINKS {
             return Err(Error::Full);

@@ -1,6 +1,6 @@
 //! One response on a connection: made as over HTTP, told in messages.
 
-use super::super::past::Past;
+use super::super::past::{PAST, Past};
 use super::super::{Known, Question};
 use super::Line;
 use super::memory::{Memory, Thread};
@@ -9,6 +9,7 @@ use crate::plan;
 use crate::server::body::Body;
 use crate::server::keep::{Ended, items};
 use crate::server::routes::Handling;
+use crate::store::{Error, Key};
 use crate::wire::encode::Response as Encoder;
 use crate::wire::fault::{Failure, Fault};
 use axum::extract::ws::Message;
@@ -171,7 +172,10 @@ impl Handling {
         let mut question = self.question(&line.head, self.route(&line.head)?, body)?;
         question.asked.stream = true;
         question.asked.withhold("generate");
-        question.known = thread.as_ref().map(|thread| Known { items: thread.items(), stored: thread.stored });
+        if let Some(thread) = &thread {
+            let stored = thread.stored && self.still_stored(&question).await;
+            question.known = Some(Known { items: thread.items(), stored });
+        }
         let past = self.past(&question).await?;
         let thread = thread.unwrap_or_else(|| Thread::default().with(past.history().to_vec(), true));
         let trace = Trace { thread, input: past.items(&question.asked).map(ToOwned::to_owned).collect() };
@@ -180,6 +184,17 @@ impl Handling {
             false => self.take_note(question, &past)?,
         };
         Ok(Made { response, trace: Some(trace) })
+    }
+
+    /// Whether the store still has what the request goes on from: only then what is stored now can refer to it.
+    async fn still_stored(&self, question: &Question) -> bool {
+        let shelf = &self.worker.app.shelf;
+        let store = shelf.store().filter(|_| question.asked.store);
+        let Some((store, id)) = store.zip(question.asked.previous_response_id.as_deref()) else {
+            return false;
+        };
+        let key = Key { tenant: Arc::clone(&question.tenant), id: id.into() };
+        !matches!(store.chain(key, PAST, shelf.now()).await, Err(Error::NotFound))
     }
 
     /// Answers without an engine: the input is kept for what goes on with it. Nothing is stored that says nothing.

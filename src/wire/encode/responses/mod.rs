@@ -383,10 +383,12 @@ impl Response {
     /// The deprecated form of one call, which has no id.
     fn legacy_call(&mut self, name: Option<&Text<'_>>, arguments: Option<&Text<'_>>, out: &mut BytesMut) {
         const SLOT: u32 = u32::MAX;
-        let is_known =
-            self.items.iter().any(|item| matches!(&item.kind, Kind::Call(call) if call.slot == SLOT));
+        let (start, _) = self.before;
+        let new = self.items.get(start..).unwrap_or_default();
+        let is_known = new.iter().any(|item| matches!(&item.kind, Kind::Call(call) if call.slot == SLOT));
         if let Some(name) = name.filter(|_| !is_known) {
-            let id = ident::derived_call(self.object.id(), 0, 0);
+            let nth = u32::try_from(start).unwrap_or(0);
+            let id = ident::derived_call(self.object.id(), 0, nth);
             let called = self.calls.named(&name.decoded());
             self.call(Call::new(SLOT, &id, called, ToolKind::Function), out);
         }
