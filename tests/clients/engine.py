@@ -18,6 +18,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable, Optional
 
@@ -38,6 +39,8 @@ class Answer:
     frames: Optional[list[bytes]] = None
     # "clean": as HTTP wants it; "cut": closed inside the chunked body; "reset": RST.
     ending: str = "clean"
+    # Seconds before each frame.
+    pause: float = 0.0
 
 
 Script = Callable[[str, dict[str, Any], dict[str, str]], Answer]
@@ -382,6 +385,16 @@ for _scenario in ("text", "reasoning", "tool-parallel", "schema", "limit", "refu
     numbered(f"stored-{_scenario}", _scenario)
 
 
+@script("slow")
+def slow(path: str, body: dict[str, Any], headers: dict[str, str]) -> Answer:
+    """Counts, for as long as somebody listens: ten words a second, at most half a minute."""
+    steps = [chunk("slow", [role()]), *(chunk("slow", [choice({"content": f"{n} "})]) for n in range(300))]
+    id = f"chatcmpl-slow-{next(COUNT)}".encode()
+    answer = stream([*[frame.replace(b"chatcmpl-slow", id) for frame in steps], chunk("slow", [choice({}, finish="stop")]), DONE])
+    answer.pause = 0.1
+    return answer
+
+
 @script("agent")
 def agent(path: str, body: dict[str, Any], headers: dict[str, str]) -> Answer:
     """Calls its tools, and after their outputs says what it was told."""
@@ -611,6 +624,8 @@ def write_answer(connection: socket.socket, answer: Answer) -> bool:
     head.append("transfer-encoding: chunked")
     connection.sendall("\r\n".join([*head, "", ""]).encode())
     for frame in answer.frames:
+        if answer.pause:
+            time.sleep(answer.pause)
         connection.sendall(f"{len(frame):x}\r\n".encode() + frame + b"\r\n")
     if answer.ending == "clean":
         connection.sendall(b"0\r\n\r\n")

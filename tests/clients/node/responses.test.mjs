@@ -118,6 +118,36 @@ test('stored', async () => {
   assert.deepEqual([refused.status, refused.code, refused.param], [400, 'previous_response_not_found', 'previous_response_id']);
 });
 
+test('in the background', async () => {
+  let made = await create('stored-text', { background: true });
+  assert.deepEqual([made.status, made.background], ['queued', true]);
+  while (['queued', 'in_progress'].includes(made.status)) made = await openai.responses.retrieve(made.id);
+  assert.deepEqual([made.status, made.output_text], ['completed', GREETING]);
+  const events = await collect(openai.responses.retrieve(made.id, { stream: true }));
+  assert.equal(events.at(-1).response.output[0].content[0].text, GREETING);
+  const rest = await collect(openai.responses.retrieve(made.id, { stream: true, starting_after: 4 }));
+  assert.deepEqual(rest, events.slice(5));
+  assert.equal((await openai.responses.cancel(made.id)).status, 'completed');
+});
+
+test('in the background, resumed and cancelled', async () => {
+  const seen = [];
+  const read = async (stream, count) => {
+    for await (const event of await stream) {
+      if (seen.length) assert.equal(event.sequence_number, seen.at(-1).sequence_number + 1);
+      seen.push(event);
+      if (seen.length >= count) break;
+    }
+  };
+  await read(create('slow', { background: true, stream: true }), 7);
+  const { id } = seen[0].response;
+  await read(openai.responses.retrieve(id, { stream: true, starting_after: seen.at(-1).sequence_number }), 12);
+  const ended = await openai.responses.cancel(id);
+  assert.equal(ended.status, 'cancelled');
+  assert.deepEqual(await openai.responses.cancel(id), ended);
+  assert.equal((await openai.responses.retrieve(id)).status, 'cancelled');
+});
+
 test('a conversation and its items', async () => {
   const { conversations } = openai;
   const made = await conversations.create({ metadata: { a: 'b' }, items: [{ role: 'user', content: 'n0' }] });

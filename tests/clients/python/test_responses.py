@@ -123,6 +123,45 @@ class Responses(unittest.TestCase):
             (refused.exception.code, refused.exception.param), ("previous_response_not_found", "previous_response_id")
         )
 
+    def test_background(self) -> None:
+        responses = self.client.responses
+        made = self.create("stored-text", background=True)
+        self.assertEqual((made.status, made.background, made.output), ("queued", True, []))
+        while made.status in ("queued", "in_progress"):
+            made = responses.retrieve(made.id)
+        self.assertEqual((made.status, made.output_text), ("completed", GREETING))
+        with responses.retrieve(made.id, stream=True) as stream:
+            events = list(stream)
+        self.assertEqual([event.type for event in events[:3]], ["response.created", "response.queued", "response.in_progress"])
+        self.assertEqual(events[-1].response.output_text, GREETING)
+        # Read again from the middle; what has ended is not cancelled.
+        with responses.retrieve(made.id, stream=True, starting_after=4) as stream:
+            self.assertEqual([event.sequence_number for event in stream], list(range(5, len(events))))
+        self.assertEqual(responses.cancel(made.id).status, "completed")
+
+    def test_background_resumed_and_cancelled(self) -> None:
+        responses = self.client.responses
+        seen = []
+        # The connection of whoever asked is lost; the response goes on.
+        with self.create("slow", background=True, stream=True) as stream:
+            for event in stream:
+                seen.append(event)
+                if event.type == "response.output_text.delta":
+                    break
+        id = seen[0].response.id
+        with responses.retrieve(id, stream=True, starting_after=seen[-1].sequence_number) as stream:
+            for event in stream:
+                self.assertEqual(event.sequence_number, seen[-1].sequence_number + 1)
+                seen.append(event)
+                if len(seen) > 12:
+                    break
+        text = "".join(event.delta for event in seen if event.type == "response.output_text.delta")
+        self.assertTrue("0 1 2 3 4 ".startswith(text[:10]) and len(text) > 6, text)
+        ended = responses.cancel(id)
+        self.assertEqual(ended.status, "cancelled")
+        self.assertEqual(responses.cancel(id).to_dict(), ended.to_dict())
+        self.assertEqual(responses.retrieve(id).status, "cancelled")
+
 
 class Conversations(unittest.TestCase):
     def setUp(self) -> None:
