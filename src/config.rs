@@ -208,6 +208,9 @@ impl StoreConfig {
         if file.max_bytes > 0 {
             caps.bytes = file.max_bytes;
         }
+        if file.max_record_bytes > 0 {
+            caps.record_bytes = file.max_record_bytes;
+        }
         Some(Self { place, required: file.required, caps })
     }
 }

@@ -159,11 +159,18 @@ pub struct StoreFile {
     pub required: bool,
     pub ttl: Seconds,
     pub max_bytes: u64,
+    pub max_record_bytes: u64,
 }
 
 impl Default for StoreFile {
     fn default() -> Self {
-        Self { place: "memory".to_owned(), required: false, ttl: Seconds::of(0), max_bytes: 0 }
+        Self {
+            place: "memory".to_owned(),
+            required: false,
+            ttl: Seconds::of(0),
+            max_bytes: 0,
+            max_record_bytes: 0,
+        }
     }
 }
 

@@ -358,9 +358,13 @@ pub(super) fn follow(
                         tokio::time::sleep(RETRY).await;
                         continue;
                     }
+                    Err(Error::NotFound) => {
+                        let gone = Failure::from(Fault::NotFound).with_message("The response was deleted.");
+                        return Some((broken(&gone, after), None));
+                    }
                     Err(error) => {
                         tracing::warn!(%error, "the events of a response cannot be read on");
-                        return Some((broken(Fault::StoreUnavailable, after), None));
+                        return Some((broken(&Fault::StoreUnavailable.into(), after), None));
                     }
                 };
                 if let Some(last) = replay.events.bodies.len().checked_sub(1) {
@@ -374,7 +378,7 @@ pub(super) fn follow(
                     return Some((Bytes::from_static(b": keepalive\n\n"), Some(after)));
                 }
                 if app.is_cut() {
-                    return Some((broken(Fault::Draining, after), None));
+                    return Some((broken(&Fault::Draining.into(), after), None));
                 }
                 more(&app, &key, replay.total).await;
             }
@@ -410,8 +414,8 @@ fn frames(events: &[Json]) -> Bytes {
 }
 
 /// The event that says why a stored stream is not read on.
-fn broken(fault: Fault, after: Option<u64>) -> Bytes {
-    frames(&[error_event(&fault.into(), after.map_or(0, |after| after + 1))])
+fn broken(failure: &Failure, after: Option<u64>) -> Bytes {
+    frames(&[error_event(failure, after.map_or(0, |after| after + 1))])
 }
 
 fn error_event(failure: &Failure, number: u64) -> Json {

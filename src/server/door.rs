@@ -11,6 +11,7 @@ use http::{Response, request};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
+const SCHEME: &[u8] = b"Bearer ";
 const API_KEY: HeaderName = HeaderName::from_static("api-key");
 const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-client-request-id");
 
@@ -98,8 +99,15 @@ impl Door {
     pub(super) fn tenant(self, headers: &HeaderMap) -> Arc<str> {
         match self.authorization(headers) {
             Some(key) => {
+                // The scheme's case is nobody's name (RFC 9110, 11.1).
+                let (scheme, rest) = key.as_bytes().split_at(key.len().min(SCHEME.len()));
+                let key = if scheme.eq_ignore_ascii_case(SCHEME) {
+                    [SCHEME, rest].concat()
+                } else {
+                    key.as_bytes().to_vec()
+                };
                 let mut name = String::new();
-                super::routes::hex(Sha256::digest(key.as_bytes()).get(..16).unwrap_or_default(), &mut name);
+                super::routes::hex(Sha256::digest(&key).get(..16).unwrap_or_default(), &mut name);
                 name.into()
             }
             None => "".into(),

@@ -77,6 +77,11 @@ impl Shelf {
         self.config.place == Place::Off
     }
 
+    /// Bytes of one record.
+    pub(super) fn record_bytes(&self) -> u64 {
+        self.config.caps.record_bytes
+    }
+
     /// The store, if it is there.
     pub(super) fn store(&self) -> Option<Arc<Store>> {
         self.store.read().unwrap_or_else(PoisonError::into_inner).clone()

@@ -363,15 +363,15 @@ pub struct Caps {
 impl Caps {
     /// For the store in memory: an hour, 256 MiB.
     pub const MEMORY: Self =
-        Self { ttl: 3_600_000, bytes: 256 << 20, records: 100_000, record_bytes: 16 << 20 };
+        Self { ttl: 3_600_000, bytes: 256 << 20, records: 100_000, record_bytes: 64 << 20 };
 
     /// For the embedded database: 30 days, 1 GiB.
     pub const DISK: Self =
-        Self { ttl: 30 * 86_400_000, bytes: 1 << 30, records: 1_000_000, record_bytes: 16 << 20 };
+        Self { ttl: 30 * 86_400_000, bytes: 1 << 30, records: 1_000_000, record_bytes: 64 << 20 };
 
     /// For a database server: 30 days; how full it may get is its operator's business, and counting costs there.
     pub const SERVER: Self =
-        Self { ttl: 30 * 86_400_000, bytes: u64::MAX, records: u64::MAX, record_bytes: 16 << 20 };
+        Self { ttl: 30 * 86_400_000, bytes: u64::MAX, records: u64::MAX, record_bytes: 64 << 20 };
 
     pub(super) fn counts(&self) -> bool {
         self.bytes != u64::MAX || self.records != u64::MAX

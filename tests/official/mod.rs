@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// What the wire format adds to a schema: its name and the place of the key, where `*` stands for the place in a list.
-const ADDED: [(&str, &str); 18] = [
+const ADDED: [(&str, &str); 19] = [
     // 2.4: no schema of the API names reasoning text.
     ("ChatCompletionStreamResponseDelta", "reasoning_content"),
     ("ChatCompletionStreamResponseDelta", "reasoning"),
@@ -35,6 +35,7 @@ const ADDED: [(&str, &str); 18] = [
     ("Response", "store"),
     // 4.4: every item has a status; the schema has that of a custom call in lists alone.
     ("CustomToolCall", "status"),
+    ("CustomToolCallOutput", "status"),
     // 4.7: what the service sends besides, and what its client libraries raise.
     ("ResponseErrorEvent", "error"),
 ];

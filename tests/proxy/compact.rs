@@ -15,7 +15,7 @@ fn chat(content: &str, finish: &str) -> Script {
 }
 
 /// An engine that counts a token for each message and tool, and sums up when it is asked to.
-async fn engine() -> Engine {
+pub async fn engine() -> Engine {
     Engine::answering(|attempt: &Attempt| {
         let body: Value = serde_json::from_slice(&attempt.body).unwrap();
         let messages = body["messages"].as_array().unwrap();

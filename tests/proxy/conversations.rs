@@ -789,3 +789,53 @@ async fn a_response_of_a_conversation_is_gone_on_with_there() {
     assert_eq!(object(&world.ask(&alone(id(&first))).await)["status"], "completed");
     world.end().await;
 }
+
+/// An item whose id another one has would not be added: it is refused, unless it is the same once more.
+#[tokio::test]
+async fn an_id_stands_for_one_item() {
+    let world = World::start(engine().await, Setup::new()).await;
+    let path = made(&world, json!([])).await;
+    let item = |text: &str| format!(r#"{{"id":"msg_u","role":"user","content":"{text}"}}"#);
+    let input = |items: &str| next(&path, "text", &format!(r#","input":[{items}]"#));
+    object(&world.ask(&input(&item("first"))).await);
+    object(&world.ask(&input(&item("first"))).await);
+    for (items, param) in [
+        (item("second"), "input[0].id"),
+        (
+            r#"{"id":"a","role":"user","content":"x"},{"id":"a","role":"user","content":"y"}"#.to_owned(),
+            "input[1].id",
+        ),
+        (r#"{"id":7,"role":"user","content":"x"}"#.to_owned(), "input[0].id"),
+        (format!(r#"{{"id":"{}","role":"user","content":"x"}}"#, "i".repeat(513)), "input[0].id"),
+    ] {
+        let refused = world.ask(&input(&items)).await;
+        assert_eq!(
+            told(&refused),
+            (400, Some("invalid_value".into()), Some(param.into())),
+            "{}",
+            refused.text()
+        );
+    }
+    let kept = said(&items(&world, &path).await);
+    assert_eq!(kept, ["user: first", "assistant: Hello wörld", "assistant: Hello wörld"]);
+    world.end().await;
+}
+
+/// What can never be stored is refused where it must be.
+#[tokio::test]
+async fn what_is_too_large_to_be_stored() {
+    let world = World::start(engine().await, Setup::new().config("[store]\nmax_record_bytes = 10000")).await;
+    let path = made(&world, json!([])).await;
+    let long = "x".repeat(6000);
+    for more in
+        [r#","background":true"#, r#","store":true"#, &format!(r#","conversation":"{}""#, name(&path))]
+    {
+        let body = format!(r#"{{"model":"text","input":"{long}"{more}}}"#);
+        let refused = world.ask(&Request::post("/v1/responses", body)).await;
+        assert_eq!(told(&refused), (413, Some("request_too_large".into()), Some("input".into())), "{more}");
+    }
+    let body = format!(r#"{{"model":"text","input":"{long}"}}"#);
+    let answer = object(&world.ask(&Request::post("/v1/responses", body)).await);
+    assert_eq!((&answer["status"], &answer["store"]), (&json!("completed"), &json!(false)));
+    world.end().await;
+}

@@ -75,6 +75,8 @@ async fn the_answer_goes_on_on_the_same_stream() {
     let leg = ["reasoning", "message", "function_call", "custom_tool_call", "function_call"];
     assert_eq!(kinds, [&leg[..], &leg, &["message"]].concat());
     assert_eq!(response["usage"]["total_tokens"], 39);
+    // What was handed in counts, also now that the stream is over.
+    assert_eq!(world.ask(&hand_in(&id, ALL)).await.head.status, 409);
     // Stored as a whole, and a later turn sees calls and outputs in their order.
     let stored = object(&world.ask(&Request::get(&format!("/v1/responses/{id}"))).await);
     assert_eq!(&stored, response);

@@ -120,3 +120,41 @@ async fn what_is_made_in_the_background() {
     }
     world.end().await;
 }
+
+/// Conversations, counts and summaries.
+#[tokio::test]
+async fn what_is_told_of_conversations() {
+    let mut schemas = Schemas::load();
+    let world = World::start(crate::compact::engine().await, Setup::new()).await;
+    let post =
+        async |path: &str, body: Value| object(&world.ask(&Request::post(path, body.to_string())).await);
+    let get = async |path: &str| object(&world.ask(&Request::get(path)).await);
+    let items: Vec<_> = every_item().as_array().unwrap().clone();
+    let made = post("/v1/conversations", json!({"items": items[..6], "metadata": {"a": "b"}})).await;
+    good(schemas.check("ConversationResource", &made));
+    let path = format!("/v1/conversations/{}", made["id"].as_str().unwrap());
+    good(
+        schemas.list(
+            "ConversationItemList",
+            &post(&format!("{path}/items"), json!({"items": items[6..]})).await,
+        ),
+    );
+    good(schemas.check("ConversationResource", &post(&path, json!({"metadata": {}})).await));
+    good(schemas.check("ConversationResource", &get(&path).await));
+    let list = get(&format!("{path}/items?order=asc")).await;
+    assert_eq!(list["data"].as_array().unwrap().len(), items.len());
+    good(schemas.list("ConversationItemList", &list));
+    let made = post("/v1/responses", json!({"model": "m", "input": "x", "conversation": made["id"]})).await;
+    good(schemas.response(&made));
+    let item = format!("{path}/items/{}", list["first_id"].as_str().unwrap());
+    good(schemas.check("ConversationItem", &get(&item).await));
+    good(schemas.check("ConversationResource", &object(&world.ask(&Request::new("DELETE", &item)).await)));
+    let gone = object(&world.ask(&Request::new("DELETE", &path)).await);
+    good(schemas.check("DeletedConversationResource", &gone));
+    let input = json!({"model": "m", "input": items});
+    good(schemas.check("TokenCountsResource", &post("/v1/responses/input_tokens", input).await));
+    // What the client wrote stays as it wrote it (4.13): here, as the API lists it.
+    let listed = json!({"model": "m", "input": list["data"]});
+    good(schemas.check("CompactResource", &post("/v1/responses/compact", listed).await));
+    world.end().await;
+}

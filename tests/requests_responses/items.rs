@@ -200,6 +200,16 @@ fn references_are_resolved() {
 
 #[test]
 fn sealed_content_must_open() {
+    // One kind does not stand for the other.
+    for item in [
+        r#"{"type":"reasoning","summary":[],"encrypted_content":"swc1.x"}"#,
+        r#"{"type":"compaction","encrypted_content":"swr1.x"}"#,
+    ] {
+        let body = request(&format!(r#""input":[{{"role":"user","content":"a"}},{item}]"#));
+        let (param, code, _) = refusal(sent("auto", "{}", &body, &material()));
+        assert_eq!(param.as_deref(), Some("input[1].encrypted_content"));
+        assert_eq!(code.as_deref(), Some("invalid_encrypted_content"));
+    }
     for (item, param) in [
         (
             r#"{"type":"reasoning","summary":[{"type":"summary_text","text":"s"}],"encrypted_content":"gAAA"}"#,

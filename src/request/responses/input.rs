@@ -34,6 +34,8 @@ const HOSTED: &[&str] = &[
     "program_output",
 ];
 
+/// Bytes of an id, as far as it can be stored.
+const LONGEST_ID: usize = 512;
 /// Tools that one item may add.
 const MOST_TOOLS: usize = 1024;
 
@@ -81,6 +83,9 @@ pub(super) enum Role {
 pub(super) fn item(path: String, raw: Raw<'_>) -> Result<Item<'_>, Failure> {
     let item = Object::of(path, raw)?;
     let kind = item.text("type")?.map(|kind| kind.decoded());
+    if item.text("id")?.is_some_and(|id| id.decoded().len() > LONGEST_ID || id.decoded().contains('\0')) {
+        return Err(invalid(item.path("id"), "it must have at most 512 bytes, and no NUL"));
+    }
     match kind.as_deref() {
         Some("message") => message(&item),
         None if item.get("role").is_some() => message(&item),

@@ -115,7 +115,14 @@ pub fn calls(object: &str) -> Vec<Pending> {
         };
         Some(Pending { call_id: json::member(item.get(), "call_id")?, custom })
     };
-    output.unwrap_or_default().into_iter().filter_map(call).collect()
+    let mut calls: Vec<Pending> = Vec::new();
+    for call in output.unwrap_or_default().into_iter().filter_map(call) {
+        // An engine that gives two calls one id gets one output for both.
+        if !calls.iter().any(|known| known.call_id == call.call_id) {
+            calls.push(call);
+        }
+    }
+    calls
 }
 
 /// The conversation that a final object says it is in.

@@ -79,7 +79,7 @@ pub(super) fn turns<'a>(
             }
             Item::Output { call, parts } => turns.push(Turn::new(Speaker::Tool(call), parts)),
             Item::Compaction(sealed) => {
-                let text = open(sealed, &path, unseal)?;
+                let text = open(SUMMARY, sealed, &path, unseal)?;
                 turns.push(Turn::new(Speaker::System, vec![Part::Own(text)]));
             }
             Item::Hosted(_, raw) if hosted => turns.push(Turn::new(Speaker::Hosted(raw), Vec::new())),
@@ -132,7 +132,7 @@ fn think(
     let mut said = BytesMut::new();
     content.iter().for_each(|text| text.write(&mut said));
     if let Some(sealed) = sealed.filter(|_| said.is_empty()) {
-        Text::plain(&open(sealed, path, unseal)?).write(&mut said);
+        Text::plain(&open(REASONING, sealed, path, unseal)?).write(&mut said);
     } else if said.is_empty() {
         for text in summary.iter().filter(|text| !text.is_empty()) {
             if !said.is_empty() {
@@ -147,8 +147,13 @@ fn think(
     Ok(())
 }
 
-fn open(sealed: Text<'_>, path: &str, unseal: Unseal<'_>) -> Result<String, Failure> {
-    unseal(&sealed.decoded()).ok_or_else(|| {
+/// What sealed texts begin with (wire-format 4.5): one kind does not stand for the other.
+const REASONING: &str = "swr1.";
+const SUMMARY: &str = "swc1.";
+
+fn open(kind: &str, sealed: Text<'_>, path: &str, unseal: Unseal<'_>) -> Result<String, Failure> {
+    let sealed = sealed.decoded();
+    sealed.starts_with(kind).then(|| unseal(&sealed)).flatten().ok_or_else(|| {
         Failure::from(Fault::InvalidEncryptedContent).with_param(format!("{path}.encrypted_content"))
     })
 }

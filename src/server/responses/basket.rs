@@ -51,6 +51,13 @@ impl Basket {
         Ok(there.iter().filter_map(output).collect())
     }
 
+    /// All outputs have been handed in elsewhere, for these calls: none is taken any more.
+    pub(super) async fn close(&self, calls: &[usize], now: u64) -> Result<(), Error> {
+        let ids = calls.iter().map(usize::to_string).chain([CLAIM.to_owned()]);
+        let items = ids.map(|id| self.item(&id, "null")).collect();
+        self.store.create_conversation(self.key.clone(), "{}".into(), items, now).await
+    }
+
     /// Whether this request is the one that goes on.
     pub(super) async fn claim(&self, now: u64) -> Result<bool, Error> {
         self.store.add_items(self.key.clone(), vec![self.item(CLAIM, "null")], now).await?;

@@ -6,6 +6,7 @@
 //!
 //! Only the process that has the client's connection can take the outputs.
 
+use super::basket::Basket;
 use super::fitting::Talk;
 use super::{Errand, outputs};
 use crate::config::Credentials;
@@ -165,6 +166,7 @@ impl Handling {
                     model,
                     key: None,
                     said: Vec::new(),
+                    answered: Vec::new(),
                     end: None,
                     stage,
                 };
@@ -187,6 +189,8 @@ struct Held {
     key: Option<Key>,
     /// What was said before the present relay: the items of the answer, and the outputs among them.
     said: Vec<Item>,
+    /// The calls whose outputs were handed in.
+    answered: Vec<String>,
     /// The last event, behind what has been sent.
     end: Option<Bytes>,
     stage: Stage,
@@ -277,6 +281,16 @@ impl Held {
         }
         let end = bytes;
         let object = keep::response_in(&end).unwrap_or_default();
+        if let Some(key) = self.key.as_ref().filter(|_| !self.answered.is_empty()) {
+            // Before anybody can know that it is stored.
+            let calls = given::calls(object).into_iter().enumerate();
+            let calls: Vec<_> =
+                calls.filter(|(_, call)| self.answered.contains(&call.call_id)).map(|(at, _)| at).collect();
+            let basket = Basket::of(Arc::clone(&keeper.store), key, self.request_id.clone());
+            if let Err(error) = basket.close(&calls, self.app.shelf.now()).await {
+                tracing::warn!(request_id = self.request_id, %error, "outputs may be handed in once more");
+            }
+        }
         let kept = keeper.keep_behind(object, std::mem::take(&mut self.said)).await;
         kept.honest(end.as_ref().into(), &self.request_id).freeze()
     }
@@ -301,6 +315,7 @@ impl Held {
             self.app.holds.wait(key, None);
         }
         let items: Vec<_> = wait.calls.items();
+        self.answered.extend(wait.calls.calls.iter().map(|call| call.call_id.clone()));
         let at = self.said.len();
         let response = self.key.as_ref().map_or("", |key| &key.id);
         let response = format!("{response}_held");

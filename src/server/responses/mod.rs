@@ -139,8 +139,9 @@ impl Handling {
         let keeper = self.keeper(&mut question, &past)?;
         let Question { asked, route, tenant, since, .. } = question;
         if let Some(keeper) = keeper.as_ref().filter(|_| asked.insists_on_store()) {
-            // Before the engine works for an answer that could not be kept (faults O14, O15).
-            keeper.store.totals().await.map_err(|error| self.unavailable(&error))?;
+            // A write, before the engine works for an answer that could not be kept (faults O14, O15).
+            let (owner, now) = (Arc::clone(&keeper.owner), self.worker.app.shelf.now());
+            keeper.store.heartbeat(owner, now).await.map_err(|error| self.unavailable(&error))?;
         }
         let app = Arc::clone(&self.worker.app);
         let dropped = HeaderValue::from_str(&named(&asked.dropped)).ok().filter(|all| !all.is_empty());
@@ -249,6 +250,14 @@ impl Handling {
             asked.without_store()?;
             return Ok(None);
         };
+        // The request and its items; what nothing is stored of without being asked for is stored or not.
+        let most = shelf.record_bytes();
+        let demands = asked.insists_on_store() || asked.conversation.is_some();
+        if demands && body.len() as u64 * 2 > most {
+            let message =
+                format!("The request is too large to be stored: with its answer it may have {most} bytes.");
+            return Err(Failure::from(Fault::TooLarge).with_message(message).with_param("input"));
+        }
         // What goes on from a response that no store has is stored with all that went before.
         let alone = known.as_ref().is_some_and(|known| !known.stored);
         let before = past.history().iter().filter(|_| alone).map(|item| &*item.body);

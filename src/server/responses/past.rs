@@ -1,6 +1,7 @@
 //! What went before a request: the responses or the conversation it goes on with, and the items it refers to.
 
 use super::{Question, conversations, shown};
+use crate::json::{self, Members, Raw, Text};
 use crate::plan::{self, Route};
 use crate::request::responses::{Asked, Material};
 use crate::seal::{Keys, Kind};
@@ -8,6 +9,7 @@ use crate::server::routes::Handling;
 use crate::store::{Error, Item, Key};
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Bytes of the conversation that a response continues.
@@ -121,6 +123,9 @@ impl Handling {
                 other => self.unavailable(&other),
             })?;
         }
+        if asked.conversation.is_some() {
+            new_to(&past.history, asked)?;
+        }
         if !references.is_empty() {
             let ids: Vec<_> = references.iter().map(|(_, id)| Arc::clone(id)).collect();
             let found = match &store {
@@ -141,4 +146,38 @@ impl Handling {
         }
         Ok(past)
     }
+}
+
+/// Fails on an item of the input whose id another item of the conversation has: it would not be added. The same item once
+/// more is fine, however it is spelled.
+fn new_to(history: &[Item], asked: &Asked) -> Result<(), Failure> {
+    let references: Vec<_> = asked.references().map(|(at, _)| at).collect();
+    let mut known: HashMap<String, String> =
+        history.iter().map(|item| (item.id.to_string(), gist(&item.body))).collect();
+    for (at, item) in asked.input().enumerate().filter(|(at, _)| !references.contains(at)) {
+        let Some(id) = json::member(item, "id").filter(|id| !id.is_empty()) else { continue };
+        let gist = gist(item);
+        if known.get(&id).is_some_and(|known| *known != gist) {
+            let param = format!("input[{at}].id");
+            let message =
+                format!("Invalid value for '{param}': another item of the conversation has this id.");
+            return Err(Failure::from(Fault::InvalidValue).with_message(message).with_param(param));
+        }
+        known.insert(id, gist);
+    }
+    Ok(())
+}
+
+/// What an item says, whatever the order of its keys.
+fn gist(item: &str) -> String {
+    let mut gist = json::member(item, "type").unwrap_or_else(|| "message".to_owned());
+    for key in ["role", "call_id", "name", "arguments", "input", "output", "content"] {
+        let Some(Members(members)) = Members::of(item) else { continue };
+        let Some((_, value)) = members.into_iter().find(|(known, _)| known == key) else { continue };
+        gist.push('\0');
+        let parts = json::read::<Vec<Raw<'_>>>(value.get()).unwrap_or_default();
+        gist.extend(Text::of(value).map(|text| text.decoded().into_owned()));
+        gist.extend(parts.iter().filter_map(|part| json::member(part.get(), "text")));
+    }
+    gist
 }

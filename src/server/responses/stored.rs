@@ -61,6 +61,7 @@ impl Handling {
             Stored::Itself => {
                 let record = store.get(key.clone(), now).await.map_err(told)?;
                 let query = Query::of(head);
+                query.include()?;
                 let after = query.number("starting_after")?;
                 if query.flag("stream")? {
                     if !record.background {

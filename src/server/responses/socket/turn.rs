@@ -200,6 +200,11 @@ impl Handling {
     /// Answers without an engine: the input is kept for what goes on with it. Nothing is stored that says nothing.
     fn take_note(&mut self, question: Question, past: &Past) -> Result<Response<Body>, Failure> {
         let Question { mut asked, route, tenant, .. } = question;
+        if asked.conversation.is_some() {
+            return Err(Failure::from(Fault::InvalidValue)
+                .with_message("Invalid value for 'conversation': nothing is added to it without a response.")
+                .with_param("conversation"));
+        }
         asked.without_store()?;
         let app = &self.worker.app;
         // What is wrong with the input is said now.
