@@ -385,6 +385,23 @@ impl Memory {
         if weight > *bytes { Err(Error::Full) } else { Ok(items) }
     }
 
+    pub(super) fn refresh(&mut self, caps: &Caps, key: &Key, now: &Millis) -> Result<(), Error> {
+        let mut next = Some(key.id.clone());
+        for _ in 0..LINKS {
+            let Some(id) = next else { break };
+            let key = Key { tenant: key.tenant.clone(), id };
+            let Ok(row) = self.row(&key, Kind::Response, *now) else { break };
+            next = row.record.previous.clone();
+            if row.record.state.is_terminal() && row.record.expires <= now.saturating_add(caps.ttl / 2) {
+                self.change_items(&key, |row| {
+                    row.record.expires = now.saturating_add(caps.ttl);
+                    row.touched = *now;
+                });
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn resolve(
         &mut self,
         _: &Caps,

@@ -271,6 +271,9 @@ operations! {
     /// that is there.
     /// `Full` if it is more than `bytes` or [`LINKS`].
     read chain(key: Key, bytes: u64, now: Millis) -> Vec<Item>;
+    /// Makes a response and its ancestors young again, those that have lived through half of their time: a conversation
+    /// that goes on lives on.
+    write refresh(key: Key, now: Millis) -> ();
     /// The tenant's items of these ids. What samewire made comes before what a client sent under the same id.
     read resolve(tenant: Arc<str>, ids: Vec<Arc<str>>, now: Millis) -> Vec<Option<Item>>;
     /// Removes at most 1,000 expired records; gives their number. For a timer.

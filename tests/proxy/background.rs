@@ -128,7 +128,7 @@ async fn fault_c43_cancels_race_with_the_end() {
     let script = Script::new().head_sse().role().tok("a", 4, Duration::from_millis(3));
     let world = World::start(Engine::script(script.finish("stop").done().end()).await, Setup::new()).await;
     let (mut cancelled, mut completed) = (0, 0);
-    for round in 0..30_u64 {
+    for round in 0..100_u64 {
         let race = |n: u64| {
             let world = &world;
             async move {
@@ -136,7 +136,7 @@ async fn fault_c43_cancels_race_with_the_end() {
                 // From before the engine is asked until after it has ended.
                 match n {
                     9 => _ = ended(world, &id).await,
-                    _ => tokio::time::sleep(Duration::from_micros(round * n * 100)).await,
+                    _ => tokio::time::sleep(Duration::from_micros(round * n % 300 * 100)).await,
                 }
                 let cancel = Request::post(&format!("/v1/responses/{id}/cancel"), "");
                 let (first, second, seen) =

@@ -69,6 +69,7 @@ in_each_place!(
     pages_of_equal_ids_come_to_an_end,
     a_chain_is_whole_or_nothing,
     a_long_chain_is_refused,
+    a_chain_that_goes_on_lives_on,
     items_are_found_by_id,
     ended_responses_expire,
     many_items_and_events,
@@ -365,6 +366,31 @@ async fn a_long_chain_is_refused(store: &Store) {
     // One that is its own ancestor, which nobody should be able to make, ends as well.
     store.create(New { previous: Some("resp_loop".into()), ..over("resp_loop") }, NOW).await.unwrap();
     assert_eq!(store.chain(key("resp_loop"), 1 << 20, NOW).await, Err(Error::Full));
+}
+
+/// A conversation that goes on keeps what it began with; nothing else becomes younger by that.
+async fn a_chain_that_goes_on_lives_on(store: &Store) {
+    let ttl = ROOMY.ttl;
+    for (at, previous) in [("resp_0", None), ("resp_1", Some("resp_0")), ("resp_x", Some("resp_0"))] {
+        let link = New { previous: previous.map(Into::into), input: items(&[at]), ..over(at) };
+        store.create(link, NOW).await.unwrap();
+    }
+    let expires = async |id: &str, now| store.get(key(id), now).await.map(|record| record.expires);
+    // Too young to be refreshed.
+    store.refresh(key("resp_1"), NOW + ttl / 4).await.unwrap();
+    assert_eq!(expires("resp_0", NOW).await, Ok(NOW + ttl));
+    store.refresh(key("resp_1"), NOW + ttl * 3 / 4).await.unwrap();
+    for (id, expected) in
+        [("resp_0", NOW + ttl * 7 / 4), ("resp_1", NOW + ttl * 7 / 4), ("resp_x", NOW + ttl)]
+    {
+        assert_eq!(expires(id, NOW).await, Ok(expected), "{id}");
+    }
+    assert_eq!(store.chain(key("resp_1"), 1 << 20, NOW + ttl + 1).await, Ok(items(&["resp_0", "resp_1"])));
+    // Not of another tenant, not what is not there, and not what has gone.
+    store.refresh(Key::new("other", "resp_x"), NOW + ttl * 3 / 4).await.unwrap();
+    store.refresh(key("resp_none"), NOW).await.unwrap();
+    store.refresh(key("resp_x"), NOW + ttl).await.unwrap();
+    assert_eq!(expires("resp_x", NOW + ttl).await, Err(Error::NotFound));
 }
 
 async fn items_are_found_by_id(store: &Store) {

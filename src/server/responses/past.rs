@@ -6,7 +6,7 @@ use crate::plan::{self, Route};
 use crate::request::responses::{Asked, Material};
 use crate::seal::{Keys, Kind};
 use crate::server::routes::Handling;
-use crate::store::{Error, Item, Key};
+use crate::store::{Error, Item, Key, Store};
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -109,6 +109,10 @@ impl Handling {
                 other => self.unavailable(&other),
             })?;
         }
+        if let Some((id, store)) = previous.zip(store.as_ref()) {
+            let key = Key { tenant: Arc::clone(tenant), id: id.as_str().into() };
+            self.refresh(store, key);
+        }
         if let Some(id) = &asked.conversation {
             let Some(store) = &store else {
                 asked.without_conversations()?;
@@ -145,6 +149,19 @@ impl Handling {
             }
         }
         Ok(past)
+    }
+}
+
+impl Handling {
+    /// What is gone on with lives on. Nobody waits for that.
+    pub(super) fn refresh(&self, store: &Arc<Store>, key: Key) {
+        let (store, now) = (Arc::clone(store), self.worker.app.shelf.now());
+        #[expect(clippy::disallowed_methods, reason = "it ends within the deadline of the store")]
+        tokio::spawn(async move {
+            if let Err(error) = store.refresh(key, now).await {
+                tracing::debug!(%error, "a conversation was not made young again");
+            }
+        });
     }
 }
 

@@ -677,6 +677,28 @@ pub(super) async fn chain<S: Sql>(
     Ok(items)
 }
 
+pub(super) async fn refresh<S: Sql>(s: &mut S, caps: &Caps, key: &Key, now: &Millis) -> Result<(), Error> {
+    let sql = "UPDATE samewire_records SET expires = $1, touched = $2
+        WHERE tenant = $3 AND kind = 0 AND state >= 2 AND expires > $2 AND expires <= $4 AND id IN (
+            WITH RECURSIVE links (id, previous, depth) AS (
+                SELECT id, previous, CAST(1 AS BIGINT) FROM samewire_records
+                WHERE tenant = $3 AND id = $5 AND kind = 0
+                UNION ALL
+                SELECT older.id, older.previous, links.depth + 1
+                FROM samewire_records AS older JOIN links ON older.id = links.previous
+                WHERE older.tenant = $3 AND older.kind = 0 AND links.depth < $6)
+            SELECT id FROM links)";
+    let values = [
+        now.saturating_add(caps.ttl).into(),
+        now.into(),
+        (&key.tenant).into(),
+        now.saturating_add(caps.ttl / 2).into(),
+        (&key.id).into(),
+        Val::from(LINKS as u64),
+    ];
+    s.later(sql, &values).await
+}
+
 pub(super) async fn resolve<S: Sql>(
     s: &mut S,
     _: &Caps,

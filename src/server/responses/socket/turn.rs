@@ -194,7 +194,11 @@ impl Handling {
             return false;
         };
         let key = Key { tenant: Arc::clone(&question.tenant), id: id.into() };
-        !matches!(store.chain(key, PAST, shelf.now()).await, Err(Error::NotFound))
+        let there = !matches!(store.chain(key.clone(), PAST, shelf.now()).await, Err(Error::NotFound));
+        if there {
+            self.refresh(&store, key);
+        }
+        there
     }
 
     /// Answers without an engine: the input is kept for what goes on with it. Nothing is stored that says nothing.
