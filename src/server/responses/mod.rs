@@ -208,8 +208,12 @@ impl Handling {
             let (app, store, key) = (Arc::clone(&app), Arc::clone(&store), key.clone());
             async move {
                 if let Err(error) = store.create(new, app.shelf.now()).await {
+                    let unknown = matches!(error, Error::Slow | Error::Unavailable(_));
                     let _ = told.send(Err((error, errand.record)));
-                    return background::unmake(&app, &store, key).await;
+                    if unknown {
+                        background::unmake(&app, &store, key).await;
+                    }
+                    return;
                 }
                 let _ = told.send(Ok(()));
                 let relay = Relay::new(order(&worker, errand));
