@@ -339,12 +339,14 @@ fn is_answer(event: &str) -> bool {
     ["completed", "incomplete"].iter().any(|end| event.starts_with(&format!("{{\"type\":\"response.{end}\"")))
 }
 
-/// The events of a stored response behind the `after`th, and those to come, as a stream.
+/// The events of a stored response behind the `after`th, and those to come, as a stream. `marked`: its end has a mark of
+/// its own, as one dialect wants it (wire-format 4.9).
 pub(super) fn follow(
     app: Arc<App>,
     store: Arc<Store>,
     key: Key,
     after: Option<u64>,
+    marked: bool,
 ) -> impl Stream<Item = Bytes> + Send {
     futures::stream::unfold(Some(after), move |after| {
         let (app, store, key) = (Arc::clone(&app), Arc::clone(&store), key.clone());
@@ -372,7 +374,7 @@ pub(super) fn follow(
                     return Some((frames(&replay.events.bodies), Some(next)));
                 }
                 if replay.state.is_terminal() {
-                    return None;
+                    return marked.then(|| (Bytes::from_static(b"data: [DONE]\n\n"), None));
                 }
                 if silence.elapsed() >= KEEPALIVE {
                     return Some((Bytes::from_static(b": keepalive\n\n"), Some(after)));

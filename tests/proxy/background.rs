@@ -106,6 +106,23 @@ async fn streamed_from_the_beginning() {
     world.end().await;
 }
 
+/// The dialect whose streams end with a mark has it also where they are read again.
+#[tokio::test]
+async fn the_mark_of_the_end() {
+    let world = World::start(Engine::script(slow(2)).await, Setup::new()).await;
+    let dialect = |request: Request| request.header("x-samewire-dialect", "openresponses");
+    let body = ASK.replace("\"input\"", "\"stream\":true,\"input\"");
+    let made = world.ask(&dialect(Request::post("/v1/responses", body))).await;
+    let first = made.text().lines().find_map(|line| line.strip_prefix("data: ")).expect("an event");
+    let id = json(first)["response"]["id"].as_str().expect("an id").to_owned();
+    let again = Request::get(&format!("/v1/responses/{id}?stream=true"));
+    for (request, marked) in [(dialect(again.clone()), true), (again, false)] {
+        assert_eq!(world.ask(&request).await.text().ends_with("\n\ndata: [DONE]\n\n"), marked);
+    }
+    assert!(made.text().ends_with("\n\ndata: [DONE]\n\n"));
+    world.end().await;
+}
+
 #[tokio::test]
 async fn cancelled_once_and_for_good() {
     let world = World::start(Engine::script(slow(10_000)).await, Setup::new()).await;

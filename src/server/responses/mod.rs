@@ -77,6 +77,8 @@ struct Known {
 /// A request on its way to the engine.
 struct Errand {
     stream: bool,
+    /// The end of a stream has a mark of its own.
+    marked: bool,
     background: bool,
     encoder: Box<Encoder>,
     shape: Shape,
@@ -151,7 +153,7 @@ impl Handling {
             true => Sealing::Own(self.seal(Kind::Reasoning, Arc::clone(&tenant), stamp.now)),
             false => Sealing::None,
         };
-        let (stream, background) = (asked.stream, asked.background);
+        let (stream, background, marked) = (asked.stream, asked.background, is_marked(&route));
         let shape = if background { Shape { stream: true, ..shape } } else { shape };
         reply.stream |= background;
         // On a WebSocket the outputs come by the connection itself.
@@ -171,7 +173,7 @@ impl Handling {
             (legs, stamp.clone())
         });
         let asking = talk.asking(client, request, &app, &record.request_id);
-        let errand = Errand { stream, background, encoder, shape, stamp, asking, record, keeper };
+        let errand = Errand { stream, marked, background, encoder, shape, stamp, asking, record, keeper };
         let mut response = match (errand.background, held) {
             (true, _) => self.in_background(errand).await?,
             (false, None) => self.at_once(errand, since).await,
@@ -198,7 +200,7 @@ impl Handling {
         let (worker, app) = (Arc::clone(&self.worker), Arc::clone(&self.worker.app));
         let mut first = BytesMut::new();
         let (id, object) = errand.encoder.queue(&mut first);
-        let streams = errand.stream;
+        let (streams, marked) = (errand.stream, errand.marked);
         let Some(keeper) = errand.keeper.take() else { return Err(Fault::StoreUnavailable.into()) };
         let (store, new) = keeper.queued(&id, &object);
         let (key, conversation) = (new.key.clone(), new.conversation.clone());
@@ -235,7 +237,7 @@ impl Handling {
         }
         let head = headers::Success { request_id: &request_id, passed: &HeaderMap::new() };
         Ok(match streams {
-            true => head.stream().map(|()| Body::stream(background::follow(app, store, key, None))),
+            true => head.stream().map(|()| Body::stream(background::follow(app, store, key, None, marked))),
             false => head.object(started.elapsed()).map(|()| Body::full(object.into())),
         })
     }
@@ -292,6 +294,11 @@ impl Handling {
         tracing::warn!(request_id, %error, "the store does not answer as it should");
         Fault::StoreUnavailable.into()
     }
+}
+
+/// Whether the end of a stream has a mark of its own (wire-format 4.9).
+fn is_marked(route: &Route) -> bool {
+    route.options.responses_dialect == ResponsesDialect::Openresponses
 }
 
 fn order(worker: &Worker, errand: Errand) -> Order {

@@ -1,6 +1,6 @@
 //! What is asked of stored responses (wire-format 4.1, 4.11).
 
-use super::{basket, shown};
+use super::{basket, is_marked, shown};
 use crate::json::write_string;
 use crate::request::responses::Include;
 use crate::server::background;
@@ -70,12 +70,9 @@ impl Handling {
                             .with_message(what)
                             .with_param("stream"));
                     }
-                    return Ok(self.replay(background::follow(
-                        Arc::clone(&self.worker.app),
-                        store,
-                        key,
-                        after,
-                    )));
+                    let marked = is_marked(&self.route(head)?);
+                    let app = Arc::clone(&self.worker.app);
+                    return Ok(self.replay(background::follow(app, store, key, after, marked)));
                 }
                 out.extend_from_slice(record.response.as_bytes());
             }
