@@ -137,7 +137,7 @@ impl Handling {
         mut question: Question,
         past: Past,
     ) -> Result<Response<Body>, Failure> {
-        question.asked.recall_tools(past.history.iter().map(|item| &*item.body))?;
+        question.asked.recall_tools(past.history())?;
         let keeper = self.keeper(&mut question, &past)?;
         let Question { asked, route, tenant, since, .. } = question;
         if let Some(keeper) = keeper.as_ref().filter(|_| asked.insists_on_store()) {
@@ -266,7 +266,7 @@ impl Handling {
         }
         // What goes on from a response that no store has is stored with all that went before.
         let alone = known.as_ref().is_some_and(|known| !known.stored);
-        let before = past.history().iter().filter(|_| alone).map(|item| &*item.body);
+        let before = past.history().filter(|_| alone);
         Ok(Some(Box::new(Keeper {
             store,
             tenant: Arc::clone(tenant),

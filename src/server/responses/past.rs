@@ -9,7 +9,7 @@ use crate::server::routes::Handling;
 use crate::store::{Error, Item, Key, Store};
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Bytes of the conversation that a response continues.
@@ -23,14 +23,14 @@ pub(super) struct Past {
 }
 
 impl Past {
-    /// The conversation that went before.
-    pub(super) fn history(&self) -> &[Item] {
-        &self.history
+    /// The items of the conversation that went before.
+    pub(super) fn history(&self) -> impl Iterator<Item = &str> {
+        self.history.iter().map(|item| &*item.body)
     }
 
     /// All that was said, oldest first, and what is said now.
     pub(super) fn all<'a>(&'a self, asked: &'a Asked) -> impl Iterator<Item = &'a str> {
-        self.history.iter().map(|item| &*item.body).chain(self.items(asked))
+        self.history().chain(self.items(asked))
     }
 
     /// The items of the input; what is referred to in place of the reference, which says nothing to a later turn.
@@ -54,7 +54,7 @@ impl Past {
             let kind = if sealed.starts_with("swc1.") { Kind::Compaction } else { Kind::Reasoning };
             keys.open(kind, tenant, sealed)
         };
-        let history: Vec<_> = self.history.iter().map(|item| &*item.body).collect();
+        let history: Vec<_> = self.history().collect();
         let resolved: Vec<_> = self.resolved.iter().map(|(at, item)| (*at, &*item.body)).collect();
         let material = Material {
             history: &history,
@@ -70,7 +70,7 @@ impl Past {
 impl Handling {
     /// The conversation that a request goes on with, and the items it refers to.
     pub(super) async fn past(&self, question: &Question) -> Result<Past, Failure> {
-        let Question { asked, tenant, known, .. } = question;
+        let Question { asked, known, .. } = question;
         let history = known.as_ref().map(|known| known.items.clone()).unwrap_or_default();
         let mut past = Past { history, ..Past::default() };
         let references: Vec<_> = asked.references().map(|(at, id)| (at, Arc::<str>::from(id))).collect();
@@ -84,75 +84,99 @@ impl Handling {
             return Err(Fault::StoreUnavailable.into());
         }
         if let Some(id) = previous {
-            let missing = || {
-                Failure::from(Fault::PreviousNotFound)
-                    .with_message(format!("Previous response with id '{}' not found.", shown(id)))
-                    .with_param("previous_response_id")
-            };
-            let store = store.as_ref().ok_or_else(missing)?;
-            let chain =
-                store.chain(Key { tenant: Arc::clone(tenant), id: id.as_str().into() }, PAST, shelf.now());
-            past.history = chain.await.map_err(|error| match error {
-                Error::NotFound => missing(),
-                Error::InConversation => Failure::from(Fault::InvalidValue)
-                    .with_message(format!(
-                        "The response '{}' is one of a conversation; go on with 'conversation'.",
-                        shown(id)
-                    ))
-                    .with_param("previous_response_id"),
-                Error::Conflict => Failure::from(Fault::InvalidValue)
-                    .with_message(format!("The response '{}' has not ended yet.", shown(id)))
-                    .with_param("previous_response_id"),
-                Error::Full => Failure::from(Fault::ContextLength)
-                    .with_message("The conversation that this response continues is too long.")
-                    .with_param("previous_response_id"),
-                other => self.unavailable(&other),
-            })?;
-        }
-        if let Some((id, store)) = previous.zip(store.as_ref()) {
-            let key = Key { tenant: Arc::clone(tenant), id: id.as_str().into() };
-            self.refresh(store, key);
+            past.history = self.chain(store.as_ref(), question, id).await?;
         }
         if let Some(id) = &asked.conversation {
-            let Some(store) = &store else {
-                asked.without_conversations()?;
-                return Err(Fault::StoreUnavailable.into());
-            };
-            let key = Key { tenant: Arc::clone(tenant), id: id.as_str().into() };
-            past.history = store.transcript(key, PAST, shelf.now()).await.map_err(|error| match error {
-                Error::NotFound => conversations::missing(id).with_param("conversation"),
-                Error::Full => Failure::from(Fault::ContextLength)
-                    .with_message("The conversation is too long.")
-                    .with_param("conversation"),
-                other => self.unavailable(&other),
-            })?;
-        }
-        if asked.conversation.is_some() {
+            past.history = self.transcript(store.as_ref(), question, id).await?;
             new_to(&past.history, asked)?;
         }
         if !references.is_empty() {
-            let ids: Vec<_> = references.iter().map(|(_, id)| Arc::clone(id)).collect();
-            let found = match &store {
-                Some(store) => {
-                    let found = store.resolve(Arc::clone(tenant), ids, shelf.now()).await;
-                    found.map_err(|error| self.unavailable(&error))?
-                }
-                None => Vec::new(),
-            };
-            let mut found = found.into_iter();
-            for (at, id) in references {
-                let remembered =
-                    || known.iter().flat_map(|known| &known.items).find(|item| item.id == id).cloned();
-                let missing = || conversations::missing_item(&id).with_param(format!("input[{at}].id"));
-                let item = found.next().flatten().or_else(remembered).ok_or_else(missing)?;
-                past.resolved.push((at, item));
-            }
+            past.resolved = self.resolved(store.as_ref(), question, references).await?;
         }
         Ok(past)
     }
-}
 
-impl Handling {
+    /// What went before a response, and the response.
+    async fn chain(
+        &self,
+        store: Option<&Arc<Store>>,
+        question: &Question,
+        id: &str,
+    ) -> Result<Vec<Item>, Failure> {
+        let about = |fault: Fault, message: String| {
+            Failure::from(fault).with_message(message).with_param("previous_response_id")
+        };
+        let shown = shown(id);
+        let missing =
+            || about(Fault::PreviousNotFound, format!("Previous response with id '{shown}' not found."));
+        let store = store.ok_or_else(missing)?;
+        let key = Key { tenant: Arc::clone(&question.tenant), id: id.into() };
+        let chain = store.chain(key.clone(), PAST, self.worker.app.shelf.now()).await;
+        let items = chain.map_err(|error| match error {
+            Error::NotFound => missing(),
+            Error::InConversation => about(
+                Fault::InvalidValue,
+                format!("The response '{shown}' is one of a conversation; go on with 'conversation'."),
+            ),
+            Error::Conflict => {
+                about(Fault::InvalidValue, format!("The response '{shown}' has not ended yet."))
+            }
+            Error::Full => about(
+                Fault::ContextLength,
+                "The conversation that this response continues is too long.".to_owned(),
+            ),
+            other => self.unavailable(&other),
+        })?;
+        self.refresh(store, key);
+        Ok(items)
+    }
+
+    /// All items of a conversation.
+    async fn transcript(
+        &self,
+        store: Option<&Arc<Store>>,
+        question: &Question,
+        id: &str,
+    ) -> Result<Vec<Item>, Failure> {
+        let Some(store) = store else {
+            question.asked.without_conversations()?;
+            return Err(Fault::StoreUnavailable.into());
+        };
+        let key = Key { tenant: Arc::clone(&question.tenant), id: id.into() };
+        let items = store.transcript(key, PAST, self.worker.app.shelf.now()).await;
+        items.map_err(|error| match error {
+            Error::NotFound => conversations::missing(id).with_param("conversation"),
+            Error::Full => Failure::from(Fault::ContextLength)
+                .with_message("The conversation is too long.")
+                .with_param("conversation"),
+            other => self.unavailable(&other),
+        })
+    }
+
+    /// What the input refers to, with the places of the references.
+    async fn resolved(
+        &self,
+        store: Option<&Arc<Store>>,
+        question: &Question,
+        references: Vec<(usize, Arc<str>)>,
+    ) -> Result<Vec<(usize, Item)>, Failure> {
+        let mut found = Vec::new();
+        if let Some(store) = store {
+            let ids = references.iter().map(|(_, id)| Arc::clone(id)).collect();
+            let items = store.resolve(Arc::clone(&question.tenant), ids, self.worker.app.shelf.now()).await;
+            found = items.map_err(|error| self.unavailable(&error))?;
+        }
+        let known = &question.known;
+        let mut found = found.into_iter();
+        let item = |(at, id): (usize, Arc<str>)| {
+            let remembered =
+                || known.iter().flat_map(|known| &known.items).find(|item| item.id == id).cloned();
+            let missing = || conversations::missing_item(&id).with_param(format!("input[{at}].id"));
+            Ok((at, found.next().flatten().or_else(remembered).ok_or_else(missing)?))
+        };
+        references.into_iter().map(item).collect()
+    }
+
     /// What is gone on with lives on. Nobody waits for that.
     pub(super) fn refresh(&self, store: &Arc<Store>, key: Key) {
         let (store, now) = (Arc::clone(store), self.worker.app.shelf.now());
@@ -168,7 +192,7 @@ impl Handling {
 /// Fails on an item of the input whose id another item of the conversation has: it would not be added. The same item once
 /// more is fine, however it is spelled.
 fn new_to(history: &[Item], asked: &Asked) -> Result<(), Failure> {
-    let references: Vec<_> = asked.references().map(|(at, _)| at).collect();
+    let references: HashSet<_> = asked.references().map(|(at, _)| at).collect();
     let mut known: HashMap<String, String> =
         history.iter().map(|item| (item.id.to_string(), gist(&item.body))).collect();
     for (at, item) in asked.input().enumerate().filter(|(at, _)| !references.contains(at)) {
@@ -187,10 +211,12 @@ fn new_to(history: &[Item], asked: &Asked) -> Result<(), Failure> {
 
 /// What an item says, whatever the order of its keys.
 fn gist(item: &str) -> String {
-    let mut gist = json::member(item, "type").unwrap_or_else(|| "message".to_owned());
+    let Members(members) = Members::of(item).unwrap_or_default();
+    let get = |key: &str| members.iter().find(|(known, _)| known == key).map(|(_, value)| *value);
+    let kind = get("type").and_then(Text::of).map(|kind| kind.decoded().into_owned());
+    let mut gist = kind.unwrap_or_else(|| "message".to_owned());
     for key in ["role", "call_id", "name", "arguments", "input", "output", "content"] {
-        let Some(Members(members)) = Members::of(item) else { continue };
-        let Some((_, value)) = members.into_iter().find(|(known, _)| known == key) else { continue };
+        let Some(value) = get(key) else { continue };
         gist.push('\0');
         let parts = json::read::<Vec<Raw<'_>>>(value.get()).unwrap_or_default();
         gist.extend(Text::of(value).map(|text| text.decoded().into_owned()));

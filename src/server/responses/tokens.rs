@@ -34,7 +34,7 @@ impl Handling {
         route.responses = Way::Chat;
         let mut question = self.question(head, route, body)?;
         let past = self.past(&question).await?;
-        question.asked.recall_tools(past.history.iter().map(|item| &*item.body))?;
+        question.asked.recall_tools(past.history())?;
         let keys = &self.worker.app.shelf.keys;
         let chat = past.body(&question.asked, &question.tenant, keys, &question.route, 0)?;
         if let Some(record) = &mut self.record {

@@ -177,7 +177,7 @@ impl Handling {
             question.known = Some(Known { items: thread.items(), stored });
         }
         let past = self.past(&question).await?;
-        let thread = thread.unwrap_or_else(|| Thread::default().with(past.history().to_vec(), true));
+        let thread = thread.unwrap_or_else(|| Thread::default().with(past.history.clone(), true));
         let trace = Trace { thread, input: past.items(&question.asked).map(ToOwned::to_owned).collect() };
         let response = match generate {
             true => self.make(&line.head, question, past).await?,
