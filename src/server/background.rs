@@ -6,7 +6,7 @@
 //! closed by another process, or by the next start of this one.
 
 use super::App;
-use super::keep::{Ended, response_in, without_conversation};
+use super::keep::{Ended, is_last, response_in, without_conversation};
 use super::relay::Relay;
 use super::told::Told;
 use crate::json::{self, Members, write_string};
@@ -181,11 +181,9 @@ impl Waiting {
         for event in text.split_inclusive("\n\n") {
             let Some((head, data)) = event.split_once("\ndata: ") else { continue };
             let response = || response_in(event.as_bytes()).map(Json::from);
-            match head {
-                "event: response.in_progress" => self.begun = response(),
-                "event: response.completed" | "event: response.incomplete" | "event: response.failed" => {
-                    self.ended = response();
-                }
+            match head.strip_prefix("event: ").unwrap_or_default() {
+                "response.in_progress" => self.begun = response(),
+                kind if is_last(kind) => self.ended = response(),
                 _ => {}
             }
             let data = data.trim_end();
@@ -285,7 +283,10 @@ impl Log<'_> {
                     tracing::warn!(response = &*self.key.id, %error, "a response was not added to its conversation");
                     conversation = None;
                     finish.response = without_conversation(&finish.response);
-                    if let Some(last) = finish.events.bodies.iter_mut().rfind(|body| is_answer(body)) {
+                    // Another event of the dialect may stand behind it.
+                    let ends =
+                        |body: &&mut Json| json::member(body, "type").is_some_and(|kind| is_last(&kind));
+                    if let Some(last) = finish.events.bodies.iter_mut().rfind(ends) {
                         *last = without_conversation(last);
                     }
                 }
@@ -332,11 +333,6 @@ pub(super) async fn unmake(app: &App, store: &Store, key: Key) {
             _ => return,
         }
     }
-}
-
-/// Whether an event is the one that has the whole answer; another dialect's may stand behind it.
-fn is_answer(event: &str) -> bool {
-    ["completed", "incomplete"].iter().any(|end| event.starts_with(&format!("{{\"type\":\"response.{end}\"")))
 }
 
 /// The events of a stored response behind the `after`th, and those to come, as a stream. `marked`: its end has a mark of

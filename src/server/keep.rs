@@ -181,15 +181,21 @@ pub(super) fn milliseconds() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Whether an event of this type ends a stream.
+pub(super) fn is_last(kind: &str) -> bool {
+    matches!(kind, "response.completed" | "response.incomplete" | "response.failed")
+}
+
 /// Where the event that ends a stream begins.
 pub(super) fn last_event(out: &[u8]) -> Option<usize> {
-    const NAME: &[u8] = b"event: response.";
+    const BEFORE: &[u8] = b"event: ";
     let ends = |at: &usize| {
-        let name = out.get(at + NAME.len()..).unwrap_or_default();
-        ["completed\n", "incomplete\n", "failed\n"].iter().any(|end| name.starts_with(end.as_bytes()))
+        let name = out.get(at + BEFORE.len()..).unwrap_or_default();
+        let line = name.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        std::str::from_utf8(line).is_ok_and(is_last)
     };
     // No text can look like an event: line ends are escaped in it.
-    memchr::memmem::rfind_iter(out, NAME).find(ends)
+    memchr::memmem::rfind_iter(out, b"event: response.").find(ends)
 }
 
 /// The response in the event that ends a stream.
