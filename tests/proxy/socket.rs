@@ -2,6 +2,7 @@
 
 use crate::responses::{TOOLS, ask, chunk, engine, event, events, last, object, prompt, scripted};
 use crate::sim::{Client, Engine, Gate, KEY, PATIENCE, PROMPT, Request, Script, Setup, Socket, World, until};
+use crate::stored::three_turns;
 use serde_json::{Value, json};
 
 /// A message of these members.
@@ -135,20 +136,7 @@ async fn a_conversation_needs_no_store() {
         assert_eq!(last(&second)["previous_response_id"], last(&first)["id"]);
         socket.send(&onward(&id(&second), r#","store":false,"input":"and now?""#)).await;
         let third = socket.response().await;
-        let call = |id: &str, name: &str, arguments: &str| json!({"id":id,"type":"function","function":{"name":name,"arguments":arguments}});
-        let expected = json!([
-            {"role":"user","content":PROMPT},
-            {"role":"assistant","content":"Looking.","reasoning":"I ask.","tool_calls":[
-                call("call_1", "weather", "{\"city\":\"Bern\"}"),
-                call("call_2", "patch", "{\"input\":\"*** \\\"Begin\\\"\"}"),
-                call("call_3", "crm__find", "{\"id\": 7}"),
-            ]},
-            {"role":"tool","tool_call_id":"call_1","content":"rain"},
-            {"role":"tool","tool_call_id":"call_2","content":"done"},
-            {"role":"tool","tool_call_id":"call_3","content":"Ada"},
-            {"role":"assistant","content":"Four.","reasoning":"Two and two."},
-            {"role":"user","content":"and now?"},
-        ]);
+        let expected = three_turns();
         assert_eq!(messages(&world, 1), json!(expected.as_array().unwrap()[..5]));
         assert_eq!(messages(&world, 2), expected);
         // From the middle, too; but on no other connection, and not over HTTP.

@@ -135,6 +135,24 @@ async fn routes_with_a_date_store_whatever_is_asked() {
     world.end().await;
 }
 
+/// What the engine has been told once the tools of the scene have been called, answered, and asked about.
+pub fn three_turns() -> Value {
+    let call = |id: &str, name: &str, arguments: &str| json!({"id":id,"type":"function","function":{"name":name,"arguments":arguments}});
+    json!([
+        {"role":"user","content":crate::sim::PROMPT},
+        {"role":"assistant","content":"Looking.","reasoning":"I ask.","tool_calls":[
+            call("call_1", "weather", "{\"city\":\"Bern\"}"),
+            call("call_2", "patch", "{\"input\":\"*** \\\"Begin\\\"\"}"),
+            call("call_3", "crm__find", "{\"id\": 7}"),
+        ]},
+        {"role":"tool","tool_call_id":"call_1","content":"rain"},
+        {"role":"tool","tool_call_id":"call_2","content":"done"},
+        {"role":"tool","tool_call_id":"call_3","content":"Ada"},
+        {"role":"assistant","content":"Four.","reasoning":"Two and two."},
+        {"role":"user","content":"and now?"},
+    ])
+}
+
 #[tokio::test]
 async fn three_turns_reach_the_engine_in_order() {
     let world = World::start(engine().await, Setup::new()).await;
@@ -148,20 +166,7 @@ async fn three_turns_reach_the_engine_in_order() {
     assert_eq!(second["previous_response_id"], first["id"]);
     let third = format!(r#""model":"text","previous_response_id":"{}","input":"and now?""#, id(&second));
     assert_eq!(object(&world.ask(&ask(&third)).await)["instructions"], Value::Null);
-    let call = |id: &str, name: &str, arguments: &str| json!({"id":id,"type":"function","function":{"name":name,"arguments":arguments}});
-    let expected = json!([
-        {"role":"user","content":crate::sim::PROMPT},
-        {"role":"assistant","content":"Looking.","reasoning":"I ask.","tool_calls":[
-            call("call_1", "weather", "{\"city\":\"Bern\"}"),
-            call("call_2", "patch", "{\"input\":\"*** \\\"Begin\\\"\"}"),
-            call("call_3", "crm__find", "{\"id\": 7}"),
-        ]},
-        {"role":"tool","tool_call_id":"call_1","content":"rain"},
-        {"role":"tool","tool_call_id":"call_2","content":"done"},
-        {"role":"tool","tool_call_id":"call_3","content":"Ada"},
-        {"role":"assistant","content":"Four.","reasoning":"Two and two."},
-        {"role":"user","content":"and now?"},
-    ]);
+    let expected = three_turns();
     let all = expected.as_array().unwrap();
     assert_eq!(messages(&world, 1), json!(all[..5]));
     assert_eq!(messages(&world, 2), expected);

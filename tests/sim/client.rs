@@ -328,10 +328,7 @@ impl Client {
 
     /// Leaves; gives the time just before.
     pub fn leave(self, manner: Manner) -> Instant {
-        if manner == Manner::Rst {
-            SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
-        }
-        Instant::now()
+        leave(self.stream, manner)
     }
 
     /// The next head, also that of a 1xx answer; nothing when the connection is closed before a byte of it.
@@ -503,4 +500,12 @@ fn parse_head(text: &str) -> Head {
         (name.to_ascii_lowercase(), value.trim().to_owned())
     };
     Head { version, status, headers: lines.filter(|line| !line.is_empty()).map(field).collect() }
+}
+
+/// Closes a connection; gives the time just before.
+pub(super) fn leave(stream: TcpStream, manner: Manner) -> Instant {
+    if manner == Manner::Rst {
+        SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
+    }
+    Instant::now()
 }

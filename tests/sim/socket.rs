@@ -1,10 +1,9 @@
 //! A WebSocket client that sends any frames.
 
-use super::client::{Answer, Client, Head, Request};
+use super::client::{self, Answer, Client, Head, Request};
 use super::engine::Manner;
 use super::within;
 use serde_json::Value;
-use socket2::SockRef;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -120,10 +119,7 @@ impl Socket {
 
     /// Leaves; gives the time just before.
     pub fn leave(self, manner: Manner) -> Instant {
-        if manner == Manner::Rst {
-            SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
-        }
-        Instant::now()
+        client::leave(self.stream, manner)
     }
 
     /// The next frame; nothing when the connection has ended in an orderly way, an error when by a reset.
