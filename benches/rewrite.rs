@@ -5,7 +5,7 @@
 //! rewritten before the count begins.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, missing_docs, reason = "a bench")]
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use samewire::engine::named;
 use samewire::plan::{Route, shape};
 use samewire::request::Ask;
@@ -15,7 +15,7 @@ use samewire::wire::event::{Delta, Event, Riders, ToolEntry};
 use samewire::wire::options::Options;
 use samewire::wire::rule::Rule;
 use samewire::wire::sse::{Found, Framer};
-use samewire::wire::{Api, Rewriter, Stamp};
+use samewire::wire::{Api, Out, Rewriter, Stamp};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -112,7 +112,7 @@ impl Sink for Nothing {
 struct NoEncoder;
 
 impl Encode for NoEncoder {
-    fn event(&mut self, event: Event<'_>, _: &mut BytesMut) {
+    fn event(&mut self, event: Event<'_>, _: &mut Out) {
         black_box(&event);
     }
 }
@@ -185,7 +185,8 @@ fn row(engine: &Engine, for_long: Duration) {
             }
         });
     });
-    let mut out = BytesMut::with_capacity(2 * stretch.len());
+    let mut out = Out::default();
+    out.open().reserve(2 * stretch.len());
     let mut plain = rewriter(engine.name, Some(Box::new(NoEncoder)));
     plain.push(head.as_bytes(), &mut out);
     let normalise = nanoseconds(for_long, || {

@@ -12,7 +12,7 @@ use crate::request::responses::{Asked, Way};
 use crate::wire::encode::Response;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::sse::{Found, Framer};
-use crate::wire::{Api, Ending, Form, Rewriter, Shape, Stamp};
+use crate::wire::{Api, Ending, Form, Out, Rewriter, Shape, Stamp};
 use bytes::{Bytes, BytesMut};
 use std::io::{self, Read, Write};
 
@@ -118,7 +118,7 @@ impl Body {
 struct Writer {
     rewriter: Rewriter,
     /// Canonical bytes that have not been handed over.
-    out: BytesMut,
+    out: Out,
     /// Canonical events, or one object: that is not sent in part.
     stream: bool,
 }
@@ -259,7 +259,7 @@ impl Filter {
             },
         };
         let stream = shape.stream;
-        Ok(Writer { rewriter: Rewriter::new(shape, order.stamp.clone()), out: BytesMut::new(), stream })
+        Ok(Writer { rewriter: Rewriter::new(shape, order.stamp.clone()), out: Out::default(), stream })
     }
 
     /// The answer becomes one of Responses.
@@ -274,7 +274,7 @@ impl Filter {
         let shape = Shape { client: api, upstream: api, ..shape };
         let encoder = Box::new(Response::new(reply, stamp));
         let rewriter = Rewriter::with_encoder(shape, stamp.clone(), encoder);
-        Ok(Writer { rewriter, out: BytesMut::new(), stream })
+        Ok(Writer { rewriter, out: Out::default(), stream })
     }
 
     /// Writes what is due.
@@ -283,7 +283,9 @@ impl Filter {
         if !writer.stream || writer.out.is_empty() || writer.refusal().is_some() {
             return Ok(());
         }
-        output.write_all(&writer.out.split())?;
+        while !writer.out.is_empty() {
+            output.write_all(&writer.out.take())?;
+        }
         output.flush()
     }
 
@@ -304,11 +306,13 @@ impl Filter {
             return Ok(false);
         }
         let Body::Events(writer) = &mut self.body else { return Ok(false) };
-        let (mut out, success) = (writer.out.split(), writer.rewriter.any_failure().is_none());
+        let (mut out, success) = (std::mem::take(&mut writer.out), writer.rewriter.any_failure().is_none());
         if !writer.stream {
-            self.end_line(&mut out);
+            self.end_line(out.open());
         }
-        output.write_all(&out)?;
+        while !out.is_empty() {
+            output.write_all(&out.take())?;
+        }
         output.flush()?;
         Ok(success)
     }

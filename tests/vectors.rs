@@ -12,14 +12,14 @@
 
 mod cases;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use cases::{Answer, Cut, response_vectors, vectors};
 use samewire::engine::named;
 use samewire::plan::{Route, shape};
 use samewire::request::Ask;
 use samewire::request::responses::echo;
 use samewire::wire::encode::{Reply, Response};
-use samewire::wire::{Api, Rewriter, Stamp};
+use samewire::wire::{Api, Out, Rewriter, Stamp};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -108,11 +108,11 @@ fn as_response(request: &str, message: &str, finish: &str) -> String {
     let input = format!(
         r#"{{"id":"chatcmpl-1","object":"chat.completion","created":5,"model":"m","choices":[{{"index":0,"message":{message},"finish_reason":"{finish}"}}]}}"#
     );
-    let mut out = BytesMut::new();
+    let mut out = Out::default();
     rewriter
         .whole(if message.starts_with("{\"id\"") { message.as_bytes() } else { input.as_bytes() }, &mut out);
     assert_eq!(rewriter.failure(), None);
-    String::from_utf8(out.to_vec()).unwrap()
+    String::from_utf8(out.copied()).unwrap()
 }
 
 #[test]

@@ -204,8 +204,8 @@ mod tests {
     use super::*;
     use crate::request::Ask;
     use crate::wire::options::Options;
-    use crate::wire::{Api, Ending, Rewriter, Stamp};
-    use bytes::{Bytes, BytesMut};
+    use crate::wire::{Api, Ending, Out, Rewriter, Stamp};
+    use bytes::Bytes;
     use std::sync::Arc;
 
     /// What the page counts is what the rewriter counts, as far as that counts it: fields without a value it drops silently.
@@ -220,7 +220,7 @@ mod tests {
             let engine = crate::engine::named(name).unwrap();
             let route = crate::plan::Route::new(engine, Arc::new(Options::default()), 1 << 20);
             let mut rewriter = Rewriter::new(crate::plan::shape(&ask, &route), Stamp::default());
-            let mut out = BytesMut::new();
+            let mut out = Out::default();
             rewriter.push(raw.as_bytes(), &mut out);
             rewriter.finish(Ending::Clean, &mut out);
             let frames = read(&raw, false);
@@ -236,7 +236,7 @@ mod tests {
                 assert_eq!(marked, counted, "{name}, {}: {}", scene.scenario, change.rule());
             }
             // And nothing is left to be changed in what comes out.
-            let again = read(std::str::from_utf8(&out).unwrap(), false);
+            let again = read(std::str::from_utf8(&out.join()).unwrap(), false);
             let left: Vec<_> = again.iter().flat_map(frame::Frame::changes).collect();
             assert!(left.is_empty(), "{name}, {}: {left:?}", scene.scenario);
         }

@@ -88,6 +88,7 @@ impl Job {
     pub(super) async fn run(self) {
         let Self { app, store, key, mut relay, conversation, first } = self;
         relay.detach();
+        relay.by_events();
         let run = app.runs.begin(&key);
         let mut log = Log {
             app: &app,

@@ -4,6 +4,7 @@ use super::App;
 use super::connection::Busy;
 use super::relay::Relay;
 use crate::config::Timeouts;
+use crate::wire::Out;
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
 use bytes::{Bytes, BytesMut};
@@ -116,15 +117,15 @@ pub(super) struct Body {
 }
 
 enum Content {
-    Full(Bytes),
+    Full(Out),
     Relay(Box<Relay>),
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
 }
 
 impl Body {
     /// Bytes at hand.
-    pub(super) fn full(bytes: Bytes) -> Self {
-        Self { content: Content::Full(bytes), _busy: None }
+    pub(super) fn full(bytes: impl Into<Out>) -> Self {
+        Self { content: Content::Full(bytes.into()), _busy: None }
     }
 
     /// Bytes to come.
@@ -161,7 +162,7 @@ impl http_body::Body for Body {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         match &mut self.get_mut().content {
             Content::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Content::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Content::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes.take())))),
             Content::Relay(relay) => relay.poll_frame(cx),
             Content::Stream(stream) => {
                 stream.as_mut().poll_next(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))

@@ -10,7 +10,8 @@
 use crate::json::{self, Members, Raw, Text};
 use crate::request::listed;
 use crate::store::{Error, Item, Json, Key, New, State, Store};
-use bytes::BytesMut;
+use crate::wire::Out;
+use bytes::Bytes;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -45,8 +46,8 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// The bytes with an object that claims no more than is true.
-    pub(super) fn honest(&self, mut bytes: BytesMut, request_id: &str) -> BytesMut {
+    /// The end of an answer with an object that claims no more than is true.
+    pub(super) fn honest(&self, mut end: Out, request_id: &str) -> Out {
         if let Some(error) = &self.unstored {
             tracing::warn!(request_id, %error, "a response was not stored");
         }
@@ -54,12 +55,12 @@ impl Kept {
             tracing::warn!(request_id, %error, "a response was not added to its conversation");
         }
         if self.unstored.is_some() {
-            bytes = unstored(&bytes);
+            end.rewrite(unstored);
         }
         if self.apart.is_some() {
-            bytes = apart(&bytes);
+            end.rewrite(apart);
         }
-        bytes
+        end
     }
 }
 
@@ -206,35 +207,30 @@ pub(super) fn response_in(event: &[u8]) -> Option<&str> {
     members.into_iter().find(|(key, _)| key == "response").map(|(_, response)| response.get())
 }
 
-/// The same bytes with an object that does not claim to be stored.
-fn unstored(bytes: &[u8]) -> BytesMut {
+/// The same bytes with an object that does not claim to be stored, if it does.
+fn unstored(bytes: &[u8]) -> Option<Bytes> {
     const CLAIM: &[u8] = b",\"store\":true,\"temperature\":";
     const TRUTH: &[u8] = b",\"store\":false,\"temperature\":";
     // Before it there are only strings, in which quotes are escaped.
-    let Some(at) = memchr::memmem::find(bytes, CLAIM) else { return bytes.into() };
-    let mut out = BytesMut::with_capacity(bytes.len() + 1);
-    out.extend_from_slice(bytes.get(..at).unwrap_or_default());
-    out.extend_from_slice(TRUTH);
-    out.extend_from_slice(bytes.get(at + CLAIM.len()..).unwrap_or_default());
-    out
+    let at = memchr::memmem::find(bytes, CLAIM)?;
+    let (before, claim) = bytes.split_at(at);
+    Some([before, TRUTH, claim.get(CLAIM.len()..)?].concat().into())
 }
 
-/// The same bytes with an object that names no conversation.
-fn apart(bytes: &[u8]) -> BytesMut {
+/// The same bytes with an object that names no conversation, if it does.
+fn apart(bytes: &[u8]) -> Option<Bytes> {
     const CLAIM: &[u8] = b",\"conversation\":{\"id\":\"";
     // It is the object's last key, and behind the object there is no text of anybody's. Ids of conversations are plain.
-    let Some(at) = memchr::memmem::rfind(bytes, CLAIM) else { return bytes.into() };
+    let at = memchr::memmem::rfind(bytes, CLAIM)?;
     let (before, claim) = bytes.split_at(at);
-    let behind = memchr::memmem::find(claim, b"}").and_then(|end| claim.get(end + 1..)).unwrap_or_default();
-    let mut out = BytesMut::with_capacity(bytes.len());
-    out.extend_from_slice(before);
-    out.extend_from_slice(behind);
-    out
+    let end = memchr::memmem::find(claim, b"}")?;
+    Some([before, claim.get(end + 1..)?].concat().into())
 }
 
 /// The same of an object or an event by itself.
 pub(super) fn without_conversation(text: &str) -> Json {
-    String::from_utf8_lossy(&apart(text.as_bytes())).into()
+    let apart = apart(text.as_bytes());
+    apart.map_or_else(|| text.into(), |apart| String::from_utf8_lossy(&apart).into())
 }
 
 #[cfg(test)]
@@ -251,7 +247,7 @@ mod tests {
         let event = &events.as_bytes()[at..];
         assert!(event.starts_with(b"event: response.completed"));
         assert_eq!(response_in(event), Some(object));
-        let honest = unstored(event);
+        let honest = unstored(event).unwrap();
         assert_eq!(response_in(&honest).unwrap(), object.replace("\"store\":true,", "\"store\":false,"));
         assert_eq!(last_event(b"event: response.created\ndata: {}\n\n"), None);
     }
@@ -263,7 +259,7 @@ mod tests {
             "data: {{\"response\":{tools},\"conversation\":{{\"id\":\"conv_1\"}}}}}}\n\ndata: [DONE]\n\n"
         );
         let expected = format!("data: {{\"response\":{tools}}}}}\n\ndata: [DONE]\n\n");
-        assert_eq!(apart(event.as_bytes()), expected.as_bytes());
+        assert_eq!(apart(event.as_bytes()).unwrap(), expected.as_bytes());
         assert_eq!(&*without_conversation("{}"), "{}");
     }
 }

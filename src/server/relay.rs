@@ -14,8 +14,8 @@ use crate::telemetry::Gauge;
 use crate::upstream::{Answer, Broken, Client, Head, Outgoing, Read};
 use crate::wire::encode::Encode;
 use crate::wire::fault::{Failure, Fault};
-use crate::wire::{Ending, Form, Rewriter};
-use bytes::{Buf, Bytes, BytesMut};
+use crate::wire::{Ending, Form, Out, Rewriter};
+use bytes::{Bytes, BytesMut};
 use http::Response;
 use http_body::Frame;
 use std::pin::Pin;
@@ -64,6 +64,10 @@ pub(super) struct Relay {
     clock: Clock,
     /// A comment is to be sent.
     comment: bool,
+    /// Whole events are handed over, however long.
+    by_events: bool,
+    /// What was handed over last was not all there was.
+    goes_on: bool,
     /// SSE for the client, or one object.
     stream: bool,
     own_key: bool,
@@ -81,7 +85,7 @@ enum Keep {
     /// When it is over.
     Later(Box<Keeper>),
     /// Now; its end waits for that.
-    Now { storing: Keeping, end: BytesMut },
+    Now { storing: Keeping, end: Out },
 }
 
 /// The rewriter and what it has written.
@@ -92,7 +96,7 @@ enum Keep {
 struct Pen {
     rewriter: Rewriter,
     /// Canonical bytes that have not been handed over.
-    out: BytesMut,
+    out: Out,
     /// It ended before the engine said anything.
     unspoken: bool,
     /// Events are numbered: once the status has gone out, none of them may be taken back.
@@ -132,13 +136,13 @@ impl Pen {
         self.write(|rewriter, out| _ = rewriter.finish(ending, out));
     }
 
-    fn write(&mut self, write: impl FnOnce(&mut Rewriter, &mut BytesMut)) {
-        let (held, ended) = (self.out.len(), self.ended());
+    fn write(&mut self, write: impl FnOnce(&mut Rewriter, &mut Out)) {
+        let (held, ended) = (self.out.mark(), self.ended());
         write(&mut self.rewriter, &mut self.out);
         let failed = self.rewriter.any_failure().is_some_and(|failure| failure.fault.breaks_off());
         let stays = self.spoken() || self.numbered && self.committed;
         if failed && !ended && !stays {
-            self.out.advance(held);
+            self.out = self.out.split_off(held);
             self.unspoken = true;
         }
     }
@@ -207,10 +211,12 @@ impl Relay {
         Box::new(Self {
             engine: Engine::Asked(asking),
             client,
-            pen: Pen { rewriter, out: BytesMut::new(), unspoken: false, numbered, committed: false },
+            pen: Pen { rewriter, out: Out::default(), unspoken: false, numbered, committed: false },
             received: 0,
             clock,
             comment: false,
+            by_events: false,
+            goes_on: false,
             stream,
             own_key,
             passed: http::HeaderMap::new(),
@@ -228,6 +234,11 @@ impl Relay {
     /// Nobody waits for a status or for comments: an error before the first event is the whole answer, however late.
     pub(super) fn take_time(&mut self) {
         self.clock.silence();
+    }
+
+    /// Who reads on wants whole events.
+    pub(super) fn by_events(&mut self) {
+        self.by_events = true;
     }
 
     /// The status has gone out: whatever becomes of the answer is told in events.
@@ -278,10 +289,10 @@ impl Relay {
         let response = head.object(self.record.started.elapsed());
         self.hold_end();
         std::future::poll_fn(|cx| self.poll_keep(cx)).await;
-        let bytes = self.pen.out.split().freeze();
-        self.record.bytes = bytes.len();
+        let out = std::mem::take(&mut self.pen.out);
+        self.record.bytes = out.len();
         self.close();
-        response.map(|()| Body::full(bytes))
+        response.map(|()| Body::full(out))
     }
 
     fn refusal(mut self: Box<Self>, failure: &Failure) -> Response<Body> {
@@ -483,16 +494,21 @@ impl Relay {
         } else if self.is_end() {
             return Poll::Ready(None);
         } else {
-            self.pen.out.split().freeze()
+            self.hand_over()
         };
         self.record.bytes += bytes.len();
-        if let Some(pause) = self.clock.wrote() {
+        let goes_on = std::mem::replace(&mut self.goes_on, !self.pen.out.is_empty());
+        if let Some(pause) = self.clock.wrote().filter(|_| !goes_on) {
             self.record.app.metrics.inter_token.observe(pause);
         }
         if self.is_end() {
             self.close();
         }
         Poll::Ready(Some(Ok(Frame::data(bytes))))
+    }
+
+    fn hand_over(&mut self) -> Bytes {
+        if self.by_events { self.pen.out.join() } else { self.pen.out.take() }
     }
 
     /// Everything has been handed over.
@@ -504,10 +520,11 @@ impl Relay {
     fn hold_end(&mut self) {
         let Keep::Later(_) = &self.keep else { return };
         let Keep::Later(keeper) = std::mem::replace(&mut self.keep, Keep::Nothing) else { return };
-        let at = if self.stream { keep::last_event(&self.pen.out) } else { Some(0) };
-        let Some(at) = at else { return };
-        let end = self.pen.out.split_off(at);
-        let object = if self.stream { keep::response_in(&end) } else { std::str::from_utf8(&end).ok() };
+        let Self { pen, stream, .. } = self;
+        let end = if *stream { pen.out.split_end() } else { Some(std::mem::take(&mut pen.out)) };
+        let Some(end) = end else { return };
+        let said = end.copied();
+        let object = if *stream { keep::response_in(&said) } else { std::str::from_utf8(&said).ok() };
         let storing = keeper.keep(object.unwrap_or_default());
         self.keep = Keep::Now { storing, end };
     }

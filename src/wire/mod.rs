@@ -23,18 +23,20 @@ pub mod fault;
 pub(crate) mod ident;
 mod normalise;
 pub mod options;
+mod out;
 pub mod rule;
 pub mod sse;
 mod stencil;
 
 use crate::json::Raw;
-use bytes::BytesMut;
 use decode::{Decode, Quirks, Reading, Sink};
 use encode::{Encode, Limits};
 use event::{Delta, Event, Reason, Riders, ToolEntry, Usage};
 use fault::{Failure, Fault};
 use normalise::{Normaliser, Output};
 use options::{InvalidEvent, Options};
+pub use out::Out;
+pub(crate) use out::{Rope, Spelled};
 use rule::{Rule, Tally};
 use sse::{Found, Frame, Framer};
 use std::sync::Arc;
@@ -236,14 +238,14 @@ impl Rewriter {
     }
 
     /// Reads on in the engine's event stream and writes what has become certain.
-    pub fn push(&mut self, bytes: &[u8], out: &mut BytesMut) -> Progress {
+    pub fn push(&mut self, bytes: &[u8], out: &mut Out) -> Progress {
         let Self { framer, core } = self;
         framer.push(bytes, |found| core.found(found, out));
         self.progress()
     }
 
     /// The engine's event stream has ended.
-    pub fn finish(&mut self, ending: Ending, out: &mut BytesMut) -> Progress {
+    pub fn finish(&mut self, ending: Ending, out: &mut Out) -> Progress {
         let Self { framer, core } = self;
         let complete = |data: &[u8]| {
             data.trim_ascii() == b"[DONE]"
@@ -255,14 +257,14 @@ impl Rewriter {
     }
 
     /// The engine's answer is one complete JSON object instead of an event stream.
-    pub fn whole(&mut self, body: &[u8], out: &mut BytesMut) -> Progress {
-        let (before, committed) = (out.len(), self.core.committed);
+    pub fn whole(&mut self, body: &[u8], out: &mut Out) -> Progress {
+        let (before, committed) = (out.mark(), self.core.committed);
         self.core.whole = true;
         self.core.found(Found::Frame(Frame { error: false, name: b"", data: body, whole: true }), out);
         self.core.end_of_input(Ending::Whole, out);
         // All of it was there at once: a broken answer is judged before anything of it is written.
         if let Some(failure) = self.core.normaliser.failure().filter(|_| !committed) {
-            out.truncate(before);
+            drop(out.split_off(before));
             self.core.committed = false;
             self.core.failure = Some(failure.clone());
         }
@@ -270,7 +272,7 @@ impl Rewriter {
     }
 
     /// The answer fails for a reason the engine's bytes do not show.
-    pub fn fail(&mut self, failure: Failure, out: &mut BytesMut) -> Progress {
+    pub fn fail(&mut self, failure: Failure, out: &mut Out) -> Progress {
         let (normaliser, mut to) = self.core.joined(out);
         normaliser.fail(failure, &mut to);
         self.progress()
@@ -318,7 +320,7 @@ impl Rewriter {
 }
 
 impl Core {
-    fn found(&mut self, found: Found<'_>, out: &mut BytesMut) {
+    fn found(&mut self, found: Found<'_>, out: &mut Out) {
         if self.normaliser.is_ended() {
             return self.normaliser.tally.count(Rule::AfterDone);
         }
@@ -330,7 +332,7 @@ impl Core {
             }
             Found::Frame(frame) => {
                 self.events += 1;
-                if !self.stencil.fill(&frame, out, &mut self.normaliser.tally) {
+                if !self.stencil.fill(&frame, out.open(), &mut self.normaliser.tally) {
                     self.read(frame, out);
                 }
             }
@@ -338,29 +340,29 @@ impl Core {
     }
 
     /// Takes a frame apart.
-    fn read(&mut self, frame: Frame<'_>, out: &mut BytesMut) {
+    fn read(&mut self, frame: Frame<'_>, out: &mut Out) {
         let (skip_invalid, whole) = (self.skip_invalid, self.whole);
         let learns = self.encoder.is_plain() && self.stencil.is_learning();
         let known = learns.then(|| self.normaliser.tally.clone());
-        let start = out.len();
+        let start = out.open().len();
         let mut said = Said::default();
         let Self { decoder, normaliser, encoder, committed, failure, .. } = self;
         let to = Output { encoder: encoder.as_mut(), out, committed, failure };
         let data = frame.data;
         decoder.frame(frame, &mut Stage { normaliser, to, data, said: &mut said, skip_invalid, whole });
         if let Some(known) = known {
-            let written = out.get(start..).unwrap_or_default();
+            let written = out.open().get(start..).unwrap_or_default();
             let counts = self.normaliser.tally.since(&known);
             self.stencil.learn(&frame, &said, written, counts, |event, out| encoder.event(event, out));
         }
     }
 
-    fn end_of_input(&mut self, ending: Ending, out: &mut BytesMut) {
+    fn end_of_input(&mut self, ending: Ending, out: &mut Out) {
         let (normaliser, mut to) = self.joined(out);
         normaliser.end_of_input(ending, &mut to);
     }
 
-    fn joined<'a>(&'a mut self, out: &'a mut BytesMut) -> (&'a mut Normaliser, Output<'a>) {
+    fn joined<'a>(&'a mut self, out: &'a mut Out) -> (&'a mut Normaliser, Output<'a>) {
         let Self { normaliser, encoder, committed, failure, .. } = self;
         (normaliser, Output { encoder: encoder.as_mut(), out, committed, failure })
     }

@@ -9,9 +9,8 @@ use super::event::{Delta, Event, Finish, Head, Reason, Riders, ToolEntry, ToolKi
 use super::fault::{Failure, Fault};
 use super::options::{MissingFinish, NamedToolChoiceFinish, SystemFingerprint, ToolCallIds};
 use super::rule::{Rule, Tally};
-use super::{Api, Ending, Shape, Stamp, ident};
+use super::{Api, Ending, Out, Shape, Stamp, ident};
 use crate::json::{Extras, Kept, Raw, Text};
-use bytes::BytesMut;
 
 /// Tool calls of one choice. Models make a handful; with the square of their number grows what it costs to tell them apart.
 const CALLS: usize = 1024;
@@ -19,7 +18,7 @@ const CALLS: usize = 1024;
 /// Where grammatical events go.
 pub(super) struct Output<'o> {
     pub(super) encoder: &'o mut dyn Encode,
-    pub(super) out: &'o mut BytesMut,
+    pub(super) out: &'o mut Out,
     /// Something has gone to the client.
     pub(super) committed: &'o mut bool,
     /// Where a failure goes that nothing came before: it becomes an HTTP error (wire-format 3.1).

@@ -6,6 +6,7 @@
 //! Takes: the data of a frame. Gives: its canonical frame. Remembers: the surroundings of the last text, in and out.
 //! Never: guesses. A frame that differs in one other byte goes the long way, and the stencil is made anew.
 
+use super::Out;
 use super::event::{Delta, Event, Riders};
 use super::rule::{Rule, Tally};
 use super::sse::Frame;
@@ -114,7 +115,7 @@ impl Stencil {
         said: &Said,
         written: &[u8],
         counts: impl Iterator<Item = (Rule, u32)>,
-        encode: impl FnOnce(Event<'_>, &mut BytesMut),
+        encode: impl FnOnce(Event<'_>, &mut Out),
     ) {
         let known = self.cut.take();
         let Some(mut cut) = Cut::of(frame.data, said, written, encode) else { return };
@@ -130,7 +131,7 @@ impl Cut {
         data: &[u8],
         said: &Said,
         written: &[u8],
-        encode: impl FnOnce(Event<'_>, &mut BytesMut),
+        encode: impl FnOnce(Event<'_>, &mut Out),
     ) -> Option<Self> {
         let (choice, voice, place) = said.text.clone().filter(|_| !said.more)?;
         let (before, text, behind) =
@@ -146,8 +147,9 @@ impl Cut {
             Voice::Content => Delta::Content(mark),
             Voice::Reasoning => Delta::Reasoning(mark),
         };
-        let mut frame = BytesMut::new();
+        let mut frame = Out::default();
         encode(Event::Delta { choice, delta, riders: Riders::default() }, &mut frame);
+        let frame = frame.join();
         let mut marks = memchr::memmem::find_iter(&frame, MARK);
         let at = marks.next().filter(|_| marks.next().is_none())?;
         let (front, back) = (frame.get(..at)?, frame.get(at + MARK.len()..)?);
@@ -175,8 +177,7 @@ impl Cut {
 
 #[cfg(test)]
 mod tests {
-    use crate::wire::{Api, Rewriter, Shape, Stamp};
-    use bytes::BytesMut;
+    use crate::wire::{Api, Out, Rewriter, Shape, Stamp};
 
     /// Whether the next frame like the last would take the short way.
     fn is_ready(rewriter: &Rewriter) -> bool {
@@ -186,7 +187,7 @@ mod tests {
     #[test]
     fn the_third_of_a_kind_takes_the_short_way() {
         let mut rewriter = Rewriter::new(Shape::new(Api::Chat, true, Default::default()), Stamp::default());
-        let mut out = BytesMut::new();
+        let mut out = Out::default();
         let chunk = |delta: &str| {
             format!("data: {{\"id\":\"a\",\"choices\":[{{\"index\":0,\"delta\":{{{delta}}}}}]}}\n\n")
         };

@@ -9,7 +9,7 @@ use samewire::request::responses::echo;
 use samewire::wire::encode::{Reply, Response, Transcript};
 use samewire::wire::fault::Failure;
 use samewire::wire::options::Options;
-use samewire::wire::{Api, Ending, Rewriter, Shape, Stamp};
+use samewire::wire::{Api, Ending, Out, Rewriter, Shape, Stamp};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -114,7 +114,7 @@ impl Case {
             return error(&Failure::of_answer(self.status, &self.input, false));
         }
         let mut rewriter = self.rewriter_within(max_event_bytes, false);
-        let mut out = BytesMut::new();
+        let mut out = Out::default();
         if self.events {
             for read in reads(&self.input, cut) {
                 rewriter.push(read, &mut out);
@@ -130,7 +130,7 @@ impl Case {
             }
             None => Answer {
                 status: 200,
-                body: String::from_utf8(out.to_vec()).expect("canonical output is UTF-8"),
+                body: String::from_utf8(out.copied()).expect("canonical output is UTF-8"),
             },
         }
     }
@@ -138,7 +138,7 @@ impl Case {
     /// The grammatical events of the case, a line each.
     pub fn transcript(&self) -> String {
         let mut rewriter = self.rewriter(true);
-        let mut out = BytesMut::new();
+        let mut out = Out::default();
         if self.events {
             rewriter.push(&self.input, &mut out);
             rewriter.finish(self.ending, &mut out);
@@ -153,7 +153,7 @@ impl Case {
                 failure.message
             );
         }
-        String::from_utf8(out.to_vec()).unwrap()
+        String::from_utf8(out.copied()).unwrap()
     }
 
     /// The case whose engine sends this canonical answer.

@@ -7,9 +7,9 @@ use crate::request::responses::summary;
 use crate::seal::Kind;
 use crate::server::body::Body;
 use crate::server::routes::Handling;
-use crate::wire::Rewriter;
 use crate::wire::encode::Response as Encoder;
 use crate::wire::fault::{Failure, Fault};
+use crate::wire::{Out, Rewriter};
 use axum::body::Body as Incoming;
 use bytes::{Bytes, BytesMut};
 use http::{Response, request};
@@ -38,7 +38,7 @@ impl Handling {
         let stamp = self.chance.stamp();
         let encoder = Box::new(Encoder::new(reply, &stamp));
         let mut rewriter = Rewriter::with_encoder(shape, stamp.clone(), encoder);
-        let mut object = BytesMut::new();
+        let mut object = Out::default();
         rewriter.whole(&answer, &mut object);
         if let Some(failure) = rewriter.any_failure() {
             return Err(failure.clone());
@@ -46,7 +46,7 @@ impl Handling {
         if let Some(record) = &mut self.record {
             record.summarised(rewriter.summary());
         }
-        let summary = Summary::of(&object).ok_or_else(|| {
+        let summary = Summary::of(&object.join()).ok_or_else(|| {
             Failure::from(Fault::Incomplete).with_message("The upstream engine did not complete the summary.")
         })?;
         let seal = self.seal(Kind::Compaction, Arc::clone(&question.tenant), stamp.now);

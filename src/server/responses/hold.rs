@@ -24,8 +24,8 @@ use crate::upstream::{Client, Outgoing};
 use crate::wire::encode::{Encode, Hold, Reply};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::ResponsesDialect;
-use crate::wire::{Rewriter, Shape, Stamp};
-use bytes::{Bytes, BytesMut};
+use crate::wire::{Out, Rewriter, Shape, Stamp};
+use bytes::Bytes;
 use futures::Stream;
 use http::{HeaderMap, Response};
 use std::collections::HashMap;
@@ -154,7 +154,8 @@ impl Handling {
         let (app, client) = (Arc::clone(&self.worker.app), Arc::clone(&self.worker.client));
         let response = self.at_once(errand, since).await;
         response.map(|body| {
-            body.relayed(move |relay| {
+            body.relayed(move |mut relay| {
+                relay.by_events();
                 let stage = Stage::Relays(relay);
                 let held = Held {
                     app,
@@ -292,7 +293,7 @@ impl Held {
             }
         }
         let kept = keeper.keep_behind(object, std::mem::take(&mut self.said)).await;
-        kept.honest(end.as_ref().into(), &self.request_id).freeze()
+        kept.honest(end.into(), &self.request_id).join()
     }
 
     /// The engine has ended: the stream is over, or waits.
@@ -347,6 +348,7 @@ impl Held {
             numbered: true,
         });
         relay.go_on();
+        relay.by_events();
         if let Some(failure) = failed {
             relay.give_up(failure);
         }
@@ -356,10 +358,10 @@ impl Held {
     /// The stream ends without the outputs.
     async fn fail(&mut self, encoder: Box<dyn Encode>, failure: Failure) -> Bytes {
         let mut rewriter = Rewriter::with_encoder(self.legs.shape.clone(), self.stamp.clone(), encoder);
-        let mut out = BytesMut::new();
+        let mut out = Out::default();
         rewriter.commit();
         rewriter.fail(failure, &mut out);
-        self.told(out.freeze()).await
+        self.told(out.join()).await
     }
 }
 

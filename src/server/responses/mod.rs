@@ -36,9 +36,9 @@ use crate::store::{Error, Item};
 use crate::wire::encode::{Response as Encoder, Seal, Sealing};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{Options, ResponsesDialect};
-use crate::wire::{Rewriter, Shape, Stamp};
+use crate::wire::{Out, Rewriter, Shape, Stamp};
 use axum::body::Body as Incoming;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use fitting::Talk;
 use hold::Legs;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -191,6 +191,7 @@ impl Handling {
         relay.planned(since.elapsed());
         if self.by_socket {
             relay.take_time();
+            relay.by_events();
         }
         relay.answer().await
     }
@@ -198,7 +199,7 @@ impl Handling {
     /// The answer is made without the client: it is told that it will be.
     async fn in_background(&mut self, mut errand: Errand) -> Result<Response<Body>, Failure> {
         let (worker, app) = (Arc::clone(&self.worker), Arc::clone(&self.worker.app));
-        let mut first = BytesMut::new();
+        let mut first = Out::default();
         let (id, object) = errand.encoder.queue(&mut first);
         let (streams, marked) = (errand.stream, errand.marked);
         let Some(keeper) = errand.keeper.take() else { return Err(Fault::StoreUnavailable.into()) };
@@ -219,7 +220,7 @@ impl Handling {
                 }
                 let _ = told.send(Ok(()));
                 let relay = Relay::new(order(&worker, errand));
-                let first = first.freeze();
+                let first = first.join();
                 worker.background.fetch_add(1, Ordering::Relaxed);
                 Job { app, store, key, relay, conversation, first }.run().await;
                 worker.background.fetch_sub(1, Ordering::Relaxed);
@@ -238,7 +239,7 @@ impl Handling {
         let head = headers::Success { request_id: &request_id, passed: &HeaderMap::new() };
         Ok(match streams {
             true => head.stream().map(|()| Body::stream(background::follow(app, store, key, None, marked))),
-            false => head.object(started.elapsed()).map(|()| Body::full(object.into())),
+            false => head.object(started.elapsed()).map(|()| Body::full(Bytes::from(object))),
         })
     }
 

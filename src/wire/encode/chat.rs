@@ -10,7 +10,7 @@ use super::frame::{DONE, Envelope, LogprobLists, write_index, write_logprobs, wr
 use crate::json::{Text, compacted, write_number, write_string};
 use crate::wire::event::{Delta, Event, Finish, PartName, Riders, ToolKind};
 use crate::wire::options::{Obfuscation, ReasoningField, RoleFrame};
-use crate::wire::{Shape, Stamp};
+use crate::wire::{Out, Shape, Stamp};
 use bytes::{BufMut, BytesMut};
 
 /// The stream: a frame for each event.
@@ -32,7 +32,8 @@ impl Stream {
 }
 
 impl Encode for Stream {
-    fn event(&mut self, event: Event<'_>, out: &mut BytesMut) {
+    fn event(&mut self, event: Event<'_>, out: &mut Out) {
+        let out = out.open();
         match event {
             Event::Head(head) => self.envelope.render(&head),
             Event::Delta { choice, delta, riders } => self.delta(choice, &delta, &riders, out),
@@ -232,7 +233,8 @@ impl Whole {
 }
 
 impl Encode for Whole {
-    fn event(&mut self, event: Event<'_>, out: &mut BytesMut) {
+    fn event(&mut self, event: Event<'_>, out: &mut Out) {
+        let out = out.open();
         match event {
             Event::Head(head) => self.envelope.render(&head),
             Event::Delta { choice, delta, riders } => self.delta(choice, &delta, &riders),

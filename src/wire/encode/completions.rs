@@ -6,8 +6,8 @@
 use super::Encode;
 use super::frame::{DONE, Envelope, LogprobLists, write_index, write_logprobs, write_stop};
 use crate::json::{write_compact, write_string};
-use crate::wire::Shape;
 use crate::wire::event::{Delta, Event, Finish, Head, Riders, Usage};
+use crate::wire::{Out, Shape};
 use bytes::{BufMut, BytesMut};
 
 /// The stream: a frame for each event.
@@ -52,7 +52,8 @@ impl Stream {
 }
 
 impl Encode for Stream {
-    fn event(&mut self, event: Event<'_>, out: &mut BytesMut) {
+    fn event(&mut self, event: Event<'_>, out: &mut Out) {
+        let out = out.open();
         match event {
             // The legacy object has no service tier.
             Event::Head(head) => self.envelope.render(&Head { tier: None, ..head }),
@@ -154,7 +155,8 @@ impl Whole {
 }
 
 impl Encode for Whole {
-    fn event(&mut self, event: Event<'_>, out: &mut BytesMut) {
+    fn event(&mut self, event: Event<'_>, out: &mut Out) {
+        let out = out.open();
         match event {
             // The legacy object has no service tier.
             Event::Head(head) => self.envelope.render(&Head { tier: None, ..head }),

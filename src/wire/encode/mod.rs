@@ -14,13 +14,12 @@ pub use responses::{Called, Calls, Echo, Held, Hold, Reply, Response, Seal, Seal
 pub use transcript::Transcript;
 
 use super::event::Event;
-use super::{Api, Shape, Stamp};
-use bytes::BytesMut;
+use super::{Api, Out, Shape, Stamp};
 
 /// One client API, in one of its two forms.
 pub trait Encode: Send {
     /// Writes what the event means to the client.
-    fn event(&mut self, event: Event<'_>, out: &mut BytesMut);
+    fn event(&mut self, event: Event<'_>, out: &mut Out);
 
     /// How much of what it may have the client has used up, where that is known.
     fn limits(&mut self, _limits: Limits) {}

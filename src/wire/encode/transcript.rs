@@ -1,8 +1,8 @@
 //! The printed form of events, for the logs beside the fixtures and for people who look into a stream.
 
 use super::Encode;
+use crate::wire::Out;
 use crate::wire::event::Event;
-use bytes::BytesMut;
 use std::fmt::Write as _;
 
 /// Writes a line for each event instead of frames.
@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 pub struct Transcript;
 
 impl Encode for Transcript {
-    fn event(&mut self, event: Event<'_>, out: &mut BytesMut) {
-        let _ = writeln!(out, "{event}");
+    fn event(&mut self, event: Event<'_>, out: &mut Out) {
+        let _ = writeln!(out.open(), "{event}");
     }
 }

@@ -10,10 +10,11 @@ use crate::server::body::Body;
 use crate::server::keep::{Ended, items};
 use crate::server::routes::Handling;
 use crate::store::{Error, Key};
+use crate::wire::Out;
 use crate::wire::encode::Response as Encoder;
 use crate::wire::fault::{Failure, Fault};
 use axum::extract::ws::Message;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::Response;
 use http_body::Body as _;
 use std::collections::VecDeque;
@@ -214,7 +215,7 @@ impl Handling {
         // What is wrong with the input is said now.
         past.body(&asked, &tenant, &app.shelf.keys, &route, 0)?;
         let (_, _, reply) = plan::response(&asked, &route);
-        let mut out = BytesMut::new();
+        let mut out = Out::default();
         Encoder::new(reply, &self.chance.stamp()).leave_empty(&mut out);
         if let Some(record) = &mut self.record {
             record.model = app.upstream.label(&asked.model);
@@ -222,6 +223,6 @@ impl Handling {
             record.completed();
             record.bytes = out.len();
         }
-        Ok(Response::new(Body::full(out.freeze())))
+        Ok(Response::new(Body::full(out)))
     }
 }

@@ -4,7 +4,8 @@ use super::event::{self, Voice};
 use crate::json::{Raw, Text, write_string};
 use crate::wire::arguments::Arguments;
 use crate::wire::event::ToolKind;
-use bytes::{BufMut, BytesMut};
+use crate::wire::{Out, Rope, Spelled};
+use bytes::BytesMut;
 use std::collections::BTreeMap;
 
 /// What a name in an engine's call stands for.
@@ -44,9 +45,9 @@ pub(super) struct Call {
     called: Called,
     kind: ToolKind,
     /// Arguments or input in JSON spelling, as far as the client has them.
-    text: BytesMut,
-    /// Arguments that hold the input of a custom tool.
-    wrapped: String,
+    text: Rope,
+    /// Arguments that hold the input of a custom tool, in JSON spelling.
+    wrapped: Rope,
     progress: Arguments,
 }
 
@@ -57,8 +58,8 @@ impl Call {
             id: id.to_owned(),
             called,
             kind,
-            text: BytesMut::new(),
-            wrapped: String::new(),
+            text: Rope::default(),
+            wrapped: Rope::default(),
             progress: Arguments::default(),
         }
     }
@@ -67,27 +68,30 @@ impl Call {
     pub(super) fn take(&mut self, piece: &Text<'_>) -> Option<&[u8]> {
         self.progress.read(piece);
         if self.is_wrapped() {
-            self.wrapped.push_str(&piece.decoded());
+            self.wrapped.append(|out| piece.write(out));
             return None;
         }
-        let start = self.text.len();
-        piece.write(&mut self.text);
-        self.text.get(start..)
+        Some(self.text.append(|out| piece.write(out)))
     }
 
     /// The input of a custom tool that came as arguments, once they are all there.
-    pub(super) fn unwrap(&mut self) -> Option<&[u8]> {
+    pub(super) fn unwrap(&mut self) -> Option<&Rope> {
         if !self.is_wrapped() {
             return None;
         }
-        let wrapped = std::mem::take(&mut self.wrapped);
-        self.text.clear();
-        match input(&wrapped) {
-            Some(input) => input.write(&mut self.text),
-            // Not what was agreed upon: nothing of it is lost.
-            None => Text::plain(&wrapped).write(&mut self.text),
-        }
-        Some(&self.text).filter(|text| !text.is_empty()).map(|text| &text[..])
+        let spelled = std::mem::take(&mut self.wrapped).join();
+        let wrapped = Text::json(&spelled).decoded();
+        self.text = Rope::default();
+        // What is not as it was agreed upon is not lost either.
+        let input = input(&wrapped).unwrap_or_else(|| Text::json(&spelled));
+        self.text.append(|out| input.write(out));
+        self.text.close();
+        Some(&self.text).filter(|text| !text.is_empty())
+    }
+
+    /// Nothing more comes.
+    pub(super) fn close(&mut self) {
+        self.text.close();
     }
 
     fn is_wrapped(&self) -> bool {
@@ -115,8 +119,8 @@ impl Call {
         if self.is_custom() { &event::INPUT } else { &event::ARGUMENTS }
     }
 
-    pub(super) fn text(&self) -> &[u8] {
-        &self.text
+    pub(super) fn text(&self) -> Spelled<'_> {
+        Spelled::Whole(&self.text)
     }
 
     pub(super) fn write_id(&self, out: &mut BytesMut) {
@@ -128,17 +132,17 @@ impl Call {
     }
 
     /// The members behind `status`; `text`: arguments or input.
-    pub(super) fn write(&self, text: &[u8], out: &mut BytesMut) {
+    pub(super) fn write(&self, text: Spelled<'_>, out: &mut Out) {
         out.extend_from_slice(b",\"call_id\":");
-        self.write_id(out);
+        self.write_id(out.open());
         out.extend_from_slice(b",\"name\":");
-        self.write_name(out);
+        self.write_name(out.open());
         if let Some(namespace) = &self.called.namespace {
             out.extend_from_slice(b",\"namespace\":");
-            write_string(namespace, out);
+            write_string(namespace, out.open());
         }
         out.extend_from_slice(if self.is_custom() { b",\"input\":\"" } else { b",\"arguments\":\"" });
-        out.extend_from_slice(text);
+        out.tell(text);
         out.put_u8(b'"');
     }
 }

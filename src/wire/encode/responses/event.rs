@@ -7,7 +7,8 @@ use super::item::{Item, Kind, Place, State, Thought};
 use crate::json::{Raw, write_compact, write_number, write_string};
 use crate::wire::fault::{Failure, write_or_null};
 use crate::wire::options::ResponsesDialect;
-use bytes::{BufMut, BytesMut};
+use crate::wire::{Out, Rope, Spelled};
+use bytes::BytesMut;
 
 /// How one kind of text is told.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +92,7 @@ impl Voice {
     }
 
     /// A part with this text.
-    pub(super) fn write_part(&self, told: Told<'_>, out: &mut BytesMut) {
+    pub(super) fn write_part(&self, told: Told<'_>, out: &mut Out) {
         out.extend_from_slice(b"{\"type\":\"");
         out.extend_from_slice(self.kind.as_bytes());
         out.put_u8(b'"');
@@ -105,19 +106,19 @@ impl Voice {
         out.put_u8(b'}');
     }
 
-    fn write_logprobs(&self, entries: &[u8], out: &mut BytesMut) {
+    fn write_logprobs(&self, entries: Spelled<'_>, out: &mut Out) {
         if self.logprobs {
             out.extend_from_slice(b",\"logprobs\":[");
-            out.extend_from_slice(entries);
+            out.tell(entries);
             out.put_u8(b']');
         }
     }
 
-    fn write_place(&self, place: &Place, at: usize, out: &mut BytesMut) {
-        place.write(out);
+    fn write_place(&self, place: &Place, at: usize, out: &mut Out) {
+        place.write(out.open());
         if self.part.is_some() {
             member(self.index, out);
-            write_number(at, out);
+            write_number(at, out.open());
         }
     }
 }
@@ -144,21 +145,21 @@ impl Events {
     }
 
     /// An event with the members that `write` appends.
-    pub(super) fn say(&mut self, kind: &str, out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
+    pub(super) fn say(&mut self, kind: &str, out: &mut Out, write: impl FnOnce(&mut Out)) {
         if !self.on {
             return;
         }
         for piece in ["event: ", kind, "\ndata: {\"type\":\"", kind, "\",\"sequence_number\":"] {
             out.extend_from_slice(piece.as_bytes());
         }
-        write_number(self.next, out);
+        write_number(self.next, out.open());
         self.next += 1;
         write(out);
         out.extend_from_slice(b"}\n\n");
     }
 
     /// An event of the older description of the API, where the dialect has them: it names the response.
-    fn say_legacy(&mut self, kind: &str, out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
+    fn say_legacy(&mut self, kind: &str, out: &mut Out, write: impl FnOnce(&mut Out)) {
         if self.dialect != ResponsesDialect::CodexLegacy {
             return;
         }
@@ -173,44 +174,36 @@ impl Events {
     }
 
     /// An item begins.
-    pub(super) fn begin_item(&mut self, item: &Item, out: &mut BytesMut) {
+    pub(super) fn begin_item(&mut self, item: &Item, out: &mut Out) {
         self.item("response.output_item.added", item, State::Added, out);
     }
 
-    fn item(&mut self, kind: &str, item: &Item, state: State, out: &mut BytesMut) {
+    fn item(&mut self, kind: &str, item: &Item, state: State, out: &mut Out) {
         self.say(kind, out, |out| {
             member("output_index", out);
-            write_number(item.place.index, out);
+            write_number(item.place.index, out.open());
             member("item", out);
             item.write(state, out);
         });
     }
 
     /// A part begins: a text of this voice, not told yet.
-    pub(super) fn begin_part(&mut self, voice: &Voice, place: &Place, at: usize, out: &mut BytesMut) {
+    pub(super) fn begin_part(&mut self, voice: &Voice, place: &Place, at: usize, out: &mut Out) {
         let Some((added, _)) = voice.part else { return };
         self.part(added, voice, place, at, Told::default(), out);
         if voice.kind == SUMMARY.kind {
             self.say_legacy("response.reasoning.summary.added", out, |out| {
                 out.put_u8(b'}');
-                place.write_id(out);
+                place.write_id(out.open());
                 member(voice.index, out);
-                write_number(at, out);
+                write_number(at, out.open());
                 member("part", out);
                 voice.write_part(Told::default(), out);
             });
         }
     }
 
-    fn part(
-        &mut self,
-        kind: &str,
-        voice: &Voice,
-        place: &Place,
-        at: usize,
-        told: Told<'_>,
-        out: &mut BytesMut,
-    ) {
+    fn part(&mut self, kind: &str, voice: &Voice, place: &Place, at: usize, told: Told<'_>, out: &mut Out) {
         self.say(kind, out, |out| {
             voice.write_place(place, at, out);
             member("part", out);
@@ -219,25 +212,18 @@ impl Events {
     }
 
     /// A piece of text.
-    pub(super) fn delta(
-        &mut self,
-        voice: &Voice,
-        place: &Place,
-        at: usize,
-        told: Told<'_>,
-        out: &mut BytesMut,
-    ) {
+    pub(super) fn delta(&mut self, voice: &Voice, place: &Place, at: usize, told: Told<'_>, out: &mut Out) {
         self.say(voice.spoken(self.dialect).0, out, |out| {
             voice.write_place(place, at, out);
             string("delta", told.text, out);
             voice.write_logprobs(told.plain_logprobs, out);
         });
-        let write = |out: &mut BytesMut| {
+        let write = |out: &mut Out| {
             out.put_u8(b'}');
             if voice.kind == SUMMARY.kind {
-                place.write_id(out);
+                place.write_id(out.open());
                 member(voice.index, out);
-                write_number(at, out);
+                write_number(at, out.open());
             } else {
                 voice.write_place(place, at, out);
             }
@@ -251,18 +237,11 @@ impl Events {
     }
 
     /// An annotation of a part's text.
-    pub(super) fn annotation(
-        &mut self,
-        place: &Place,
-        at: usize,
-        nth: usize,
-        json: &str,
-        out: &mut BytesMut,
-    ) {
+    pub(super) fn annotation(&mut self, place: &Place, at: usize, nth: usize, json: &str, out: &mut Out) {
         self.say("response.output_text.annotation.added", out, |out| {
             TEXT.write_place(place, at, out);
             member("annotation_index", out);
-            write_number(nth, out);
+            write_number(nth, out.open());
             member("annotation", out);
             out.extend_from_slice(json.as_bytes());
         });
@@ -274,13 +253,13 @@ impl Events {
         kind: &str,
         place: &Place,
         carried: Option<(&str, Raw<'_>)>,
-        out: &mut BytesMut,
+        out: &mut Out,
     ) {
         self.say(kind, out, |out| {
-            place.write(out);
+            place.write(out.open());
             if let Some((key, value)) = carried {
                 member(key, out);
-                write_compact(value.get(), out);
+                write_compact(value.get(), out.open());
             }
         });
     }
@@ -292,7 +271,7 @@ impl Events {
         place: &Place,
         at: usize,
         told: Told<'_>,
-        out: &mut BytesMut,
+        out: &mut Out,
     ) {
         self.say(voice.spoken(self.dialect).1, out, |out| {
             voice.write_place(place, at, out);
@@ -312,13 +291,13 @@ impl Events {
     }
 
     /// An item is complete: first what is open in it, then itself.
-    pub(super) fn end_item(&mut self, item: &mut Item, out: &mut BytesMut) {
+    pub(super) fn end_item(&mut self, item: &mut Item, out: &mut Out) {
         let place = &item.place;
         match &mut item.kind {
             Kind::Reasoning(thought) => {
                 for (voice, text) in [(&REASONING, &thought.content), (&SUMMARY, &thought.summary)] {
                     if let Some(text) = text {
-                        self.end_part(voice, place, 0, Told::text(text), out);
+                        self.end_part(voice, place, 0, Told::whole(text), out);
                     }
                 }
             }
@@ -342,25 +321,25 @@ impl Events {
         }
     }
 
-    fn end_call(&mut self, call: &mut Call, place: &Place, out: &mut BytesMut) {
+    fn end_call(&mut self, call: &mut Call, place: &Place, out: &mut Out) {
         let voice = call.voice();
         if let Some(input) = call.unwrap() {
-            self.delta(voice, place, 0, Told::text(input), out);
+            self.delta(voice, place, 0, Told::whole(input), out);
         }
         self.say(voice.done, out, |out| {
-            place.write(out);
+            place.write(out.open());
             if voice.text == ARGUMENTS.text {
                 member("name", out);
-                call.write_name(out);
+                call.write_name(out.open());
             }
             string(voice.text, call.text(), out);
         });
         if voice.text == ARGUMENTS.text {
             self.say_legacy("response.tool_call.delta", out, |out| {
                 out.extend_from_slice(b"},\"delta\":{\"content\":[{\"type\":\"tool_call\",\"id\":");
-                call.write_id(out);
+                call.write_id(out.open());
                 member("name", out);
-                call.write_name(out);
+                call.write_name(out.open());
                 string("arguments", call.text(), out);
                 out.extend_from_slice(b"}]}");
             });
@@ -368,21 +347,21 @@ impl Events {
     }
 
     /// The answer fails.
-    pub(super) fn error(&mut self, failure: &Failure, out: &mut BytesMut) {
-        self.say("error", out, |out| write_error(failure, out));
+    pub(super) fn error(&mut self, failure: &Failure, out: &mut Out) {
+        self.say("error", out, |out| write_error(failure, out.open()));
         self.say_legacy("response.error", out, |out| {
             out.extend_from_slice(b",\"status\":\"failed\"}");
             member("error", out);
             out.extend_from_slice(b"{\"type\":");
-            write_string(&failure.kind, out);
+            write_string(&failure.kind, out.open());
             member("message", out);
-            write_string(&failure.message, out);
+            write_string(&failure.message, out.open());
             out.put_u8(b'}');
         });
     }
 
     /// Behind the last event.
-    pub(super) fn last(&mut self, out: &mut BytesMut) {
+    pub(super) fn last(&mut self, out: &mut Out) {
         if let Some(Limits { used_percent, window_minutes }) = self.limits {
             self.say_legacy("response.rate_limits.updated", out, |out| {
                 let limits = format!(
@@ -400,43 +379,47 @@ impl Events {
 /// A text as events tell it, in JSON spelling.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Told<'a> {
-    pub(super) text: &'a [u8],
+    pub(super) text: Spelled<'a>,
     /// The entries of `logprobs` in a part, which say more than those of other events.
-    pub(super) logprobs: &'a [u8],
-    pub(super) plain_logprobs: &'a [u8],
+    pub(super) logprobs: Spelled<'a>,
+    pub(super) plain_logprobs: Spelled<'a>,
     /// The entries of `annotations`.
     pub(super) annotations: &'a [u8],
 }
 
 impl<'a> Told<'a> {
-    pub(super) fn text(text: &'a [u8]) -> Self {
-        Self { text, ..Self::default() }
+    pub(super) fn piece(text: &'a [u8]) -> Self {
+        Self { text: Spelled::Piece(text), ..Self::default() }
+    }
+
+    pub(super) fn whole(text: &'a Rope) -> Self {
+        Self { text: Spelled::Whole(text), ..Self::default() }
     }
 }
 
-fn member(key: &str, out: &mut BytesMut) {
+fn member(key: &str, out: &mut Out) {
     for piece in [",\"", key, "\":"] {
         out.extend_from_slice(piece.as_bytes());
     }
 }
 
 /// A member whose value is a string, spelled already.
-fn string(key: &str, text: &[u8], out: &mut BytesMut) {
+fn string(key: &str, text: Spelled<'_>, out: &mut Out) {
     member(key, out);
     out.put_u8(b'"');
-    out.extend_from_slice(text);
+    out.tell(text);
     out.put_u8(b'"');
 }
 
 /// What an `error` event says behind its number (wire-format 4.7).
 pub(crate) fn write_error(failure: &Failure, out: &mut BytesMut) {
-    member("code", out);
+    out.extend_from_slice(b",\"code\":");
     write_or_null(failure.code.as_deref(), out);
-    member("message", out);
+    out.extend_from_slice(b",\"message\":");
     write_string(&failure.message, out);
-    member("param", out);
+    out.extend_from_slice(b",\"param\":");
     write_or_null(failure.param.as_deref(), out);
-    out.put_u8(b',');
+    out.extend_from_slice(b",");
     let mut nested = BytesMut::new();
     failure.write(false, &mut nested);
     // `{"error":{…}}` without its own braces.

@@ -58,7 +58,7 @@ impl Foreign {
     pub(super) fn read(&mut self, data: Raw<'_>) {
         let Some(Members(members)) = Members::of(data.get()) else { return };
         self.status = None;
-        self.members.clear();
+        self.members = BytesMut::with_capacity(data.get().len());
         for (key, value) in members {
             match key.as_ref() {
                 "status" => self.status = Text::of(value).map(|status| status.decoded().into_owned()),

@@ -4,7 +4,8 @@ use super::call::Call;
 use super::event::{self, Told, Voice};
 use super::foreign::Foreign;
 use crate::json::{Text, write_compact, write_number, write_string};
-use crate::wire::event::TokenLogprob;
+use crate::wire::event::{Logprobs, TokenLogprob};
+use crate::wire::{Out, Rope, Spelled};
 use bytes::{BufMut, BytesMut};
 
 /// One item.
@@ -36,8 +37,8 @@ pub(super) enum Kind {
 /// Reasoning: texts in JSON spelling.
 #[derive(Debug, Default)]
 pub(super) struct Thought {
-    pub(super) content: Option<BytesMut>,
-    pub(super) summary: Option<BytesMut>,
+    pub(super) content: Option<Rope>,
+    pub(super) summary: Option<Rope>,
     /// In JSON spelling.
     pub(super) sealed: Option<String>,
     /// It was sealed after its end: only the object at the end can tell.
@@ -50,7 +51,7 @@ impl Thought {
     /// What is sealed: the text, or else its summary.
     pub(super) fn text(&self) -> String {
         let spelled = self.content.as_ref().or(self.summary.as_ref());
-        let spelled = spelled.map(|text| String::from_utf8_lossy(text)).unwrap_or_default();
+        let spelled = spelled.map(Rope::join).unwrap_or_default();
         Text::json(&spelled).decoded().into_owned()
     }
 }
@@ -60,11 +61,11 @@ impl Thought {
 pub(super) struct Part {
     pub(super) refusal: bool,
     /// In JSON spelling.
-    pub(super) text: BytesMut,
+    pub(super) text: Rope,
     /// The entries of `logprobs` in a part, which say more than those of a delta.
-    logprobs: BytesMut,
+    logprobs: Rope,
     /// The same as deltas spell them.
-    plain_logprobs: BytesMut,
+    plain_logprobs: Rope,
     /// The entries of `annotations`, and how many they are.
     pub(super) annotations: (BytesMut, usize),
 }
@@ -76,6 +77,22 @@ pub(super) enum State {
     Added,
     /// As it stands.
     Present,
+}
+
+impl Kind {
+    /// Nothing more comes.
+    pub(super) fn close(&mut self) {
+        match self {
+            Self::Reasoning(Thought { content, summary, .. }) => {
+                for text in [content, summary].into_iter().flatten() {
+                    text.close();
+                }
+            }
+            Self::Message(parts) => parts.last_mut().into_iter().for_each(Part::close),
+            Self::Call(call) => call.close(),
+            Self::Foreign(_) => {}
+        }
+    }
 }
 
 impl Item {
@@ -92,7 +109,7 @@ impl Item {
     }
 
     /// The object.
-    pub(super) fn write(&self, state: State, out: &mut BytesMut) {
+    pub(super) fn write(&self, state: State, out: &mut Out) {
         let added = state == State::Added;
         let word = match &self.kind {
             Kind::Reasoning(_) => "reasoning",
@@ -111,7 +128,7 @@ impl Item {
         };
         for (key, value) in [("{\"id\":", &*self.place.id), (",\"type\":", word), (",\"status\":", status)] {
             out.extend_from_slice(key.as_bytes());
-            write_string(value, out);
+            write_string(value, out.open());
         }
         match &self.kind {
             Kind::Reasoning(_) if added => out.extend_from_slice(b",\"summary\":[],\"content\":[]"),
@@ -126,8 +143,8 @@ impl Item {
                 }
                 out.put_u8(b']');
             }
-            Kind::Call(call) => call.write(if added { b"" } else { call.text() }, out),
-            Kind::Foreign(foreign) => foreign.write(out),
+            Kind::Call(call) => call.write(if added { Spelled::default() } else { call.text() }, out),
+            Kind::Foreign(foreign) => foreign.write(out.open()),
         }
         out.put_u8(b'}');
     }
@@ -135,7 +152,7 @@ impl Item {
 
 impl Thought {
     /// `open`: it has not come to its end, where it is sealed.
-    fn write(&self, open: bool, out: &mut BytesMut) {
+    fn write(&self, open: bool, out: &mut Out) {
         for (key, voice, text) in
             [("summary", event::SUMMARY, &self.summary), ("content", event::REASONING, &self.content)]
         {
@@ -143,7 +160,7 @@ impl Thought {
             out.extend_from_slice(key.as_bytes());
             out.extend_from_slice(b"\":[");
             if let Some(text) = text {
-                voice.write_part(Told::text(text), out);
+                voice.write_part(Told::whole(text), out);
             }
             out.put_u8(b']');
         }
@@ -159,9 +176,9 @@ impl Part {
     pub(super) fn new(refusal: bool) -> Self {
         Self {
             refusal,
-            text: BytesMut::new(),
-            logprobs: BytesMut::new(),
-            plain_logprobs: BytesMut::new(),
+            text: Rope::default(),
+            logprobs: Rope::default(),
+            plain_logprobs: Rope::default(),
             annotations: (BytesMut::new(), 0),
         }
     }
@@ -170,21 +187,32 @@ impl Part {
         if self.refusal { &event::REFUSAL } else { &event::TEXT }
     }
 
-    /// Takes up the log probabilities of a delta, and spells them for it.
-    pub(super) fn board(&mut self, entries: &[TokenLogprob<'_>], delta: &mut BytesMut) {
-        write_entries(entries, true, &mut self.logprobs);
-        write_entries(entries, false, delta);
-        if !self.plain_logprobs.is_empty() && !delta.is_empty() {
-            self.plain_logprobs.put_u8(b',');
+    /// Takes up a delta; gives its text, and its log probabilities as it spells them.
+    pub(super) fn take(&mut self, text: &Text<'_>, logprobs: Option<&Logprobs<'_>>) -> (&[u8], Spelled<'_>) {
+        let text = self.text.append(|out| text.write(out));
+        let Some(Logprobs::Tokens { content: Some(entries), .. }) = logprobs else {
+            return (text, Spelled::default());
+        };
+        if !self.logprobs.is_empty() && !entries.is_empty() {
+            self.logprobs.append(|out| out.put_u8(b','));
+            self.plain_logprobs.append(|out| out.put_u8(b','));
         }
-        self.plain_logprobs.extend_from_slice(delta);
+        self.logprobs.append(|out| write_entries(entries, true, out));
+        (text, Spelled::Piece(self.plain_logprobs.append(|out| write_entries(entries, false, out))))
+    }
+
+    /// Nothing more comes.
+    pub(super) fn close(&mut self) {
+        for rope in [&mut self.text, &mut self.logprobs, &mut self.plain_logprobs] {
+            rope.close();
+        }
     }
 
     pub(super) fn told(&self) -> Told<'_> {
         Told {
-            text: &self.text,
-            logprobs: &self.logprobs,
-            plain_logprobs: &self.plain_logprobs,
+            text: Spelled::Whole(&self.text),
+            logprobs: Spelled::Whole(&self.logprobs),
+            plain_logprobs: Spelled::Whole(&self.plain_logprobs),
             annotations: &self.annotations.0,
         }
     }
@@ -192,8 +220,8 @@ impl Part {
 
 /// `full`: with the bytes of each token, as parts have them and deltas do not.
 fn write_entries(entries: &[TokenLogprob<'_>], full: bool, out: &mut BytesMut) {
-    for entry in entries {
-        if !out.is_empty() {
+    for (at, entry) in entries.iter().enumerate() {
+        if at > 0 {
             out.put_u8(b',');
         }
         write_entry(entry, full, out);

@@ -24,7 +24,7 @@ use crate::json::{Members, Raw, Text, compacted};
 use crate::wire::event::{Delta, Event, Head, Logprobs, Reason, Riders, Stage, ToolKind, Usage};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{ResponsesDialect, ResponsesReasoning};
-use crate::wire::{Stamp, ident};
+use crate::wire::{Out, Stamp, ident};
 use bytes::BytesMut;
 use call::Call;
 use event::{Events, Told};
@@ -127,20 +127,20 @@ impl Response {
 
     /// Says that the response is made and waits, before anybody has answered (wire-format 4.6 rule 1). Gives its id and
     /// the object as it stands.
-    pub fn queue(&mut self, out: &mut BytesMut) -> (String, String) {
+    pub fn queue(&mut self, out: &mut Out) -> (String, String) {
         self.object.make(&self.id, &self.model);
         self.events.begin(self.object.id());
         for kind in ["response.created", "response.queued"] {
             self.lifecycle(kind, Ending::Queued, out);
         }
         self.begun = Begun::Queued;
-        let mut object = BytesMut::new();
+        let mut object = Out::default();
         self.object.write(&Ending::Queued, &[], &mut object);
-        (self.object.id().to_owned(), String::from_utf8_lossy(&object).into_owned())
+        (self.object.id().to_owned(), String::from_utf8_lossy(&object.join()).into_owned())
     }
 
     /// Says all of a response that nobody is asked to generate: it has no items, and no usage.
-    pub fn leave_empty(&mut self, out: &mut BytesMut) {
+    pub fn leave_empty(&mut self, out: &mut Out) {
         self.object.make(&self.id, &self.model);
         self.begin(out);
         self.end(out);
@@ -152,7 +152,7 @@ impl Encode for Response {
         self.events.limits = Some(limits);
     }
 
-    fn event(&mut self, event: Event<'_>, out: &mut BytesMut) {
+    fn event(&mut self, event: Event<'_>, out: &mut Out) {
         match event {
             Event::Head(head) => self.head(&head, out),
             Event::Delta { choice: 0, delta, riders } => self.delta(&delta, &riders, out),
@@ -166,12 +166,12 @@ impl Encode for Response {
 }
 
 impl Response {
-    fn head(&mut self, head: &Head<'_>, out: &mut BytesMut) {
+    fn head(&mut self, head: &Head<'_>, out: &mut Out) {
         self.object.begin(head);
         self.begin(out);
     }
 
-    fn begin(&mut self, out: &mut BytesMut) {
+    fn begin(&mut self, out: &mut Out) {
         let kinds: &[_] = match self.begun {
             Begun::Nothing => &["response.created", "response.in_progress"],
             Begun::Queued => &["response.in_progress"],
@@ -184,7 +184,7 @@ impl Response {
         }
     }
 
-    fn delta(&mut self, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut BytesMut) {
+    fn delta(&mut self, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut Out) {
         match delta {
             Delta::Reasoning(text) => self.reason(text, out),
             Delta::Summary(text) => self.summarise(text, out),
@@ -215,7 +215,7 @@ impl Response {
     // === items ===
 
     /// Opens an item behind those that end with it.
-    fn open(&mut self, kind: Kind, out: &mut BytesMut) -> usize {
+    fn open(&mut self, kind: Kind, out: &mut Out) -> usize {
         self.close_items(false, out);
         let index = self.items.len();
         let item = Item::new(kind, self.object.id(), index);
@@ -224,7 +224,7 @@ impl Response {
         index
     }
 
-    fn reason(&mut self, text: &Text<'_>, out: &mut BytesMut) {
+    fn reason(&mut self, text: &Text<'_>, out: &mut Out) {
         let (content, summary) = match self.reasoning {
             ResponsesReasoning::Content => (true, false),
             ResponsesReasoning::Summary => (false, true),
@@ -238,7 +238,7 @@ impl Response {
     }
 
     /// The engine's own summary. Where the text already stands in its place, it would be there twice.
-    fn summarise(&mut self, text: &Text<'_>, out: &mut BytesMut) {
+    fn summarise(&mut self, text: &Text<'_>, out: &mut Out) {
         let mirrored = self.thought().is_some_and(|thought| thought.mirrored);
         self.think(false, self.reasoning != ResponsesReasoning::None && !mirrored, text, out);
     }
@@ -252,7 +252,7 @@ impl Response {
     }
 
     /// What the engine made of reasoning to be sent back to it.
-    fn keep_sealed(&mut self, text: &Text<'_>, late: bool, out: &mut BytesMut) {
+    fn keep_sealed(&mut self, text: &Text<'_>, late: bool, out: &mut Out) {
         if !matches!(self.sealing, Sealing::Engine) {
             return;
         }
@@ -280,7 +280,7 @@ impl Response {
     }
 
     /// A note on the text that goes on.
-    fn annotate(&mut self, annotation: Raw<'_>, out: &mut BytesMut) {
+    fn annotate(&mut self, annotation: Raw<'_>, out: &mut Out) {
         let Self { items, events, current, .. } = self;
         let item = current.and_then(|at| items.get_mut(at));
         let Some(Item { kind: Kind::Message(parts), place, .. }) = item else { return };
@@ -298,7 +298,7 @@ impl Response {
         *count += 1;
     }
 
-    fn think(&mut self, content: bool, summary: bool, text: &Text<'_>, out: &mut BytesMut) {
+    fn think(&mut self, content: bool, summary: bool, text: &Text<'_>, out: &mut Out) {
         if !content && !summary {
             return;
         }
@@ -321,13 +321,12 @@ impl Response {
                 events.begin_part(voice, place, 0, out);
             }
             let part = part.get_or_insert_default();
-            let start = part.len();
-            text.write(part);
-            events.delta(voice, place, 0, Told::text(part.get(start..).unwrap_or_default()), out);
+            let piece = part.append(|out| text.write(out));
+            events.delta(voice, place, 0, Told::piece(piece), out);
         }
     }
 
-    fn say(&mut self, refusal: bool, text: &Text<'_>, logprobs: Option<&Logprobs<'_>>, out: &mut BytesMut) {
+    fn say(&mut self, refusal: bool, text: &Text<'_>, logprobs: Option<&Logprobs<'_>>, out: &mut Out) {
         let goes_on = |at: &usize| matches!(self.items.get(*at), Some(Item { kind: Kind::Message(_), .. }));
         let at = match self.current.filter(goes_on) {
             Some(at) => at,
@@ -337,7 +336,8 @@ impl Response {
         let Self { items, events, .. } = self;
         let Some(Item { kind: Kind::Message(parts), place, .. }) = items.get_mut(at) else { return };
         if parts.last().is_none_or(|part| part.refusal != refusal) {
-            if let Some((index, last)) = parts.iter().enumerate().next_back() {
+            if let Some((index, last)) = parts.iter_mut().enumerate().next_back() {
+                last.close();
                 events.end_part(last.voice(), place, index, last.told(), out);
             }
             let part = Part::new(refusal);
@@ -346,23 +346,17 @@ impl Response {
         }
         let index = parts.len() - 1;
         let Some(part) = parts.last_mut() else { return };
-        let start = part.text.len();
-        text.write(&mut part.text);
-        let mut spelled = BytesMut::new();
-        if let Some(Logprobs::Tokens { content: Some(entries), .. }) = logprobs {
-            part.board(entries, &mut spelled);
-        }
-        let text = part.text.get(start..).unwrap_or_default();
-        let told = Told { plain_logprobs: &spelled, ..Told::text(text) };
-        events.delta(part.voice(), place, index, told, out);
+        let voice = part.voice();
+        let (text, plain_logprobs) = part.take(text, logprobs);
+        events.delta(voice, place, index, Told { plain_logprobs, ..Told::piece(text) }, out);
     }
 
-    fn call(&mut self, call: Call, out: &mut BytesMut) {
+    fn call(&mut self, call: Call, out: &mut Out) {
         self.open(Kind::Call(call), out);
         self.current = None;
     }
 
-    fn argue(&mut self, slot: u32, args: &Text<'_>, out: &mut BytesMut) {
+    fn argue(&mut self, slot: u32, args: &Text<'_>, out: &mut Out) {
         let Self { items, events, .. } = self;
         for item in items.iter_mut().rev() {
             let Item { kind: Kind::Call(call), place, open, .. } = item else { continue };
@@ -373,7 +367,7 @@ impl Response {
                 }
                 let voice = call.voice();
                 if let Some(piece) = call.take(args) {
-                    events.delta(voice, place, 0, Told::text(piece), out);
+                    events.delta(voice, place, 0, Told::piece(piece), out);
                 }
                 return;
             }
@@ -381,7 +375,7 @@ impl Response {
     }
 
     /// The deprecated form of one call, which has no id.
-    fn legacy_call(&mut self, name: Option<&Text<'_>>, arguments: Option<&Text<'_>>, out: &mut BytesMut) {
+    fn legacy_call(&mut self, name: Option<&Text<'_>>, arguments: Option<&Text<'_>>, out: &mut Out) {
         const SLOT: u32 = u32::MAX;
         let (start, _) = self.before;
         let new = self.items.get(start..).unwrap_or_default();
@@ -398,7 +392,7 @@ impl Response {
     }
 
     /// An item that is not modelled, or an event of it.
-    fn foreign(&mut self, name: &str, slot: Option<u32>, stage: Stage, data: Raw<'_>, out: &mut BytesMut) {
+    fn foreign(&mut self, name: &str, slot: Option<u32>, stage: Stage, data: Raw<'_>, out: &mut Out) {
         let known = |item: &Item| match &item.kind {
             Kind::Foreign(foreign) => item.open && slot.is_some() && foreign.slot == slot,
             _ => false,
@@ -435,7 +429,7 @@ impl Response {
     }
 
     /// The engine says that an item is complete.
-    fn done(&mut self, slot: Option<u32>, cut: bool, out: &mut BytesMut) {
+    fn done(&mut self, slot: Option<u32>, cut: bool, out: &mut Out) {
         let is_meant = |item: &Item| matches!(&item.kind, Kind::Call(call) if Some(call.slot) == slot);
         let at = match slot {
             Some(_) => self.items.iter().rposition(is_meant),
@@ -448,7 +442,7 @@ impl Response {
     }
 
     /// Closes what is open, in order; `all`: also what more may come of.
-    fn close_items(&mut self, all: bool, out: &mut BytesMut) {
+    fn close_items(&mut self, all: bool, out: &mut Out) {
         self.current = None;
         // Calls may stay open behind closed items, and there are few of either.
         for at in 0..self.items.len() {
@@ -464,10 +458,11 @@ impl Response {
     }
 
     /// Closes an item, unless it is closed.
-    fn close(&mut self, at: usize, out: &mut BytesMut) {
+    fn close(&mut self, at: usize, out: &mut Out) {
         let Self { items, events, sealing, .. } = self;
         let Some(item) = items.get_mut(at).filter(|item| item.open) else { return };
         item.open = false;
+        item.kind.close();
         if let (Kind::Reasoning(thought), Sealing::Own(seal)) = (&mut item.kind, sealing) {
             thought.sealed = seal(&thought.text());
         }
@@ -476,7 +471,7 @@ impl Response {
 
     // === the end ===
 
-    fn finish(&mut self, reason: Reason, out: &mut BytesMut) {
+    fn finish(&mut self, reason: Reason, out: &mut Out) {
         self.finish = Some(reason);
         if let Some(last) = self.items.last_mut().filter(|item| item.open) {
             last.cut = matches!(reason, Reason::Length | Reason::ContentFilter);
@@ -498,9 +493,9 @@ impl Response {
         let calls = new.iter().any(|item| matches!(item.kind, Kind::Call(_)));
         let Some(hold) = self.hold.as_ref().filter(|_| self.stream && calls && !cut) else { return false };
         let written = new.iter().map(|item| {
-            let mut out = BytesMut::new();
+            let mut out = Out::default();
             item.write(State::Present, &mut out);
-            String::from_utf8_lossy(&out).into_owned()
+            String::from_utf8_lossy(&out.join()).into_owned()
         });
         hold.put(Held { items: written.collect() });
         self.before = (self.items.len(), self.object.usage);
@@ -508,7 +503,7 @@ impl Response {
         true
     }
 
-    fn end(&mut self, out: &mut BytesMut) {
+    fn end(&mut self, out: &mut Out) {
         if self.is_held() {
             return;
         }
@@ -526,7 +521,7 @@ impl Response {
     }
 
     /// The answer breaks off: what is open stays open (wire-format 4.7).
-    fn fail(&mut self, failure: &Failure, out: &mut BytesMut) {
+    fn fail(&mut self, failure: &Failure, out: &mut Out) {
         // Before the end nothing of an object has been written: a failure is the HTTP answer, which is not the encoder's.
         if !self.stream {
             return;
@@ -537,6 +532,7 @@ impl Response {
         self.begin(out);
         for item in &mut self.items {
             item.cut |= item.open;
+            item.kind.close();
             if let Kind::Reasoning(thought) = &mut item.kind {
                 thought.sealed.take_if(|_| thought.late);
             }
@@ -550,8 +546,11 @@ impl Response {
         self.events.last(out);
     }
 
-    fn lifecycle(&mut self, kind: &'static str, ending: Ending<'_>, out: &mut BytesMut) {
+    fn lifecycle(&mut self, kind: &'static str, ending: Ending<'_>, out: &mut Out) {
         let Self { events, object, items, .. } = self;
+        if !matches!(ending, Ending::None | Ending::Queued) {
+            out.begin_end();
+        }
         events.say(kind, out, |out| {
             out.extend_from_slice(b",\"response\":");
             object.write(&ending, items, out);

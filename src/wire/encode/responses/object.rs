@@ -9,8 +9,8 @@ use super::item::{Item, State};
 use crate::json::{Text, write_number, write_string};
 use crate::wire::event::{Head, Usage};
 use crate::wire::fault::Failure;
-use crate::wire::{Stamp, ident};
-use bytes::{BufMut, BytesMut};
+use crate::wire::{Out, Stamp, ident};
+use bytes::BytesMut;
 
 /// What a Responses object repeats of its request: JSON texts in canonical form, by key.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +26,7 @@ impl Echo {
         self.0.iter().find(|(kept, _)| *kept == key).map(|(_, json)| json.as_str())
     }
 
-    fn write(&self, members: &[(&'static str, &'static str)], out: &mut BytesMut) {
+    fn write(&self, members: &[(&'static str, &'static str)], out: &mut Out) {
         for (key, default) in members {
             member(key, self.get(key).unwrap_or(default), out);
         }
@@ -102,7 +102,7 @@ impl Object {
     }
 
     /// The object; items only where the answer has ended.
-    pub(super) fn write(&self, ending: &Ending<'_>, items: &[Item], out: &mut BytesMut) {
+    pub(super) fn write(&self, ending: &Ending<'_>, items: &[Item], out: &mut Out) {
         let (status, details) = match ending {
             Ending::Queued => ("\"queued\"", None),
             Ending::None => ("\"in_progress\"", None),
@@ -114,7 +114,7 @@ impl Object {
         out.extend_from_slice(b"{\"id\":\"");
         out.extend_from_slice(self.id.as_bytes());
         out.extend_from_slice(b"\",\"object\":\"response\",\"created_at\":");
-        write_number(self.created, out);
+        write_number(self.created, out.open());
         member("status", status, out);
         self.echo.write(&[("background", "false")], out);
         match ending {
@@ -155,13 +155,13 @@ impl Object {
     }
 }
 
-fn write_error(ending: &Ending<'_>, out: &mut BytesMut) {
+fn write_error(ending: &Ending<'_>, out: &mut Out) {
     let Ending::Failed(failure) = ending else { return member("error", "null", out) };
     let code = failure.code.as_deref().filter(|code| CODES.contains(code)).unwrap_or("server_error");
     out.extend_from_slice(b",\"error\":{\"code\":");
-    write_string(code, out);
+    write_string(code, out.open());
     out.extend_from_slice(b",\"message\":");
-    write_string(&failure.message, out);
+    write_string(&failure.message, out.open());
     out.put_u8(b'}');
 }
 
@@ -184,14 +184,14 @@ const BEHIND_OUTPUT: &[(&str, &str)] = &[
     ("truncation", "\"disabled\""),
 ];
 
-fn member(key: &str, json: &str, out: &mut BytesMut) {
+fn member(key: &str, json: &str, out: &mut Out) {
     out.put_u8(b',');
-    write_string(key, out);
+    write_string(key, out.open());
     out.put_u8(b':');
     out.extend_from_slice(json.as_bytes());
 }
 
-fn write_usage(usage: Option<&Usage>, out: &mut BytesMut) {
+fn write_usage(usage: Option<&Usage>, out: &mut Out) {
     let Some(usage) = usage else { return out.extend_from_slice(b"null") };
     let text = format!(
         "{{\"input_tokens\":{},\"input_tokens_details\":{{\"cached_tokens\":{},\"cache_write_tokens\":{}}},\
