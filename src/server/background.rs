@@ -6,7 +6,8 @@
 //! closed by another process, or by the next start of this one.
 
 use super::App;
-use super::keep::{Ended, is_last, response_in, without_conversation};
+use super::event::{self, is_last};
+use super::keep::{Ended, without_conversation};
 use super::relay::Relay;
 use super::told::Told;
 use crate::json::{self, Members, write_string};
@@ -178,18 +179,15 @@ struct Waiting {
 impl Waiting {
     /// Takes the events out of some bytes of a stream.
     fn take(&mut self, bytes: &[u8]) {
-        let text = String::from_utf8_lossy(bytes);
-        for event in text.split_inclusive("\n\n") {
-            let Some((head, data)) = event.split_once("\ndata: ") else { continue };
-            let response = || response_in(event.as_bytes()).map(Json::from);
-            match head.strip_prefix("event: ").unwrap_or_default() {
+        for event in event::each(bytes) {
+            let response = || event.response().map(Json::from);
+            match event.kind {
                 "response.in_progress" => self.begun = response(),
                 kind if is_last(kind) => self.ended = response(),
                 _ => {}
             }
-            let data = data.trim_end();
-            self.bytes += data.len();
-            self.events.push(data.into());
+            self.bytes += event.data.len();
+            self.events.push(event.data.into());
         }
     }
 }

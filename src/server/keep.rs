@@ -182,31 +182,6 @@ pub(super) fn milliseconds() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Whether an event of this type ends a stream.
-pub(super) fn is_last(kind: &str) -> bool {
-    matches!(kind, "response.completed" | "response.incomplete" | "response.failed")
-}
-
-/// Where the event that ends a stream begins.
-pub(super) fn last_event(out: &[u8]) -> Option<usize> {
-    const BEFORE: &[u8] = b"event: ";
-    let ends = |at: &usize| {
-        let name = out.get(at + BEFORE.len()..).unwrap_or_default();
-        let line = name.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        std::str::from_utf8(line).is_ok_and(is_last)
-    };
-    // No text can look like an event: line ends are escaped in it.
-    memchr::memmem::rfind_iter(out, b"event: response.").find(ends)
-}
-
-/// The response in the event that ends a stream.
-pub(super) fn response_in(event: &[u8]) -> Option<&str> {
-    let (_, data) = std::str::from_utf8(event).ok()?.split_once("\ndata: ")?;
-    let (data, _) = data.split_once('\n')?;
-    let Members(members) = json::read(data).ok()?;
-    members.into_iter().find(|(key, _)| key == "response").map(|(_, response)| response.get())
-}
-
 /// The same bytes with an object that does not claim to be stored, if it does.
 fn unstored(bytes: &[u8]) -> Option<Bytes> {
     const CLAIM: &[u8] = b",\"store\":true,\"temperature\":";
@@ -238,18 +213,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_event_and_its_claim() {
+    fn what_is_not_stored_does_not_claim_to_be() {
         let object = r#"{"id":"resp_1","output":[{"text":"\",\"store\":true,\"temperature\":"}],"service_tier":"default","store":true,"temperature":1.0}"#;
-        let events = format!(
-            "event: response.created\ndata: {{}}\n\nevent: response.completed\ndata: {{\"type\":\"response.completed\",\"response\":{object}}}\n\ndata: [DONE]\n\n"
+        let event = format!(
+            "event: response.completed\ndata: {{\"type\":\"response.completed\",\"response\":{object}}}\n\ndata: [DONE]\n\n"
         );
-        let at = last_event(events.as_bytes()).unwrap();
-        let event = &events.as_bytes()[at..];
-        assert!(event.starts_with(b"event: response.completed"));
-        assert_eq!(response_in(event), Some(object));
-        let honest = unstored(event).unwrap();
-        assert_eq!(response_in(&honest).unwrap(), object.replace("\"store\":true,", "\"store\":false,"));
-        assert_eq!(last_event(b"event: response.created\ndata: {}\n\n"), None);
+        let honest = unstored(event.as_bytes()).unwrap();
+        assert_eq!(honest, event.replace("\"store\":true,", "\"store\":false,"));
+        assert!(unstored(&honest).is_none());
     }
 
     #[test]

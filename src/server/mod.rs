@@ -9,6 +9,7 @@ mod background;
 mod body;
 mod connection;
 mod door;
+mod event;
 mod headers;
 mod keep;
 mod record;

@@ -5,9 +5,9 @@
 //! connection.
 
 use super::body::{Body, Broken as Unsendable};
-use super::headers;
-use super::keep::{self, Keeper, Keeping};
+use super::keep::{Keeper, Keeping};
 use super::record::Record;
+use super::{event, headers};
 use crate::config::{Limits, Timeouts};
 use crate::error::Error;
 use crate::telemetry::Gauge;
@@ -524,7 +524,7 @@ impl Relay {
         let end = if *stream { pen.out.split_end() } else { Some(std::mem::take(&mut pen.out)) };
         let Some(end) = end else { return };
         let said = end.copied();
-        let object = if *stream { keep::response_in(&said) } else { std::str::from_utf8(&said).ok() };
+        let object = if *stream { event::response_in(&said) } else { std::str::from_utf8(&said).ok() };
         let storing = keeper.keep(object.unwrap_or_default());
         self.keep = Keep::Now { storing, end };
     }

@@ -14,6 +14,7 @@ use crate::json;
 use crate::request::responses::outputs::{self as given, Output, Pending};
 use crate::server::App;
 use crate::server::body::Body;
+use crate::server::event;
 use crate::server::keep::{self, Keeper};
 use crate::server::record::Record;
 use crate::server::relay::{Order, Relay};
@@ -264,14 +265,13 @@ impl Held {
     /// Bytes for the client; the last event of all waits until the answer is stored.
     async fn told(&mut self, bytes: Bytes) -> Bytes {
         if self.key.is_none() {
-            let id = keep::response_in(&bytes).and_then(|response| json::member(response, "id"));
+            let id = event::response_in(&bytes).and_then(|response| json::member(response, "id"));
             self.key = id.map(|id| Key { tenant: Arc::clone(&self.legs.talk.tenant), id: id.into() });
             if let Some(key) = &self.key {
                 self.app.holds.begin(key);
             }
         }
-        let Some((at, keeper)) = keep::last_event(&bytes).and_then(|at| Some((at, self.keeper.take()?)))
-        else {
+        let Some((at, keeper)) = event::last(&bytes).and_then(|at| Some((at, self.keeper.take()?))) else {
             return bytes;
         };
         if at > 0 {
@@ -281,7 +281,7 @@ impl Held {
             return bytes.slice(..at);
         }
         let end = bytes;
-        let object = keep::response_in(&end).unwrap_or_default();
+        let object = event::response_in(&end).unwrap_or_default();
         if let Some(key) = self.key.as_ref().filter(|_| !self.answered.is_empty()) {
             // Before anybody can know that it is stored.
             let calls = given::calls(object).into_iter().enumerate();

@@ -2,7 +2,8 @@
 
 use crate::json::{self, Members, Text};
 use crate::request::fields::{self, Field};
-use crate::server::keep::{Ended, response_in};
+use crate::server::event;
+use crate::server::keep::Ended;
 use crate::wire::fault::{Failure, Fault};
 use axum::extract::ws::{Message, Utf8Bytes};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -115,22 +116,18 @@ pub(super) struct Heard {
 
 impl Heard {
     /// Takes whole events of a stream, and gives them as messages. Comments and `[DONE]` are none.
-    pub(super) fn messages(&mut self, mut bytes: Bytes, mut to: impl FnMut(Message)) {
-        while let Some(end) = memchr::memmem::find(&bytes, b"\n\n") {
-            let event = bytes.split_to(end + 2);
-            let Some(name) = event.strip_prefix(b"event: ") else { continue };
-            let Some(line) = memchr::memchr(b'\n', name) else { continue };
-            match name.get(..line).unwrap_or_default() {
-                b"response.completed" | b"response.incomplete" => {
-                    let object = response_in(&event);
+    pub(super) fn messages(&mut self, bytes: &Bytes, mut to: impl FnMut(Message)) {
+        for event in event::each(bytes) {
+            match event.kind {
+                "response.completed" | "response.incomplete" => {
+                    let object = event.response();
                     let stored = object.is_some_and(is_stored);
                     self.ended = object.and_then(Ended::of).map(|ended| (ended, stored));
                 }
-                b"error" | b"response.failed" => self.failed = true,
+                "error" | "response.failed" => self.failed = true,
                 _ => {}
             }
-            let data = b"event: ".len() + line + b"\ndata: ".len();
-            to(text(event.slice(data.min(end)..end)));
+            to(text(bytes.slice_ref(event.data.as_bytes())));
         }
     }
 }
@@ -187,7 +184,7 @@ mod tests {
         let stream = "event: response.created\ndata: {\"a\":\"\\n\\n\"}\n\n: keepalive\n\nevent: response.completed\ndata: \
                       {\"response\":{\"id\":\"resp_1\",\"status\":\"completed\",\"output\":[],\"store\":true}}\n\ndata: [DONE]\n\n";
         let (mut heard, mut said) = (Heard::default(), Vec::new());
-        heard.messages(Bytes::from(stream), |message| said.push(message.into_text().unwrap().to_string()));
+        heard.messages(&Bytes::from(stream), |message| said.push(message.into_text().unwrap().to_string()));
         assert_eq!(
             said,
             [
@@ -198,7 +195,7 @@ mod tests {
         assert!(!heard.failed);
         assert_eq!(heard.ended.map(|(ended, stored)| (ended.id, stored)), Some(("resp_1".to_owned(), true)));
         let mut heard = Heard::default();
-        heard.messages(Bytes::from_static(b"event: error\ndata: {}\n\n"), |_| {});
+        heard.messages(&Bytes::from_static(b"event: error\ndata: {}\n\n"), |_| {});
         assert!(heard.failed && heard.ended.is_none());
     }
 }

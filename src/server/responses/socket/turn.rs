@@ -117,7 +117,7 @@ impl Turn {
                 self.heard.failed = true;
                 out.push_back(message::error(status, &bytes));
             } else {
-                self.heard.messages(bytes, |message| out.push_back(message));
+                self.heard.messages(&bytes, |message| out.push_back(message));
             }
             if !out.is_empty() {
                 return Poll::Ready(true);
