@@ -29,6 +29,8 @@ pub mod seal;
 
 pub mod error;
 
+pub mod auth;
+
 pub mod store;
 
 pub mod config;

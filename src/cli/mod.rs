@@ -5,6 +5,7 @@
 
 mod check;
 mod demo;
+mod key;
 mod replay;
 mod rewrite;
 mod serve;
@@ -37,6 +38,8 @@ Examples:
       Serves recorded traffic as an engine.
   samewire check --config samewire.toml
       Says what is wrong with a configuration, or what it means.
+  samewire key new
+      Makes a key for a client.
 
 Every flag of serve is also a key of the configuration file and an environment variable:
 --admin-listen is admin_listen in the file and SAMEWIRE_ADMIN_LISTEN in the environment.";
@@ -53,6 +56,8 @@ enum Command {
     Replay(replay::Replay),
     /// Look through a configuration: print what it means, or everything that is wrong with it.
     Check(check::Check),
+    /// Make keys for clients.
+    Key(key::Key),
 }
 
 /// Does what the command line says.
@@ -63,6 +68,7 @@ pub fn main() -> ExitCode {
         Command::Rewrite(rewrite) => rewrite.run(),
         Command::Replay(replay) => replay.run(),
         Command::Check(check) => check.run(),
+        Command::Key(key) => key.run(),
     }
 }
 

@@ -21,6 +21,8 @@ Examples:
       An engine on this machine; clients use http://127.0.0.1:8080/v1.
   samewire serve --upstream http://vllm:8000 --listen 0.0.0.0:8080 --insecure-no-auth
       In a container, for everybody who can reach it.
+  samewire serve --config samewire.toml --listen 0.0.0.0:8080
+      For everybody with a key: samewire key new makes them, [[auth.key]] in the file names them.
   samewire serve --upstream http://127.0.0.1:30000 --engine sglang --set reasoning_field=reasoning
       With an option of the wire format.
 
@@ -53,7 +55,7 @@ pub(super) struct Settings {
     /// Threads that serve [default: one for each core]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Serve anybody who can connect, on an address that other machines can reach
+    /// Serve anybody who can connect, without keys, on an address that other machines can reach
     #[arg(long)]
     insecure_no_auth: bool,
 }

@@ -1,0 +1,191 @@
+//! Who may ask: keys of clients, of which nothing is known but their hashes (faults 10).
+//!
+//! Takes: what a client shows. Gives: the [`Caller`] whose key that is. Remembers: hashes. Never: keeps a key, compares
+//! one before it is hashed, or ends a comparison early.
+
+use crate::wire::ident;
+use crate::wire::options::Options;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest, Sha256};
+use std::fmt;
+use std::sync::Arc;
+use subtle::{ConditionallySelectable, ConstantTimeEq};
+
+/// Random bytes of a key.
+pub const CHANCE: usize = 32;
+/// Letters of a tenant's name, and of a key's.
+const NAME: usize = 64;
+
+/// A new key: long enough that nobody finds it by trying, so that a plain hash of it says nothing.
+pub fn new_key(chance: &[u8; CHANCE]) -> String {
+    format!("sk-{}", URL_SAFE_NO_PAD.encode(chance))
+}
+
+/// Whether something may be called this: letters, digits, dots, dashes and underscores. Names that are made here have
+/// other letters in them, so that none of them is a client's.
+pub fn is_name(text: &str) -> bool {
+    (1..=NAME).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+}
+
+/// The SHA-256 of a key.
+#[derive(Clone, Copy)]
+pub struct Hash([u8; 32]);
+
+impl Hash {
+    /// That of this key.
+    pub fn of(key: &[u8]) -> Self {
+        Self(Sha256::digest(key).into())
+    }
+
+    /// The one that these 64 hex digits are; `None`: they are something else.
+    pub fn read(text: &str) -> Option<Self> {
+        let mut hash = [0; 32];
+        let digits: Option<Vec<u8>> =
+            text.chars().map(|digit| digit.to_digit(16).and_then(|digit| digit.try_into().ok())).collect();
+        let digits = digits.filter(|digits| digits.len() == 2 * hash.len())?;
+        for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = pair.iter().fold(0, |byte, digit| byte << 4 | digit);
+        }
+        Some(Self(hash))
+    }
+
+    /// Its 64 hex digits.
+    pub fn digits(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Whether both are of the same key.
+    pub fn is(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+
+    /// The tenant of a key that names none: no other key has it, and the hash cannot be read from it.
+    pub fn tenant(&self) -> String {
+        format!("key:{}", ident::hex(&[b"samewire/tenant".as_slice(), &self.0].concat(), 32))
+    }
+}
+
+impl fmt::Debug for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+/// Whom a key stands for.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// The key's name in the log.
+    pub name: Option<Arc<str>>,
+    /// Whose responses and conversations it sees.
+    pub tenant: Arc<str>,
+    /// The tenant has a name that may be told.
+    pub named: bool,
+    /// The models that it may use; empty: all of them.
+    pub models: Vec<String>,
+    /// Options of the wire format for its answers.
+    pub options: Arc<Options>,
+}
+
+impl Caller {
+    /// Whether a model of this name is there for it.
+    pub fn may_use(&self, model: &str) -> bool {
+        self.models.is_empty() || self.models.iter().any(|allowed| allowed == model)
+    }
+}
+
+/// All keys that open. One that is disabled is none of them, and so is no different from one that never was.
+#[derive(Clone, Debug, Default)]
+pub struct Keyring(Vec<(Hash, Arc<Caller>)>);
+
+impl Keyring {
+    /// Whose key this is. Every hash is looked at, whichever of them it is.
+    pub fn caller(&self, key: &[u8]) -> Option<&Arc<Caller>> {
+        let shown = Hash::of(key);
+        let mut place = u32::MAX;
+        for (at, (hash, _)) in (0..u32::MAX).zip(&self.0) {
+            place.conditional_assign(&at, hash.0.ct_eq(&shown.0));
+        }
+        self.0.get(usize::try_from(place).ok()?).map(|(_, caller)| caller)
+    }
+}
+
+impl FromIterator<(Hash, Caller)> for Keyring {
+    fn from_iter<I: IntoIterator<Item = (Hash, Caller)>>(all: I) -> Self {
+        Self(all.into_iter().map(|(hash, caller)| (hash, Arc::new(caller))).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(name: &str) -> Caller {
+        Caller {
+            name: Some(name.into()),
+            tenant: "t".into(),
+            named: true,
+            models: Vec::new(),
+            options: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn a_key_is_found_by_all_of_it() {
+        let ring: Keyring =
+            ["sk-a", "sk-b", "sk-c"].map(|key| (Hash::of(key.as_bytes()), caller(key))).into_iter().collect();
+        let name = |key: &str| ring.caller(key.as_bytes()).and_then(|caller| caller.name.clone());
+        for key in ["sk-a", "sk-b", "sk-c"] {
+            assert_eq!(name(key).as_deref(), Some(key));
+        }
+        for key in ["", "sk-", "sk-d", "sk-a ", "sk-aa", "SK-A", "' OR 1=1--", &Hash::of(b"sk-a").digits()] {
+            assert_eq!(name(key), None, "{key}");
+        }
+        assert!(Keyring::default().caller(b"sk-a").is_none());
+    }
+
+    #[test]
+    fn hashes_are_those_that_other_programs_print() {
+        let digits = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(Hash::of(b"abc").digits(), digits);
+        assert!(Hash::read(&digits.to_uppercase()).is_some_and(|hash| hash.is(&Hash::of(b"abc"))));
+        for wrong in ["", "abc", &digits[1..], &format!("{digits}0"), &digits.replace('b', "g"), "sk-abc"] {
+            assert!(Hash::read(wrong).is_none(), "{wrong}");
+        }
+        assert!(!format!("{:?}", Hash::of(b"abc")).contains("ba78"));
+    }
+
+    #[test]
+    fn tenants_of_their_own() {
+        let (one, other) = (Hash::of(b"abc"), Hash::of(b"abd"));
+        assert_eq!(one.tenant(), Hash::of(b"abc").tenant());
+        assert_ne!(one.tenant(), other.tenant());
+        assert!(!one.digits().contains(one.tenant().trim_start_matches("key:")));
+        assert!(!is_name(&one.tenant()), "nobody can give this name");
+        for (name, good) in
+            [("acme", true), ("a.b_c-1", true), ("", false), ("a b", false), ("ä", false), ("a/b", false)]
+        {
+            assert_eq!(is_name(name), good, "{name}");
+        }
+        assert!(is_name(&"x".repeat(64)) && !is_name(&"x".repeat(65)));
+    }
+
+    #[test]
+    fn keys_are_long_and_need_no_quotes() {
+        let key = new_key(&[0xfb; CHANCE]);
+        assert_eq!(key.len(), 46);
+        assert!(key.starts_with("sk-") && is_name(&key));
+        assert_ne!(key, new_key(&[0; CHANCE]));
+    }
+
+    #[test]
+    fn models_are_named_in_full() {
+        let mut caller = caller("a");
+        assert!(caller.may_use("anything"));
+        caller.models = vec!["qwen".to_owned()];
+        for (model, may) in [("qwen", true), ("qwen3", false), ("Qwen", false), ("", false)] {
+            assert_eq!(caller.may_use(model), may, "{model}");
+        }
+    }
+}
