@@ -4,13 +4,16 @@
 //! [`Config`], or every mistake at once, each with its path. The only module that reads the environment.
 
 mod file;
+mod keys;
 mod mistakes;
 
 pub use file::{
-    Auth, Azure, Compaction, File, Level, Limits, Log, SealFile, Seconds, StoreFile, Timeouts, UpstreamFile,
+    Auth, AuthFile, Azure, Compaction, File, Hidden, KeyFile, Level, Limits, Log, SealFile, Seconds,
+    StoreFile, Timeouts, UpstreamFile,
 };
 pub use mistakes::Mistakes;
 
+use crate::auth::Keyring;
 use crate::engine::{self, ENGINES, Engine};
 use crate::request::responses::Way;
 use crate::seal::Keys;
@@ -169,6 +172,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// How much is logged.
     pub log: Log,
+    /// Whose keys open; `None`: none are checked.
+    pub auth: Option<Arc<Keyring>>,
     /// What the routes of Azure's clients say.
     pub azure: Azure,
     /// Where responses are kept.
@@ -259,6 +264,13 @@ pub enum Credentials {
     Own(http::HeaderValue),
 }
 
+impl Credentials {
+    /// What the engine refuses in them is none of the client's doing (wire-format 3.4).
+    pub fn are_ours(&self) -> bool {
+        !matches!(self, Self::Pass)
+    }
+}
+
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -321,24 +333,18 @@ impl Config {
         file.check_numbers(&mut mistakes);
         let listen = address("listen", &file.listen, &mut mistakes);
         let admin_listen = address("admin_listen", &file.admin_listen, &mut mistakes);
-        if let Some(listen) = listen.filter(|listen| !listen.ip().is_loopback() && !file.insecure_no_auth) {
-            mistakes.add(
-                "listen",
-                format!(
-                    "{listen} can be reached from other machines and no keys are checked; listen on 127.0.0.1, or say \
-                     --insecure-no-auth if everybody who can connect may use the engine"
-                ),
-            );
-        }
+        keys::check_reach(&file, listen, &mut mistakes);
         let all = file.upstream.iter().enumerate();
         let mut upstreams: Vec<_> =
-            all.map(|(at, one)| UpstreamConfig::meant(at, one, &file.wire, &mut mistakes)).collect();
+            all.map(|(at, one)| UpstreamConfig::meant(at, one, &file, &mut mistakes)).collect();
         let upstream = match upstreams.len() {
             1 => upstreams.pop().flatten(),
             0 => mistakes
                 .none("upstream", "no engine is named; give its address with --upstream http://HOST:PORT"),
             _ => mistakes.none("upstream", "this version takes exactly one upstream"),
         };
+        let options = upstream.as_ref().map_or(&file.wire, |upstream| &*upstream.options);
+        let auth = keys::keyring(&file.auth, options, &mut mistakes);
         let store = StoreConfig::meant(&file.store, &mut mistakes);
         let seal = seal_keys(&file.seal, &mut mistakes);
         let (Some(listen), Some(admin_listen), Some(upstream), Some(store)) =
@@ -354,6 +360,7 @@ impl Config {
             limits: file.limits.clone(),
             timeouts: file.timeouts.clone(),
             log: file.log.clone(),
+            auth,
             azure: file.azure.clone(),
             store,
             seal,
@@ -367,13 +374,12 @@ impl Config {
     /// The effective configuration as TOML, with secrets hidden.
     pub fn shown(&self) -> String {
         let mut file = self.file.clone();
-        if !file.wire.fingerprint_salt.is_empty() {
-            "(hidden)".clone_into(&mut file.wire.fingerprint_salt);
-        }
+        file.hide();
         if let Place::Postgres(url) = &self.store.place {
             file.store.place = without_password(url);
         }
-        toml::to_string(&file).unwrap_or_default()
+        let auth = self.auth.as_ref().map(|_| keys::summary(&self.file.auth, &self.upstream.auth));
+        auth.unwrap_or_default() + &toml::to_string(&file).unwrap_or_default()
     }
 }
 
@@ -397,7 +403,7 @@ fn address(path: &str, text: &str, mistakes: &mut Mistakes) -> Option<SocketAddr
 }
 
 impl UpstreamConfig {
-    fn meant(at: usize, file: &UpstreamFile, wire: &Options, mistakes: &mut Mistakes) -> Option<Self> {
+    fn meant(at: usize, file: &UpstreamFile, all: &File, mistakes: &mut Mistakes) -> Option<Self> {
         let path = |key: &str| format!("upstream[{at}].{key}");
         let target = target(&file.url).map_err(|why| mistakes.add(path("url"), why)).ok();
         let engine = engine::named(&file.engine).or_else(|| {
@@ -405,8 +411,8 @@ impl UpstreamConfig {
             let why = format!("unknown engine \"{}\"; one of {}", file.engine, names.join(", "));
             mistakes.none(&path("engine"), why)
         });
-        let auth = credentials(&path("api_key_file"), file, mistakes);
-        let options = overlay(wire, &file.wire)
+        let auth = credentials(&path("api_key_file"), file, all.checks_keys(), mistakes);
+        let options = overlay(&all.wire, &file.wire)
             .map_err(|error| mistakes.add(path("wire"), mistakes::explain(error.message(), "option")))
             .ok();
         let (host, port, prefix) = target?;
@@ -448,12 +454,19 @@ fn target(url: &str) -> Result<(String, u16, String), String> {
     Ok((authority.host().to_owned(), authority.port_u16().unwrap_or(80), prefix.to_owned()))
 }
 
-/// `auto`: a key of the proxy's own if one is given, else the client's passes: samewire itself checks none.
-fn credentials(path: &str, file: &UpstreamFile, mistakes: &mut Mistakes) -> Option<Credentials> {
+/// `auto`: a key of the proxy's own if one is given. Else the client's passes where samewire itself checks none; a key of
+/// ours says nothing to the engine, and is not its business.
+fn credentials(
+    path: &str,
+    file: &UpstreamFile,
+    checks_keys: bool,
+    mistakes: &mut Mistakes,
+) -> Option<Credentials> {
     let given = !file.api_key_file.as_os_str().is_empty();
     match file.auth {
         Auth::None => Some(Credentials::None),
         Auth::Pass => Some(Credentials::Pass),
+        Auth::Auto if !given && checks_keys => Some(Credentials::None),
         Auth::Auto if !given => Some(Credentials::Pass),
         Auth::Own if !given => mistakes.none(path, "missing, although auth = \"own\""),
         Auth::Auto | Auth::Own => {

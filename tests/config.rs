@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use samewire::config::{Config, File, Mistakes, Overrides, UpstreamFile};
+use samewire::config::{AuthFile, Config, File, KeyFile, Mistakes, Overrides, UpstreamFile};
 use std::collections::BTreeSet;
 use toml::{Table, Value};
 
@@ -10,6 +10,11 @@ const EXAMPLE: &str = include_str!("../config/samewire.toml");
 
 fn read(text: &str, flags: &Overrides) -> Result<Config, Mistakes> {
     Config::read(text, &[flags])
+}
+
+/// An entry for the key whose hash has nothing but this digit.
+fn key(digit: char, lines: &str) -> String {
+    format!("[[auth.key]]\nhash = \"{}\"\n{lines}\n", digit.to_string().repeat(64))
 }
 
 /// A file with an engine and these lines before it.
@@ -44,19 +49,31 @@ fn keys_of(table: &Table) -> BTreeSet<String> {
     found
 }
 
+/// The example with the lines that stand there as comments, without a blank behind the sign.
+fn uncommented() -> String {
+    let plain = |line: &str| match line.strip_prefix('#') {
+        Some(rest) if !rest.starts_with(' ') => format!("{rest}\n"),
+        _ => format!("{line}\n"),
+    };
+    EXAMPLE.lines().map(plain).collect()
+}
+
 #[test]
 fn the_example_is_the_defaults() {
     let config = read(EXAMPLE, &Overrides::default()).unwrap();
     let engine = UpstreamFile { url: "http://127.0.0.1:8000".to_owned(), ..UpstreamFile::default() };
     assert_eq!(config.file, File { upstream: vec![engine], ..File::default() });
+    let more = toml::from_str::<File>(&uncommented()).unwrap();
+    assert_eq!(more, File { auth: AuthFile { key: vec![KeyFile::default()] }, ..config.file });
 }
 
 #[test]
 fn the_example_has_every_key_and_a_reason_for_each() {
-    let all = File { upstream: vec![UpstreamFile::default()], ..File::default() };
-    let written = toml::from_str::<Table>(EXAMPLE).unwrap();
+    let auth = AuthFile { key: vec![KeyFile::default()] };
+    let all = File { upstream: vec![UpstreamFile::default()], auth, ..File::default() };
+    let written = toml::from_str::<Table>(&uncommented()).unwrap();
     assert_eq!(keys_of(&written), keys_of(&Table::try_from(all).unwrap()));
-    for line in EXAMPLE.lines().filter(|line| line.contains(" = ") && !line.starts_with('#')) {
+    for line in uncommented().lines().filter(|line| line.contains(" = ") && !line.starts_with('#')) {
         assert!(line.contains(" # "), "no reason: {line}");
     }
 }
@@ -96,7 +113,35 @@ fn every_mistake_is_told_with_its_path() {
         (&with("listen = \"here\""), "listen: \"here\" is not an address such as 127.0.0.1:8080"),
         (
             &with("listen = \"0.0.0.0:8080\""),
-            "listen: 0.0.0.0:8080 can be reached from other machines and no keys are checked; listen on 127.0.0.1, or say --insecure-no-auth if everybody who can connect may use the engine",
+            "listen: 0.0.0.0:8080 can be reached from other machines and no keys are checked; listen on 127.0.0.1, make keys with samewire key new, or say --insecure-no-auth if everybody who can connect may use the engine",
+        ),
+        (
+            &with(&format!("insecure_no_auth = true\n{}", key('a', ""))),
+            "insecure_no_auth: there are keys in [auth], and they are checked; take one of the two out",
+        ),
+        (&with("[[auth.key]]"), "auth.key[0].hash: missing; the 64 hex digits that samewire key new prints"),
+        (
+            &with("[[auth.key]]\nhash = \"sk-CANARY\""),
+            "auth.key[0].hash: must be 64 hex digits, as samewire key new prints them",
+        ),
+        (&with("[[auth.key]]\nhash = 5"), "auth.key[0].hash: invalid type: integer `5`, expected a string"),
+        (&with("[auth]\nkeys = []"), "auth.keys: unknown key; is key meant?"),
+        (
+            &with(&(key('a', "") + &key('b', "") + &key('a', ""))),
+            "auth.key[2].hash: the same as that of auth.key[0]",
+        ),
+        (
+            &with(&key('a', "tenant = \"a b\"\nname = \"ä\"")),
+            "auth.key[0].name: must be 1 to 64 letters, digits, dots, dashes and underscores\nauth.key[0].tenant: must be 1 to 64 letters, digits, dots, dashes and underscores",
+        ),
+        (&with(&key('a', "models = [\"m\", \"\"]")), "auth.key[0].models: a model without a name"),
+        (&with(&key('a', "limit = 1")), "auth.key[0].limit: unknown key"),
+        (&with(&key('a', "[auth.key.limits]\nrequests = 1")), "auth.key[0].limits.requests: unknown key"),
+        (
+            &with(
+                &(key('a', "") + &key('b', "[auth.key.wire]\nresponses_dialect = \"azure\"\nreasoning = 1")),
+            ),
+            "auth.key[1].wire.reasoning: unknown key; is reasoning_field meant?\nauth.key[1].wire.responses_dialect: unknown variant `azure`, expected one of `openai`, `openresponses`, `codex-legacy`",
         ),
         ("[[upstream]]\nname = \"a\"", "upstream[0].url: missing; an address such as http://127.0.0.1:8000"),
         (
@@ -219,4 +264,59 @@ fn a_key_of_ones_own_is_read_and_never_shown() {
     assert!(!format!("{config:?}").contains("CANARY"));
     assert!(!config.shown().contains("CANARY"));
     assert_eq!(format!("{:?}", config.upstream.auth), "own");
+}
+
+#[test]
+fn what_is_checked_decides_who_may_connect_and_what_the_engine_sees() {
+    let auth = |text: &str| format!("{:?}", read(text, &Overrides::default()).unwrap().upstream.auth);
+    let keys = format!("listen = \"0.0.0.0:1\"\n{}", key('a', "disabled = true"));
+    assert_eq!((auth(&with("")).as_str(), auth(&with(&keys)).as_str()), ("pass", "none"));
+    assert_eq!(auth(&(with(&keys) + "auth = \"pass\"")), "pass");
+    // A key that is disabled is one: nobody may ask.
+    let config = read(&with(&keys), &Overrides::default()).unwrap();
+    assert!(config.auth.is_some_and(|ring| ring.caller(b"").is_none()));
+    assert!(read(&with(""), &Overrides::default()).unwrap().auth.is_none());
+}
+
+#[test]
+fn options_of_a_key_lie_over_those_of_the_upstream() {
+    let hash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    let text = format!(
+        "[wire]\nkeepalive_seconds = 7\nforce_usage = true\nresponses_dialect = \"codex-legacy\"\n\
+         [[auth.key]]\nhash = \"{hash}\"\ntenant = \"acme\"\nwire.responses_dialect = \"openresponses\"\n\
+         [[upstream]]\nurl = \"http://a\"\nwire = {{ keepalive_seconds = 3 }}\n"
+    );
+    let config = read(&text, &Overrides::default()).unwrap();
+    let ring = config.auth.unwrap();
+    let caller = ring.caller(b"abc").unwrap();
+    assert_eq!((&*caller.tenant, caller.named, caller.may_use("m")), ("acme", true, true));
+    let dialect = |options: &samewire::wire::options::Options| {
+        Value::try_from(options.responses_dialect).unwrap().as_str().map(str::to_owned)
+    };
+    assert_eq!(dialect(&caller.options).as_deref(), Some("openresponses"));
+    assert_eq!(dialect(&config.upstream.options).as_deref(), Some("codex-legacy"));
+    assert_eq!((caller.options.keepalive_seconds, caller.options.force_usage), (3, true));
+}
+
+#[test]
+fn keys_are_counted_and_their_hashes_never_shown() {
+    let salt = "wire.fingerprint_salt = \"grain\"";
+    let keys = [
+        key('a', &format!("tenant = \"acme\"\nname = \"laptop\"\n{salt}")),
+        key('b', "tenant = \"acme\"\nmodels = [\"m\"]"),
+        key('c', "disabled = true"),
+    ];
+    let config = read(&(with(&keys.concat()) + salt), &Overrides::default()).unwrap();
+    let shown = config.shown();
+    let start = "# Keys: 3, 1 disabled; tenants: acme (2), 1 without a tenant's name, each for itself.\n# The engine sees no key.\n";
+    assert!(shown.starts_with(start), "{shown}");
+    for part in ["hash = \"(hidden)\"", "name = \"laptop\"", "models = [\"m\"]", "disabled = true"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let all = shown + &format!("{config:?}");
+    for digit in ["aaaa", "bbbb", "cccc", "170, 170"] {
+        assert!(!all.contains(digit), "{digit}: {all}");
+    }
+    assert!(!config.shown().contains("grain"), "{}", config.shown());
+    assert!(!read(&with(""), &Overrides::default()).unwrap().shown().contains("Keys"));
 }

@@ -46,6 +46,8 @@ mod fixtures;
 mod framing;
 #[path = "proxy/hold.rs"]
 mod hold;
+#[path = "proxy/keys.rs"]
+mod keys;
 #[path = "proxy/leaving.rs"]
 mod leaving;
 #[path = "proxy/limits.rs"]

@@ -8,6 +8,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 use toml::{Table, Value};
 
+/// What stands where a secret is.
+pub(super) const HIDDEN: &str = "(hidden)";
+
 /// What is on disk. `config/samewire.toml` explains every key.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -21,6 +24,7 @@ pub struct File {
     pub limits: Limits,
     pub timeouts: Timeouts,
     pub log: Log,
+    pub auth: AuthFile,
     pub azure: Azure,
     pub store: StoreFile,
     pub seal: SealFile,
@@ -39,6 +43,7 @@ impl Default for File {
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             log: Log::default(),
+            auth: AuthFile::default(),
             azure: Azure::default(),
             store: StoreFile::default(),
             seal: SealFile::default(),
@@ -132,6 +137,44 @@ impl Default for Timeouts {
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
 pub struct Log {
     pub level: Level,
+}
+
+/// Whose keys open.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct AuthFile {
+    pub key: Vec<KeyFile>,
+}
+
+/// One `[[auth.key]]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct KeyFile {
+    pub hash: Hidden,
+    pub name: String,
+    pub tenant: String,
+    pub models: Vec<String>,
+    pub disabled: bool,
+    pub wire: Table,
+}
+
+/// A text that is read and never told.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Hidden(pub String);
+
+impl std::fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(HIDDEN)
+    }
+}
+
+impl Serialize for Hidden {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(if self.0.is_empty() { "" } else { HIDDEN })
+    }
 }
 
 /// What the routes of Azure's clients say.
@@ -248,7 +291,7 @@ impl Default for UpstreamFile {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Auth {
-    /// The proxy's own if a key file is given, else the client's.
+    /// The proxy's own if a key file is given, else the client's, unless it is one of ours.
     #[default]
     Auto,
     /// The proxy's own.
@@ -315,10 +358,30 @@ impl File {
         Ok((good.try_into().unwrap_or_default(), mistakes))
     }
 
-    /// `[upstream.wire]` is kept as written until it is laid over `[wire]`; its keys must be options all the same.
+    /// Options of one upstream or key are kept as written until they are laid over others; they must be options all the
+    /// same.
     fn check_overlays(&self) -> Result<(), toml::de::Error> {
-        let options = |upstream: &UpstreamFile| upstream.wire.clone().try_into::<Options>().map(|_| ());
-        self.upstream.iter().try_for_each(options)
+        let keys = self.auth.key.iter().map(|key| &key.wire);
+        let mut overlays = self.upstream.iter().map(|upstream| &upstream.wire).chain(keys);
+        overlays.try_for_each(|wire| wire.clone().try_into::<Options>().map(|_| ()))
+    }
+
+    /// There are keys, whether they open or not.
+    pub(super) fn checks_keys(&self) -> bool {
+        !self.auth.key.is_empty()
+    }
+
+    /// Puts something else in the place of secrets.
+    pub(super) fn hide(&mut self) {
+        if !self.wire.fingerprint_salt.is_empty() {
+            HIDDEN.clone_into(&mut self.wire.fingerprint_salt);
+        }
+        let keys = self.auth.key.iter_mut().map(|key| &mut key.wire);
+        for wire in self.upstream.iter_mut().map(|upstream| &mut upstream.wire).chain(keys) {
+            if let Some(salt) = wire.get_mut("fingerprint_salt").filter(|salt| salt.as_str() != Some("")) {
+                *salt = Value::from(HIDDEN);
+            }
+        }
     }
 
     /// Numbers that would make no proxy.

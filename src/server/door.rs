@@ -28,6 +28,23 @@ pub(super) enum Door {
     Deployment,
 }
 
+/// What a request shows to be let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown<'h> {
+    /// No key.
+    Nothing,
+    /// More than one, which are none.
+    Several,
+    /// This one.
+    Key(&'h [u8]),
+}
+
+/// The key behind the scheme, whose case is nobody's business (RFC 9110, 11.1).
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, key) = value.split_at_checked(SCHEME.len())?;
+    scheme.eq_ignore_ascii_case(SCHEME).then(|| key.trim_ascii_start())
+}
+
 /// What stands before the paths of each family, as the router writes it.
 pub(super) const DOORS: [(Door, &str); 4] = [
     (Door::Plain, "/v1"),
@@ -95,7 +112,20 @@ impl Door {
         only(AUTHORIZATION).cloned()
     }
 
-    /// Whose responses a request may see: everybody's who sends the same key. Keys themselves are not kept.
+    /// What a request shows to be let in. Nowhere else is a key looked for.
+    pub(super) fn shown(self, headers: &HeaderMap) -> Shown<'_> {
+        let azure = self != Self::Plain && headers.contains_key(API_KEY);
+        let mut all = headers.get_all(if azure { API_KEY } else { AUTHORIZATION }).iter();
+        let (first, second) = (all.next().map(HeaderValue::as_bytes), all.next());
+        let key = if azure { first } else { first.and_then(bearer) };
+        match key.filter(|key| !key.is_empty()) {
+            _ if second.is_some() => Shown::Several,
+            Some(key) => Shown::Key(key),
+            None => Shown::Nothing,
+        }
+    }
+
+    /// Whose responses a request may see where no keys are checked: everybody's who sends the same key. Keys themselves are not kept.
     pub(super) fn tenant(self, headers: &HeaderMap) -> Arc<str> {
         match self.authorization(headers) {
             Some(key) => {
@@ -174,6 +204,46 @@ fn is_date(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_are_looked_for_in_one_place() {
+        use Shown::{Key, Nothing, Several};
+        let shown = |door: Door, lines: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in lines {
+                headers.append(*name, HeaderValue::from_static(value));
+            }
+            match door.shown(&headers) {
+                Key(key) => Key(if key == b"k" { b"k" } else { b"another" }),
+                Several => Several,
+                Nothing => Nothing,
+            }
+        };
+        let both = [("authorization", "Bearer k"), ("api-key", "x")];
+        for (lines, plain, azure) in [
+            (&[][..], Nothing, Nothing),
+            (&[("authorization", "Bearer k")], Key(b"k"), Key(b"k")),
+            (&[("authorization", "bEARER   k")], Key(b"k"), Key(b"k")),
+            (&[("authorization", "Bearer k l")], Key(b"another"), Key(b"another")),
+            (&[("authorization", "Bearer")], Nothing, Nothing),
+            (&[("authorization", "Bearerk")], Nothing, Nothing),
+            (&[("authorization", "Basic az==")], Nothing, Nothing),
+            (&[("authorization", "k")], Nothing, Nothing),
+            (&[("authorization", "")], Nothing, Nothing),
+            (&[("authorization", "Bearer k"), ("authorization", "Bearer k")], Several, Several),
+            (&[("api-key", "k")], Nothing, Key(b"k")),
+            (&[("api-key", "Bearer k")], Nothing, Key(b"another")),
+            (&[("api-key", "")], Nothing, Nothing),
+            (&[("api-key", "k"), ("api-key", "k")], Nothing, Several),
+            (&both, Key(b"k"), Key(b"another")),
+            (&[("x-api-key", "k")], Nothing, Nothing),
+        ] {
+            assert_eq!(shown(Door::Plain, lines), plain, "{lines:?}");
+            for door in [Door::Undated, Door::Dated, Door::Deployment] {
+                assert_eq!(shown(door, lines), azure, "{lines:?}");
+            }
+        }
+    }
 
     #[test]
     fn versions() {

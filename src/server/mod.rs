@@ -5,6 +5,7 @@
 //! serves operators.
 
 mod admin;
+mod auth;
 mod background;
 mod body;
 mod connection;

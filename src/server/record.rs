@@ -1,6 +1,7 @@
 //! The record of one request: written exactly once, when the request is dropped, wherever that happens.
 
 use super::App;
+use crate::auth::Caller;
 use crate::error::{Error, Side};
 use crate::telemetry::{End, Finished, Route};
 use crate::wire::Summary;
@@ -15,6 +16,8 @@ pub(super) struct Record {
     pub(super) route: Route,
     pub(super) request_id: String,
     pub(super) started: Instant,
+    /// Who asks, where keys are checked.
+    pub(super) caller: Option<Arc<Caller>>,
     /// The status sent to the client.
     status: Option<u16>,
     /// Type or code of the error.
@@ -44,6 +47,7 @@ impl Record {
             route,
             request_id,
             started: Instant::now(),
+            caller: None,
             status: None,
             code: None,
             side: None,
@@ -88,10 +92,16 @@ impl Record {
     }
 
     fn log(&self, total: Duration) {
+        let caller = self.caller.as_deref();
+        // The names that operators gave. What stands for a tenant without one is made of a hash.
+        let tenant = caller.filter(|caller| caller.named).map(|caller| &*caller.tenant);
+        let key = caller.and_then(|caller| caller.name.as_deref());
         macro_rules! line {
             ($level:ident) => {
                 tracing::$level!(
                     request_id = self.request_id,
+                    tenant,
+                    key,
                     route = self.route.name(),
                     model = &*self.model,
                     status = self.status.unwrap_or(499),

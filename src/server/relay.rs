@@ -7,7 +7,7 @@
 use super::body::{Body, Broken as Unsendable};
 use super::keep::{Keeper, Keeping};
 use super::record::Record;
-use super::{event, headers};
+use super::{auth, event, headers};
 use crate::config::{Limits, Timeouts};
 use crate::error::Error;
 use crate::telemetry::Gauge;
@@ -207,7 +207,8 @@ impl Relay {
         record.attempts = 1;
         let app = Arc::clone(&record.app);
         app.metrics.active.add(1);
-        let clock = Clock::new(stream, &app.config.timeouts, &app.upstream.config.options);
+        let options = auth::options(&app, record.caller.as_deref());
+        let clock = Clock::new(stream, &app.config.timeouts, options);
         Box::new(Self {
             engine: Engine::Asked(asking),
             client,

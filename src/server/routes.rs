@@ -6,7 +6,8 @@ use super::door::{self, DOORS, Door};
 use super::record::Record;
 use super::relay::{Order, Relay, asking};
 use super::responses::{Conversing, Stored};
-use super::{Worker, headers};
+use super::{Worker, auth, headers};
+use crate::auth::Caller;
 use crate::config::Credentials;
 use crate::error::Error;
 use crate::plan::plan;
@@ -142,6 +143,7 @@ async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Doo
         chance,
         busy,
         door,
+        caller: None,
         record: Some(record),
         unread: has_body,
         passed: HeaderMap::new(),
@@ -193,6 +195,8 @@ pub(super) struct Handling {
     pub(super) chance: Chance,
     pub(super) busy: Busy,
     pub(super) door: Door,
+    /// Who asks, where keys are checked.
+    pub(super) caller: Option<Arc<Caller>>,
     pub(super) record: Option<Record>,
     /// The client may still be sending.
     unread: bool,
@@ -204,14 +208,22 @@ pub(super) struct Handling {
 
 impl Handling {
     /// A request that came in a message.
-    pub(super) fn of_message(worker: &Arc<Worker>, door: Door, request_id: String) -> Result<Self, Fault> {
+    pub(super) fn of_message(
+        worker: &Arc<Worker>,
+        door: Door,
+        caller: Option<&Arc<Caller>>,
+        request_id: String,
+    ) -> Result<Self, Fault> {
+        let mut record = Record::new(&worker.app, Route::Responses, request_id);
+        record.caller = caller.cloned();
         Ok(Self {
             worker: Arc::clone(worker),
             chance: Chance::draw().map_err(|_| Fault::Proxy)?,
             // The connection is busy by itself.
             busy: Busy::begin(&Stage::default()),
             door,
-            record: Some(Record::new(&worker.app, Route::Responses, request_id)),
+            caller: caller.cloned(),
+            record: Some(record),
             unread: false,
             passed: HeaderMap::new(),
             by_socket: true,
@@ -224,6 +236,7 @@ impl Handling {
         target: Target,
         body: Option<Incoming>,
     ) -> Result<Response<Body>, Failure> {
+        self.recognise(head)?;
         match target {
             Target::Nothing if matches!(head.method, Method::CONNECT | Method::TRACE) => {
                 return Err(Fault::MethodNotSupported.into());
@@ -275,8 +288,9 @@ impl Handling {
         let body = self.body(body, limit).await?;
         let start = Instant::now();
         let ask = Ask::read_for(api, &body, self.door.deployment(head).as_deref())?;
+        self.check_model(&ask.model)?;
         let upstream = &self.worker.app.upstream;
-        let plan = plan(&ask, &body, &upstream.route());
+        let plan = plan(&ask, &body, &self.upstream_route());
         let accept = if ask.stream { "text/event-stream" } else { "application/json" };
         let request = self.outgoing("POST", plan.path, accept, &head.headers, plan.body);
         let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
@@ -287,7 +301,7 @@ impl Handling {
             client,
             rewriter: Rewriter::new(plan.shape, self.chance.stamp()),
             stream: ask.stream,
-            own_key: matches!(upstream.config.auth, Credentials::Own(_)),
+            own_key: upstream.config.auth.are_ours(),
             record,
             keeper: None,
             numbered: false,
@@ -307,6 +321,7 @@ impl Handling {
         let (limit, answer_limit) = (limits.other_body_bytes, limits.max_answer_bytes);
         let body = self.body(body, limit).await?;
         let model = embeddings::check(&body)?;
+        self.check_model(&model)?;
         if let Some(record) = &mut self.record {
             record.model = self.worker.app.upstream.label(&model);
         }
@@ -325,8 +340,9 @@ impl Handling {
         self.busy.has_read();
         let request = self.outgoing("GET", "/v1/models", "application/json", &head.headers, Bytes::new());
         let answer = self.ask(&request, LIST).await?;
-        let listed = models::read(&answer).ok_or(Fault::InvalidResponse)?;
+        let mut listed = models::read(&answer).ok_or(Fault::InvalidResponse)?;
         self.worker.app.upstream.listed(listed.iter().map(|model| model.id.as_str()), None);
+        listed.retain(|model| self.may_use(&model.id));
         let mut out = BytesMut::new();
         match head.uri.path().split_once("/models/").map(|(_, id)| id) {
             None => models::write(&listed, &mut out),
@@ -409,7 +425,7 @@ impl Handling {
         let limit = if good { limit } else { app.config.limits.max_error_bytes };
         let collected = answer.collect(limit).await;
         if !good {
-            let own_key = matches!(app.upstream.config.auth, Credentials::Own(_));
+            let own_key = app.upstream.config.auth.are_ours();
             let body = collected.unwrap_or_else(|(body, _)| body);
             return Err(Failure::of_answer(status, &body, own_key).into());
         }
@@ -446,13 +462,7 @@ impl Handling {
 /// The model of that name. A name from a path may be percent-encoded; slashes in it are common either way.
 fn found<'m>(listed: &'m [Model], id: &str) -> Result<&'m Model, Failure> {
     let decoded = decoded(id);
-    let missing = || {
-        let shown: String = decoded.chars().filter(|letter| !letter.is_control()).take(64).collect();
-        Failure::from(Fault::ModelNotFound)
-            .with_message(format!("The model `{shown}` does not exist."))
-            .with_param("model")
-    };
-    listed.iter().find(|model| model.id == decoded).ok_or_else(missing)
+    listed.iter().find(|model| model.id == decoded).ok_or_else(|| auth::no_such_model(&decoded))
 }
 
 /// A part of a path with its percent-escapes resolved.

@@ -95,7 +95,7 @@ faults! {
     /// Sealed content that cannot be opened.
     InvalidEncryptedContent = 400 "invalid_request_error" Some("invalid_encrypted_content"), "The encrypted content could not be opened.";
     /// No key given.
-    MissingApiKey = 401 "invalid_request_error" Some("missing_api_key"), "No API key was given.";
+    MissingApiKey = 401 "invalid_request_error" Some("invalid_api_key"), "No API key was given; send it as 'Authorization: Bearer YOUR_KEY'.";
     /// The response that this one continues is not there, or not this client's.
     PreviousNotFound = 400 "invalid_request_error" Some("previous_response_not_found"), "The previous response was not found.";
     /// No such route.

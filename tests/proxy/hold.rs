@@ -1,7 +1,8 @@
 //! Streams that are held open for the outputs of their calls (wire-format 4.10, `codex-legacy`).
 
+use crate::keys::{OTHER, SECOND, entry, with};
 use crate::responses::{TOOLS, ask, chunk, event, object, prompt, scripted};
-use crate::sim::{Answer, Client, Engine, Gate, PATIENCE, Request, Script, Setup, World, until};
+use crate::sim::{Answer, Client, Engine, Gate, KEY, PATIENCE, Request, Script, Setup, World, until};
 use serde_json::{Value, json};
 
 fn held(more: &str) -> Request {
@@ -94,6 +95,27 @@ async fn the_answer_goes_on_on_the_same_stream() {
         world.samewire.request_lines().iter().filter(|line| line.contains("\"end\":\"complete\"")).count(),
         8
     );
+    world.end().await;
+}
+
+/// A key may choose the dialect in which streams are held, and another of its tenant may hand the outputs in.
+#[tokio::test]
+async fn outputs_come_from_any_key_of_the_tenant() {
+    let lines = "tenant = \"acme\"\nwire.responses_dialect = \"codex-legacy\"";
+    let keys = [entry(KEY, lines), entry(SECOND, "tenant = \"acme\""), entry(OTHER, "")].concat();
+    let scripts = vec![scripted("tools", "chatcmpl-1", true), scripted("text", "chatcmpl-2", true)];
+    let world = World::start(Engine::in_turn(scripts).await, Setup::new().config(&keys)).await;
+    let request = held("").without("x-samewire-dialect");
+    let (mut client, id, mut number) = open(&world, &request).await;
+    until_event(&mut client, &mut number, "response.output_item.done", "call_3").await;
+    assert_eq!(world.ask(&with(&hand_in(&id, ALL), OTHER)).await.head.status, 404);
+    assert_eq!(pending(&world.ask(&with(&hand_in(&id, ALL), SECOND)).await), json!([]));
+    until_event(&mut client, &mut number, "response.completed", "").await;
+    assert!(client.event().await.is_none());
+    until("four lines", PATIENCE, || world.samewire.request_lines().len() == 4).await;
+    let told = |line: &String| line.contains(r#""tenant":"acme""#);
+    // Two of the held stream, one of the outputs.
+    assert_eq!(world.samewire.request_lines().iter().filter(|line| told(line)).count(), 3);
     world.end().await;
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Basket {
 
 impl Basket {
     pub(super) fn of(store: Arc<Store>, response: &Key, by: String) -> Self {
-        // Tenants of clients are hashes: none is named like this.
+        // Nobody's name has a blank in it.
         let tenant = format!("outputs of {}", response.tenant).into();
         Self { store, key: Key { tenant, id: Arc::clone(&response.id) }, by }
     }

@@ -98,7 +98,7 @@ impl<'h> Subject<'h> {
             }
             None => return Err(missing(&id)),
         };
-        let key = Key { tenant: handling.door.tenant(&head.headers), id: id.into() };
+        let key = Key { tenant: handling.tenant(&head.headers), id: id.into() };
         Ok(Self { handling, store, key, item: path.nth(1).map(decoded).unwrap_or_default() })
     }
 

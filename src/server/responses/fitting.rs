@@ -4,7 +4,6 @@
 //! How long is too long only the engine knows: as long as it says so it is asked again, with more left out each time.
 
 use super::past::Past;
-use crate::config::Credentials;
 use crate::plan::Route;
 use crate::request::responses::Asked;
 use crate::seal::Keys;
@@ -57,7 +56,7 @@ impl Talk {
 
     /// Sends the request, then shorter ones while the engine says that it is too long.
     fn fitting(self, client: Arc<Client>, mut request: Outgoing, app: &App, request_id: &str) -> Asking {
-        let own_key = matches!(app.upstream.config.auth, Credentials::Own(_));
+        let own_key = app.upstream.config.auth.are_ours();
         let most = app.config.limits.max_error_bytes;
         let request_id = request_id.to_owned();
         Box::pin(async move {

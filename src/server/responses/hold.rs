@@ -9,7 +9,7 @@
 use super::basket::Basket;
 use super::fitting::Talk;
 use super::{Errand, outputs};
-use crate::config::Credentials;
+use crate::auth::Caller;
 use crate::json;
 use crate::request::responses::outputs::{self as given, Output, Pending};
 use crate::server::App;
@@ -137,6 +137,8 @@ pub(super) struct Legs {
     pub(super) request: Outgoing,
     pub(super) shape: Shape,
     pub(super) hold: Arc<Hold>,
+    /// Who asks, where keys are checked.
+    pub(super) caller: Option<Arc<Caller>>,
 }
 
 impl Handling {
@@ -330,6 +332,7 @@ impl Held {
         legs.talk.go_on(items.into_iter());
         let mut request = legs.request.clone();
         let mut record = Record::new(&self.app, Route::Responses, self.request_id.clone());
+        record.caller.clone_from(&legs.caller);
         record.model = Arc::clone(&self.model);
         let body = legs.talk.body(0);
         let failed = body.as_ref().err().cloned();
@@ -342,7 +345,7 @@ impl Held {
             client: Arc::clone(&self.client),
             rewriter: Rewriter::with_encoder(legs.shape.clone(), stamp, wait.encoder),
             stream: true,
-            own_key: matches!(self.app.upstream.config.auth, Credentials::Own(_)),
+            own_key: self.app.upstream.config.auth.are_ours(),
             record,
             keeper: None,
             numbered: true,

@@ -28,7 +28,6 @@ use super::keep::Keeper;
 use super::record::Record;
 use super::relay::{Asking, Order, Relay};
 use super::routes::Handling;
-use crate::config::Credentials;
 use crate::plan::{self, Route};
 use crate::request::responses::{Asked, Way};
 use crate::seal::{Kind, NONCE};
@@ -109,7 +108,7 @@ impl Handling {
 
     /// Where requests go, in the dialect that the client asks for.
     fn route(&self, head: &request::Parts) -> Result<Route, Failure> {
-        let mut route = self.worker.app.upstream.route();
+        let mut route = self.upstream_route();
         if let Some(dialect) = dialect(&head.headers)? {
             route.options = Arc::new(Options { responses_dialect: dialect, ..(*route.options).clone() });
         }
@@ -121,13 +120,14 @@ impl Handling {
         let since = Instant::now();
         let app = &self.worker.app;
         let mut asked = Asked::read_for(&body, &route.options, route.responses, self.door.deployment(head))?;
+        self.check_model(&asked.model)?;
         if route.responses == Way::Native && route.engine.takes().native.hosted_items {
             asked.with_hosted_items();
         }
         if self.door.is_dated() && app.config.azure.force_store {
             asked.with_store();
         }
-        Ok(Question { asked, body, route, tenant: self.door.tenant(&head.headers), since, known: None })
+        Ok(Question { asked, body, route, tenant: self.tenant(&head.headers), since, known: None })
     }
 
     /// Has the answer made.
@@ -169,7 +169,8 @@ impl Handling {
         tell_left_out(&record, &talk.asked);
         let client = Arc::clone(&self.worker.client);
         let held = hold.map(|hold| {
-            let legs = Legs { talk: talk.clone(), request: request.clone(), shape: shape.clone(), hold };
+            let (talk, request, shape) = (talk.clone(), request.clone(), shape.clone());
+            let legs = Legs { talk, request, shape, hold, caller: self.caller.clone() };
             (legs, stamp.clone())
         });
         let asking = talk.asking(client, request, &app, &record.request_id);
@@ -309,7 +310,7 @@ fn order(worker: &Worker, errand: Errand) -> Order {
         client: Arc::clone(&worker.client),
         stream: shape.stream,
         rewriter: Rewriter::with_encoder(shape, stamp, encoder),
-        own_key: matches!(worker.app.upstream.config.auth, Credentials::Own(_)),
+        own_key: worker.app.upstream.config.auth.are_ours(),
         record,
         keeper: keeper.filter(|_| !background),
         numbered: true,

@@ -106,7 +106,7 @@ impl Handling {
             None if shelf.is_off() => return Err(missing(&id)),
             None => return Err(Fault::StoreUnavailable.into()),
         };
-        Ok((store, Key { tenant: self.door.tenant(&head.headers), id: id.into() }))
+        Ok((store, Key { tenant: self.tenant(&head.headers), id: id.into() }))
     }
 
     /// Ends a response in the background, wherever it is made, and gives how it ended.

@@ -14,12 +14,13 @@ mod message;
 mod turn;
 
 use super::dialect;
+use crate::auth::Caller;
 use crate::server::body::Body;
 use crate::server::connection::Upgraded;
 use crate::server::door::Door;
 use crate::server::headers::REQUEST_ID;
 use crate::server::routes::Handling;
-use crate::server::{App, Phase, Worker};
+use crate::server::{App, Phase, Worker, auth};
 use crate::wire::fault::{Failure, Fault};
 use axum::extract::FromRequestParts;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
@@ -56,10 +57,18 @@ struct Line {
     /// The request that asked for the connection.
     head: request::Parts,
     door: Door,
+    caller: Option<Arc<Caller>>,
     /// Its id; what comes by messages has this id and a number.
     request_id: String,
     /// The client says `"stream": true`.
     has_habit: bool,
+}
+
+impl Line {
+    /// A request that has come by it, under this id.
+    fn handling(&self, id: String) -> Result<Handling, Fault> {
+        Handling::of_message(&self.worker, self.door, self.caller.as_ref(), id)
+    }
 }
 
 impl Handling {
@@ -83,6 +92,7 @@ impl Handling {
             has_habit: has_habit(&head.headers),
             head,
             door: self.door,
+            caller: self.caller.clone(),
             request_id: record.request_id.clone(),
         };
         record.answered(101);
@@ -169,7 +179,8 @@ impl Session {
     /// Serves the connection to its end.
     async fn run(mut self) {
         let app = Arc::clone(&self.line.worker.app);
-        let pause = Duration::from_secs(app.upstream.config.options.keepalive_seconds);
+        let options = auth::options(&app, self.line.caller.as_deref());
+        let pause = Duration::from_secs(options.keepalive_seconds);
         let born = Instant::now();
         let end = born + *app.config.timeouts.socket_life;
         let mut ping = (!pause.is_zero()).then(|| born + pause);
@@ -262,7 +273,7 @@ impl Session {
         let message = format!("At most {WAITING} messages of {room} bytes in all may wait on a connection.");
         let failure = Failure::from(Fault::RateLimit).with_message(message);
         let id = self.next_id();
-        if let Ok(mut handling) = Handling::of_message(&self.line.worker, self.line.door, id) {
+        if let Ok(mut handling) = self.line.handling(id) {
             handling.refuse(&failure);
         }
         self.out.push_back(message::refusal(&failure));

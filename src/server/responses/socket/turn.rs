@@ -76,7 +76,7 @@ impl Turn {
         said: Said,
         memory: &Memory,
     ) -> Result<Self, Fault> {
-        let handling = Handling::of_message(&line.worker, line.door, request_id)?;
+        let handling = line.handling(request_id)?;
         let (body, read) = match said {
             Said::Text(text) => {
                 let read = Create::read(&text, line.has_habit);

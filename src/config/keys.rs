@@ -1,0 +1,114 @@
+//! `[[auth.key]]`: whose keys open, and what they open.
+
+use super::file::{AuthFile, File, KeyFile};
+use super::mistakes::{Mistakes, explain};
+use super::{Credentials, overlay};
+use crate::auth::{Caller, Hash, Keyring, is_name};
+use crate::wire::options::Options;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+const NAMES: &str = "must be 1 to 64 letters, digits, dots, dashes and underscores";
+
+/// The keys, with their options laid over those of the upstream. `None`: none are checked. If all of them are disabled,
+/// none opens.
+pub(super) fn keyring(file: &AuthFile, options: &Options, mistakes: &mut Mistakes) -> Option<Arc<Keyring>> {
+    if file.key.is_empty() {
+        return None;
+    }
+    let mut known: Vec<(usize, Hash)> = Vec::new();
+    let mut all = Vec::new();
+    for (at, key) in file.key.iter().enumerate() {
+        let path = |part: &str| format!("auth.key[{at}].{part}");
+        let hash = match Hash::read(&key.hash.0) {
+            Some(hash) => hash,
+            None if key.hash.0.is_empty() => {
+                mistakes.add(path("hash"), "missing; the 64 hex digits that samewire key new prints");
+                continue;
+            }
+            // Not what stands there: it may be a key.
+            None => {
+                mistakes.add(path("hash"), "must be 64 hex digits, as samewire key new prints them");
+                continue;
+            }
+        };
+        if let Some((other, _)) = known.iter().find(|(_, other)| other.is(&hash)) {
+            mistakes.add(path("hash"), format!("the same as that of auth.key[{other}]"));
+        }
+        known.push((at, hash));
+        let caller = caller(key, &hash, options, path, mistakes);
+        all.extend(caller.filter(|_| !key.disabled).map(|caller| (hash, caller)));
+    }
+    Some(Arc::new(all.into_iter().collect()))
+}
+
+fn caller(
+    file: &KeyFile,
+    hash: &Hash,
+    options: &Options,
+    path: impl Fn(&str) -> String,
+    mistakes: &mut Mistakes,
+) -> Option<Caller> {
+    for (part, name) in [("name", &file.name), ("tenant", &file.tenant)] {
+        if !name.is_empty() && !is_name(name) {
+            mistakes.add(path(part), NAMES);
+        }
+    }
+    if file.models.iter().any(String::is_empty) {
+        mistakes.add(path("models"), "a model without a name");
+    }
+    let options = overlay(options, &file.wire)
+        .map_err(|error| mistakes.add(path("wire"), explain(error.message(), "option")))
+        .ok()?;
+    let named = !file.tenant.is_empty();
+    Some(Caller {
+        name: Some(file.name.as_str().into()).filter(|_| !file.name.is_empty()),
+        tenant: if named { file.tenant.as_str().into() } else { hash.tenant().into() },
+        named,
+        models: file.models.clone(),
+        options: Arc::new(options),
+    })
+}
+
+/// Whoever can connect may ask: that must be said, and then be true.
+pub(super) fn check_reach(file: &File, listen: Option<SocketAddr>, mistakes: &mut Mistakes) {
+    match (file.insecure_no_auth, file.checks_keys(), listen) {
+        (true, true, _) => mistakes.add(
+            "insecure_no_auth",
+            "there are keys in [auth], and they are checked; take one of the two out",
+        ),
+        (false, false, Some(listen)) if !listen.ip().is_loopback() => mistakes.add(
+            "listen",
+            format!(
+                "{listen} can be reached from other machines and no keys are checked; listen on 127.0.0.1, make keys \
+                 with samewire key new, or say --insecure-no-auth if everybody who can connect may use the engine"
+            ),
+        ),
+        _ => {}
+    }
+}
+
+/// What there is of keys, in lines that no program reads.
+pub(super) fn summary(file: &AuthFile, engine: &Credentials) -> String {
+    let mut tenants: BTreeMap<&str, usize> = BTreeMap::new();
+    for key in &file.key {
+        *tenants.entry(&key.tenant).or_default() += 1;
+    }
+    let alone = tenants.remove("").unwrap_or_default();
+    let mut whose: Vec<_> = tenants.iter().map(|(tenant, keys)| format!("{tenant} ({keys})")).collect();
+    if alone > 0 {
+        whose.push(format!("{alone} without a tenant's name, each for itself"));
+    }
+    let disabled = match file.key.iter().filter(|key| key.disabled).count() {
+        0 => String::new(),
+        disabled => format!(", {disabled} disabled"),
+    };
+    let sees = match engine {
+        Credentials::None => "no key",
+        Credentials::Pass => "the client's key",
+        Credentials::Own(_) => "a key of samewire's own",
+    };
+    let (keys, whose) = (file.key.len(), whose.join(", "));
+    format!("# Keys: {keys}{disabled}; tenants: {whose}.\n# The engine sees {sees}.\n\n")
+}

@@ -1,0 +1,70 @@
+//! Who asks, and what that opens: the tenant, the models, the options (faults 10).
+//!
+//! Where no keys are checked, everybody who sends the same key to the engine is one tenant, and all models are there.
+
+use super::App;
+use super::door::{Door, Shown};
+use super::routes::Handling;
+use crate::auth::Caller;
+use crate::plan::Route;
+use crate::wire::fault::{Failure, Fault};
+use crate::wire::options::Options;
+use http::{HeaderMap, request};
+use std::sync::Arc;
+
+/// The options in force for this caller.
+pub(super) fn options<'a>(app: &'a App, caller: Option<&'a Caller>) -> &'a Arc<Options> {
+    caller.map_or(&app.upstream.config.options, |caller| &caller.options)
+}
+
+/// What is said of a model that is not there, and of one that is not there for this caller.
+pub(super) fn no_such_model(name: &str) -> Failure {
+    let shown: String = name.chars().filter(|letter| !letter.is_control()).take(64).collect();
+    Failure::from(Fault::ModelNotFound)
+        .with_message(format!("The model `{shown}` does not exist."))
+        .with_param("model")
+}
+
+impl Handling {
+    /// Finds out who asks, before anything is told or read. All paths are behind this, also those that lead nowhere: what
+    /// a path means is decided once, and not here.
+    pub(super) fn recognise(&mut self, head: &request::Parts) -> Result<(), Fault> {
+        let Some(keys) = &self.worker.app.config.auth else { return Ok(()) };
+        // A mistyped path is of no family; who comes with Azure's header is told of the path, and not of the key.
+        let door = if head.uri.path().starts_with("/openai/") { Door::Undated } else { Door::Plain };
+        let caller = match door.shown(&head.headers) {
+            Shown::Nothing => return Err(Fault::MissingApiKey),
+            Shown::Several => None,
+            Shown::Key(key) => keys.caller(key),
+        };
+        self.caller = Some(Arc::clone(caller.ok_or(Fault::InvalidApiKey)?));
+        if let Some(record) = &mut self.record {
+            record.caller.clone_from(&self.caller);
+        }
+        Ok(())
+    }
+
+    /// Whose responses and conversations there are for this request.
+    pub(super) fn tenant(&self, headers: &HeaderMap) -> Arc<str> {
+        match &self.caller {
+            Some(caller) => Arc::clone(&caller.tenant),
+            None => self.door.tenant(headers),
+        }
+    }
+
+    /// The way to the engine, with this caller's options.
+    pub(super) fn upstream_route(&self) -> Route {
+        let app = &self.worker.app;
+        let options = Arc::clone(options(app, self.caller.as_deref()));
+        Route { options, ..app.upstream.route() }
+    }
+
+    pub(super) fn may_use(&self, model: &str) -> bool {
+        self.caller.as_ref().is_none_or(|caller| caller.may_use(model))
+    }
+
+    /// Fails on a model that is not there for this caller.
+    pub(super) fn check_model(&self, model: &str) -> Result<(), Failure> {
+        if self.may_use(model) { Ok(()) } else { Err(no_such_model(model)) }
+    }
+}
