@@ -39,7 +39,8 @@ COPY --from=build --chmod=0444 /src/LICENSE /LICENSE
 USER 65532:65532
 EXPOSE 8080 9090
 
-# The engine's address comes from outside: SAMEWIRE_UPSTREAM=http://host:port.
+# The engine's address comes from outside: SAMEWIRE_UPSTREAM=http://host:port. So does who may ask: a file with keys, or
+# SAMEWIRE_INSECURE_NO_AUTH=true where the network alone decides that.
 # There is no HEALTHCHECK: it would have to run a program in this image, which has neither shell nor client. The
 # orchestrator asks /livez and /readyz on port 9090.
 ENTRYPOINT ["/samewire"]

@@ -100,6 +100,7 @@ fn every_code_block_is_run() {
                 let golden = std::fs::read(Path::new(ROOT).join("fixtures/vllm/tool/chat.sse")).unwrap();
                 assert_eq!(String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&golden));
             }
+            ("sh", key) if key.starts_with("samewire key new ") => make_key(&text),
             ("sh", "cd config") => compose(&text),
             ("sh", "kubectl apply -f config/kubernetes.yaml") => assert_eq!(text.lines().count(), 1),
             ("toml", _) => configuration(&text),
@@ -127,6 +128,16 @@ fn compose(text: &str) {
         let port = line.rsplit(':').next().and_then(|rest| rest.split('/').next()).unwrap();
         assert!(file.contains(&format!("127.0.0.1:{port}:8080")), "{line}");
     }
+}
+
+fn make_key(text: &str) {
+    let file = std::env::temp_dir().join(format!("samewire-readme-key-{}.toml", std::process::id()));
+    let output = shell(&text.replace("samewire.toml", file.to_str().unwrap()));
+    let key = String::from_utf8(output.stdout).unwrap();
+    assert!(key.starts_with("sk-") && key.lines().count() == 1, "{key}");
+    let written = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert!(written.contains("[[auth.key]]") && written.contains("tenant = \"alice\""), "{written}");
 }
 
 fn configuration(text: &str) {
