@@ -11,7 +11,7 @@ use super::keep::{Ended, without_conversation};
 use super::relay::Relay;
 use super::told::Told;
 use crate::json::{self, Members, write_string};
-use crate::store::{Error, Events, Finish, Json, Key, Record, State, Store};
+use crate::store::{Error, Events, Finish, Json, Key, Record, Running, State, Store};
 use crate::wire::encode::write_error;
 use crate::wire::fault::{Failure, Fault};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -42,11 +42,13 @@ pub(super) struct Run {
     /// How many of its events are stored.
     stored: watch::Sender<u64>,
     cancel: Notify,
+    /// Somebody else owns it by now.
+    lost: Notify,
 }
 
 impl Runs {
     fn begin(&self, key: &Key) -> Arc<Run> {
-        let run = Arc::new(Run { stored: watch::Sender::new(0), cancel: Notify::new() });
+        let run = Arc::new(Run { stored: watch::Sender::new(0), cancel: Notify::new(), lost: Notify::new() });
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), Arc::clone(&run));
         run
     }
@@ -57,6 +59,11 @@ impl Runs {
 
     fn get(&self, key: &Key) -> Option<Arc<Run>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    fn all(&self) -> Vec<(Key, Arc<Run>)> {
+        let runs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        runs.iter().map(|(key, run)| (key.clone(), Arc::clone(run))).collect()
     }
 
     /// How many there are.
@@ -122,6 +129,10 @@ impl Job {
                 () = app.cut(), if !stopped => {
                     stopped = true;
                     relay.give_up(Fault::Draining);
+                }
+                () = run.lost.notified() => {
+                    log.lost(&Error::Fenced);
+                    break;
                 }
                 stored = stores => {
                     storing = None;
@@ -249,10 +260,14 @@ impl Log<'_> {
                 true
             }
             Err(error) => {
-                tracing::info!(response = &*self.key.id, %error, "a background response is not this process's any more");
+                self.lost(&error);
                 false
             }
         }
+    }
+
+    fn lost(&self, error: &Error) {
+        tracing::info!(response = &*self.key.id, %error, "a background response is not this process's any more");
     }
 
     /// Stores the end.
@@ -426,10 +441,8 @@ fn error_event(failure: &Failure, number: u64) -> Json {
 pub(super) async fn tend(app: &App, store: &Store, beat: bool) {
     let owner = &app.shelf.owner;
     let now = app.shelf.now();
-    if app.runs.count() > 0 {
-        for key in store.cancels(Arc::clone(owner)).await.unwrap_or_default() {
-            app.runs.cancel(&key);
-        }
+    if beat || app.runs.count() > 0 {
+        compare(app, store).await;
     }
     if !beat {
         return;
@@ -439,9 +452,59 @@ pub(super) async fn tend(app: &App, store: &Store, beat: bool) {
     }
     for record in store.orphans(Arc::clone(owner), 64, now).await.unwrap_or_default() {
         tracing::warn!(response = &*record.key.id, "a response lost its process and is closed");
-        if let Err(error) = close(store, &record, record.term, &Fault::ReplicaLost.into(), now).await {
+        if let Err(error) = close_taken(store, &record, now).await {
             tracing::warn!(%error, "it could not be closed");
         }
+    }
+}
+
+/// Looks at what the store says of this process's responses. Others want some of them ended, and have taken some over: an
+/// engine that is silent would work for those on and on. What this process has taken over and not closed is closed now.
+async fn compare(app: &App, store: &Store) {
+    // Before the store is asked: what begins meanwhile is missing in no answer.
+    let here = app.runs.all();
+    let Ok(stored) = store.running(Arc::clone(&app.shelf.owner)).await else { return };
+    let mut stored: HashMap<_, _> =
+        stored.into_iter().map(|running| (running.key.clone(), running)).collect();
+    for (key, run) in here {
+        match stored.get(&key) {
+            Some(Running { term: 1, cancel, .. }) if !cancel => {}
+            Some(Running { term: 1, .. }) => run.cancel.notify_one(),
+            _ => run.lost.notify_one(),
+        }
+    }
+    stored.retain(|_, running| running.term > 1);
+    for key in stored.into_keys() {
+        let now = app.shelf.now();
+        let closed = match store.get(key.clone(), now).await {
+            Ok(record) if record.owner == app.shelf.owner => close_taken(store, &record, now).await,
+            Ok(_) | Err(Error::NotFound) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = closed {
+            tracing::warn!(response = &*key.id, %error, "a response that was taken over could not be closed");
+        }
+    }
+}
+
+/// Ends a response whose owner does not do it. First nobody else may write to it any more, be it that the old owner only
+/// stood still; then it is closed.
+pub(super) async fn take_over(app: &App, store: &Store, record: &Record) -> Result<(), Error> {
+    let (owner, now) = (Arc::clone(&app.shelf.owner), app.shelf.now());
+    let taken = match store.take_over(record.key.clone(), record.term, owner, now).await {
+        // Its owner, or another one who wants it ended, was faster.
+        Err(Error::Fenced | Error::Conflict) => return Ok(()),
+        taken => taken?,
+    };
+    tracing::warn!(response = &*record.key.id, "a response is cancelled without its process");
+    close_taken(store, &taken, now).await
+}
+
+/// Closes what this process has taken over; perhaps from two sides at once.
+async fn close_taken(store: &Store, record: &Record, now: u64) -> Result<(), Error> {
+    match close(store, record, record.term, &Fault::ReplicaLost.into(), now).await {
+        Err(Error::Conflict | Error::Fenced | Error::NotFound) => Ok(()),
+        closed => closed,
     }
 }
 

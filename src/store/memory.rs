@@ -4,7 +4,7 @@
 
 use super::record::{
     Ask, CLOSING, Caps, Conversation, Error, Events, Finish, Item, Json, Key, Kind, LEASE, LINKS, Millis,
-    New, Page, Record, Replay, Side, State, Totals, weight_of_events, weight_of_items,
+    New, Page, Record, Replay, Running, Side, State, Totals, weight_of_events, weight_of_items,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -312,8 +312,12 @@ impl Memory {
         self.running.iter().filter(wanted).cloned().collect()
     }
 
-    pub(super) fn cancels(&mut self, _: &Caps, owner: &Arc<str>) -> Result<Vec<Key>, Error> {
-        Ok(self.running_of(|record| record.cancel && record.owner == *owner))
+    pub(super) fn running(&mut self, _: &Caps, owner: &Arc<str>) -> Result<Vec<Running>, Error> {
+        let keys = self.running_of(|record| record.owner == *owner);
+        let records = keys.into_iter().filter_map(|key| Some(&self.rows.get(&key)?.record));
+        let running =
+            |record: &Record| Running { key: record.key.clone(), term: record.term, cancel: record.cancel };
+        Ok(records.map(running).collect())
     }
 
     pub(super) fn heartbeat(&mut self, _: &Caps, owner: &Arc<str>, now: &Millis) -> Result<u64, Error> {
@@ -337,17 +341,33 @@ impl Memory {
             .map(|key| (self.rows.get(&key).map_or(0, |row| row.record.lease), key))
             .collect();
         keys.sort();
-        let mut claimed = Vec::new();
-        for (_, key) in keys.into_iter().take(*limit) {
-            self.change(&key, |row| {
-                row.record.owner = owner.clone();
-                row.record.term += 1;
-                row.record.lease = now.saturating_add(LEASE);
-                claimed.push(row.record.clone());
-            });
-        }
+        let keys = keys.into_iter().take(*limit);
+        let mut claimed: Vec<_> = keys.filter_map(|(_, key)| self.hand_over(&key, owner, *now)).collect();
         claimed.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(claimed)
+    }
+
+    fn hand_over(&mut self, key: &Key, owner: &Arc<str>, now: Millis) -> Option<Record> {
+        self.change(key, |row| {
+            row.record.owner = owner.clone();
+            row.record.term += 1;
+            row.record.lease = now.saturating_add(LEASE);
+        });
+        self.rows.get(key).map(|row| row.record.clone())
+    }
+
+    pub(super) fn take_over(
+        &mut self,
+        _: &Caps,
+        key: &Key,
+        term: &u64,
+        owner: &Arc<str>,
+        now: &Millis,
+    ) -> Result<Record, Error> {
+        if self.owned(key, *term, *now)?.record.state.is_terminal() {
+            return Err(Error::Conflict);
+        }
+        self.hand_over(key, owner, *now).ok_or(Error::NotFound)
     }
 
     pub(super) fn chain(

@@ -12,7 +12,7 @@
 //!
 //! A running response belongs to an owner for a term. The owner lives as long as its [heartbeat](Store::heartbeat);
 //! then [`Store::orphans`] gives its responses to one other owner, with the next term, and what the old one writes is
-//! refused.
+//! refused. [`Store::take_over`] does that to one response without waiting.
 
 mod memory;
 mod postgres;
@@ -22,7 +22,7 @@ mod sqlite;
 
 pub use record::{
     Ask, CLOSING, Caps, Conversation, Error, Events, FORMAT, Finish, HEARTBEAT, Item, Json, Key, LEASE,
-    LINKS, Millis, New, Page, Record, Replay, State, Totals,
+    LINKS, Millis, New, Page, Record, Replay, Running, State, Totals,
 };
 
 use memory::Memory;
@@ -260,12 +260,16 @@ operations! {
     write request_cancel(key: Key, now: Millis) -> State;
     /// Whether somebody asked.
     read is_cancel_requested(key: Key, now: Millis) -> bool;
-    /// The owner's running responses that somebody asked to cancel: what an owner asks each second.
-    read cancels(owner: Arc<str>) -> Vec<Key>;
+    /// The owner's running responses: what an owner asks each second. What it runs and is not among them, or not with its
+    /// term, is not its own any more.
+    read running(owner: Arc<str>) -> Vec<Running>;
     /// Says that the owner lives, for all its running responses. Gives their number.
     write heartbeat(owner: Arc<str>, now: Millis) -> u64;
     /// Takes over at most `limit` responses whose owners have not been heard of. Each goes to one claimer.
     write orphans(owner: Arc<str>, limit: usize, now: Millis) -> Vec<Record>;
+    /// Takes a running response over from the owner of this term, whether or not that one lives. Of many who try, one
+    /// does; to the others it is `Fenced`. `Conflict`: it has ended.
+    write take_over(key: Key, term: u64, owner: Arc<str>, now: Millis) -> Record;
     /// Input and output of the response's ancestors and of itself, oldest first. `NotFound` if one of them is gone:
     /// half a conversation is none. `Conflict` if one still runs. `InConversation` if one was made in a conversation
     /// that is there.

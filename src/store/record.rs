@@ -288,6 +288,17 @@ pub struct Conversation {
     pub metadata: Json,
 }
 
+/// A response that its owner runs, as it stands in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Running {
+    /// Its name.
+    pub key: Key,
+    /// Which owner this is: above 1, it has taken the response over, only to close it.
+    pub term: u64,
+    /// Whether somebody asked for it to be cancelled.
+    pub cancel: bool,
+}
+
 /// Which part of a list is asked for.
 #[derive(Clone, Debug)]
 pub struct Ask {

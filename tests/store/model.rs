@@ -48,6 +48,7 @@ enum Step {
     Cancel(Key),
     Heartbeat(usize),
     Orphans(usize, usize),
+    TakeOver(Key, u64, usize),
     Chain(Key, u64),
     Resolve(Vec<Arc<str>>),
     Sweep,
@@ -137,6 +138,7 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => keys().prop_map(Step::Cancel),
         1 => (0..2_usize).prop_map(Step::Heartbeat),
         2 => (0..2_usize, 0..4_usize).prop_map(|(owner, limit)| Step::Orphans(owner, limit)),
+        2 => (keys(), terms(), 0..2_usize).prop_map(|(key, term, of)| Step::TakeOver(key, term, of)),
         1 => Just(Step::Sweep),
     ];
     let reads = prop_oneof![
@@ -208,10 +210,11 @@ async fn answer(store: &Store, step: &Step, now: &mut u64) -> String {
         Step::Replay(key, after, limit) => format!("{:?}", store.events_after(key, after, limit, at).await),
         Step::Cancel(key) => {
             let state = store.request_cancel(key, at).await;
-            format!("{state:?} {:?} {:?}", store.cancels(owner(0)).await, store.cancels(owner(1)).await)
+            format!("{state:?} {:?} {:?}", store.running(owner(0)).await, store.running(owner(1)).await)
         }
         Step::Heartbeat(of) => format!("{:?}", store.heartbeat(owner(of), at).await),
         Step::Orphans(of, limit) => format!("{:?}", store.orphans(owner(of), limit, at).await),
+        Step::TakeOver(key, term, of) => format!("{:?}", store.take_over(key, term, owner(of), at).await),
         Step::Chain(key, bytes) => format!("{:?}", store.chain(key, bytes, at).await),
         Step::Resolve(ids) => format!("{:?}", store.resolve("tenant".into(), ids, at).await),
         Step::Sweep => format!("{:?}", store.sweep(at).await),

@@ -2,7 +2,7 @@
 
 use crate::responses::{NOW, completed, events, key, queued, running};
 use crate::{ROOMY, in_each_place, places};
-use samewire::store::{Error, Finish, Key, LEASE, New, State, Store};
+use samewire::store::{Error, Finish, Key, LEASE, New, Running, State, Store};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,7 +11,8 @@ in_each_place!(
     a_cancel_reaches_the_owner,
     the_old_owner_is_fenced,
     heartbeats_keep_what_runs,
-    claims_are_bounded
+    claims_are_bounded,
+    one_response_is_taken_over
 );
 
 async fn a_cancel_reaches_the_owner(store: &Store) {
@@ -24,10 +25,11 @@ async fn a_cancel_reaches_the_owner(store: &Store) {
         assert!(!state.is_terminal(), "{id}");
     }
     assert_eq!(store.is_cancel_requested(key("resp_1"), NOW).await, Ok(true));
-    assert_eq!(store.cancels("owner".into()).await, Ok(vec![key("resp_1"), key("resp_2")]));
+    let asked = |id: &str| Running { key: key(id), term: 1, cancel: true };
+    assert_eq!(store.running("owner".into()).await, Ok(vec![asked("resp_1"), asked("resp_2")]));
     let finish = Finish { state: State::Cancelled, ..completed("{}") };
     store.finish(key("resp_1"), 1, finish, NOW).await.unwrap();
-    assert_eq!(store.cancels("owner".into()).await, Ok(vec![key("resp_2")]));
+    assert_eq!(store.running("owner".into()).await, Ok(vec![asked("resp_2")]));
     assert_eq!(store.request_cancel(key("resp_1"), NOW).await, Ok(State::Cancelled));
     // Whichever came first stays.
     store.finish(key("resp_2"), 1, completed("{}"), NOW).await.unwrap();
@@ -96,6 +98,40 @@ async fn claims_are_bounded(store: &Store) {
     assert_eq!(seen.len(), 5);
 }
 
+/// However long its owner's lease is, and only from the owner that was seen.
+async fn one_response_is_taken_over(store: &Store) {
+    for id in ["resp_1", "resp_2"] {
+        store.create(running(id), NOW).await.unwrap();
+    }
+    store.append_events(key("resp_1"), 1, events(0, &["0"]), NOW).await.unwrap();
+    store.request_cancel(key("resp_1"), NOW).await.unwrap();
+    let before = store.get(key("resp_1"), NOW).await.unwrap();
+    let take =
+        async |id: &str, term: u64, owner: &str| store.take_over(key(id), term, owner.into(), NOW + 1).await;
+    assert_eq!(take("resp_1", 2, "new").await, Err(Error::Fenced));
+    let taken = take("resp_1", 1, "new").await.unwrap();
+    let expected = samewire::store::Record { owner: "new".into(), term: 2, lease: NOW + 1 + LEASE, ..before };
+    assert_eq!((&taken, taken.events, taken.cancel), (&expected, 1, true));
+    assert_eq!(store.get(key("resp_1"), NOW).await, Ok(expected));
+    assert_eq!(take("resp_1", 1, "third").await, Err(Error::Fenced), "another one was faster");
+    let old = [
+        store.start(key("resp_1"), 1, "{}".into(), NOW).await,
+        store.append_events(key("resp_1"), 1, events(1, &["1"]), NOW).await,
+        store.finish(key("resp_1"), 1, completed("{}"), NOW).await,
+    ];
+    assert_eq!(old, [const { Err(Error::Fenced) }; 3]);
+    let runs = |id: &str, term| Running { key: key(id), term, cancel: term > 1 };
+    assert_eq!(store.running("owner".into()).await, Ok(vec![runs("resp_2", 1)]));
+    assert_eq!(store.running("new".into()).await, Ok(vec![runs("resp_1", 2)]));
+    assert_eq!(store.heartbeat("owner".into(), NOW).await, Ok(1));
+    let cancelled = Finish { state: State::Cancelled, events: events(1, &["end"]), ..completed("{}") };
+    store.finish(key("resp_1"), 2, cancelled, NOW).await.unwrap();
+    assert_eq!(take("resp_1", 2, "third").await, Err(Error::Conflict), "it has ended");
+    assert_eq!(take("resp_3", 1, "new").await, Err(Error::NotFound));
+    let other = store.take_over(Key::new("other", "resp_2"), 1, "new".into(), NOW).await;
+    assert_eq!(other, Err(Error::NotFound), "another tenant's");
+}
+
 /// Several replicas, each with a store of its own on the same place, claim at once: each response has one new owner.
 async fn race(stores: Vec<Arc<Store>>) {
     const RESPONSES: usize = 60;
@@ -153,27 +189,44 @@ async fn one_claimer_wins_in_a_database() {
     race(stores.map(Arc::new).to_vec()).await;
 }
 
-/// Cancelling and finishing from two sides, many times: one end each, and it stays.
-#[tokio::test]
-async fn c43_one_end_is_reached() {
-    let place = places::sqlite().await;
-    let store = Arc::new(place.open(ROOMY).await);
-    for at in 0..200 {
+/// The owner ends a response by itself and because it was told to, and two others take it over, all at once and many
+/// times: one end each, and it stays.
+async fn race_for_the_end(stores: [Store; 2]) {
+    let stores = stores.map(Arc::new);
+    for at in 0..100 {
         let id = format!("resp_{at}");
-        store.create(running(&id), NOW).await.unwrap();
-        let ends = [State::Cancelled, State::Completed].map(|state| {
-            let (store, id) = (store.clone(), key(&id));
+        stores[0].create(running(&id), NOW).await.unwrap();
+        let ends = [(State::Completed, 0), (State::Cancelled, 0), (State::Cancelled, 1), (State::Failed, 1)];
+        let ends = ends.into_iter().enumerate().map(|(nth, (state, by))| {
+            let (store, id) = (stores[by].clone(), key(&id));
             tokio::spawn(async move {
-                store.finish(id, 1, Finish { state, ..completed("{}") }, NOW).await.map(|()| state)
+                let term = match by {
+                    0 => 1,
+                    _ => store.take_over(id.clone(), 1, format!("new {nth}").into(), NOW).await?.term,
+                };
+                let finish = Finish { state, response: nth.to_string().into(), ..completed("") };
+                store.finish(id, term, finish, NOW).await.map(|()| nth.to_string())
             })
         });
         let mut won = Vec::new();
-        for end in ends {
+        for end in ends.collect::<Vec<_>>() {
             match end.await.unwrap() {
-                Ok(state) => won.push(state),
-                Err(error) => assert_eq!(error, Error::Conflict),
+                Ok(response) => won.push(response),
+                Err(error) => assert!(matches!(error, Error::Conflict | Error::Fenced), "{error}"),
             }
         }
-        assert_eq!(won, [store.get(key(&id), NOW).await.unwrap().state]);
+        assert_eq!(won, [&*stores[1].get(key(&id), NOW).await.unwrap().response]);
     }
+}
+
+#[tokio::test]
+async fn c43_one_end_is_reached_in_a_file() {
+    let place = places::sqlite().await;
+    race_for_the_end([place.open(ROOMY).await, place.open(ROOMY).await]).await;
+}
+
+#[tokio::test]
+async fn c43_one_end_is_reached_in_a_database() {
+    let place = places::postgres().await;
+    race_for_the_end([place.open(ROOMY).await, place.open(ROOMY).await]).await;
 }

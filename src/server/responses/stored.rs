@@ -15,8 +15,10 @@ use http::{Method, Response, request};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// How long the process that makes a response has to end it (faults C43). One that lives looks each second.
+const REACTS: Duration = Duration::from_secs(2);
 /// How long a client that cancels waits for the end.
-const CANCELLED: Duration = Duration::from_secs(3);
+const CANCELLED: Duration = Duration::from_secs(10);
 /// How often it is looked at whether another process has ended it.
 const SEEN: Duration = Duration::from_millis(100);
 
@@ -117,11 +119,19 @@ impl Handling {
         }
         let start = Instant::now();
         let mut pause = Duration::from_millis(5);
+        // Whose it is, and since when at least.
+        let mut owned = (0, start);
         loop {
             let record = store.get(key.clone(), app.shelf.now()).await?;
-            // Its process may have died: then it is closed within half a minute, and the client need not wait for that.
             if record.state.is_terminal() || start.elapsed() >= CANCELLED {
                 return Ok(record);
+            }
+            if record.term != owned.0 {
+                owned = (record.term, Instant::now());
+            } else if owned.1.elapsed() >= REACTS {
+                // Its process is dead, or stands still.
+                background::take_over(app, store, &record).await?;
+                continue;
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(SEEN);

@@ -4,12 +4,14 @@
 //! SQLite takes them for names.
 
 mod conversations;
+mod owners;
 
 pub(super) use conversations::*;
+pub(super) use owners::*;
 
 use super::record::{
-    Ask, CLOSING, Caps, Error, Events, Finish, Item, Json, Key, Kind, LEASE, LINKS, Millis, New, Page,
-    Record, Replay, Side, State, Totals, weight_of_events, weight_of_items,
+    Ask, CLOSING, Caps, Error, Events, Finish, Item, Json, Key, Kind, LINKS, Millis, New, Page, Record,
+    Replay, Side, State, Totals, weight_of_events, weight_of_items,
 };
 use std::pin::pin;
 use std::sync::Arc;
@@ -538,66 +540,6 @@ pub(super) async fn events_after<S: Sql>(
     let rows = s.query(sql, &values).await?;
     let bodies = rows.iter().map(|row| row.text(0)).collect::<Result<_, _>>()?;
     Ok(Replay { events: Events { from, bodies }, total, state })
-}
-
-pub(super) async fn request_cancel<S: Sql>(
-    s: &mut S,
-    _: &Caps,
-    key: &Key,
-    now: &Millis,
-) -> Result<State, Error> {
-    let head = head(s, key, Kind::Response, *now).await?;
-    if !head.state.is_terminal() {
-        let sql = "UPDATE samewire_records SET cancel = 1 WHERE tenant = $1 AND id = $2";
-        s.later(sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
-    }
-    Ok(head.state)
-}
-
-pub(super) async fn is_cancel_requested<S: Sql>(
-    s: &mut S,
-    _: &Caps,
-    key: &Key,
-    now: &Millis,
-) -> Result<bool, Error> {
-    Ok(state(s, key, Kind::Response, *now).await?.int(2)? != 0)
-}
-
-pub(super) async fn cancels<S: Sql>(s: &mut S, _: &Caps, owner: &Arc<str>) -> Result<Vec<Key>, Error> {
-    let sql = "SELECT tenant, id FROM samewire_records WHERE state < 2 AND cancel = 1 AND owner = $1 \
-               ORDER BY tenant, id";
-    let rows = s.query(sql, &[owner.into()]).await?;
-    rows.iter().map(|row| Ok(Key { tenant: row.text(0)?, id: row.text(1)? })).collect()
-}
-
-pub(super) async fn heartbeat<S: Sql>(
-    s: &mut S,
-    _: &Caps,
-    owner: &Arc<str>,
-    now: &Millis,
-) -> Result<u64, Error> {
-    let sql = "UPDATE samewire_records SET lease = $1 WHERE state < 2 AND owner = $2";
-    s.execute(sql, &[now.saturating_add(LEASE).into(), owner.into()]).await
-}
-
-/// The condition stands twice: a claimer that waited for another one's row looks at it again.
-pub(super) async fn orphans<S: Sql>(
-    s: &mut S,
-    _: &Caps,
-    owner: &Arc<str>,
-    limit: &usize,
-    now: &Millis,
-) -> Result<Vec<Record>, Error> {
-    let sql = format!(
-        "UPDATE samewire_records SET owner = $1, term = term + 1, lease = $2 WHERE state < 2 AND lease <= $3 \
-         AND (tenant, id) IN (SELECT tenant, id FROM samewire_records WHERE state < 2 AND lease <= $3 \
-         ORDER BY lease, tenant, id LIMIT $4) RETURNING {RECORD}"
-    );
-    let values = [owner.into(), now.saturating_add(LEASE).into(), now.into(), (*limit as u64).into()];
-    let rows = s.query(&sql, &values).await?;
-    let mut records = rows.iter().map(Row::record).collect::<Result<Vec<_>, _>>()?;
-    records.sort_by(|a, b| a.key.cmp(&b.key));
-    Ok(records)
 }
 
 /// The response and its ancestors, youngest first.
