@@ -17,6 +17,10 @@ use std::time::{Duration, Instant};
 
 /// How long the process that makes a response has to end it (faults C43). One that lives looks each second.
 const REACTS: Duration = Duration::from_secs(2);
+/// What took so long to fail may have waited for a lock.
+const LOCKED: Duration = Duration::from_secs(1);
+/// How long a cancel is tried that somebody keeps from being written.
+const HELD: Duration = Duration::from_secs(5);
 /// How long a client that cancels waits for the end.
 const CANCELLED: Duration = Duration::from_secs(10);
 /// How often it is looked at whether another process has ended it.
@@ -114,24 +118,38 @@ impl Handling {
     /// Ends a response in the background, wherever it is made, and gives how it ended.
     async fn cancel(&self, store: &Store, key: &Key) -> Result<Record, Error> {
         let app = &self.worker.app;
-        if !store.request_cancel(key.clone(), app.shelf.now()).await?.is_terminal() {
+        let start = Instant::now();
+        let found = loop {
+            let tried = Instant::now();
+            match store.request_cancel(key.clone(), app.shelf.now()).await {
+                // Its process may stand still while it writes: then nobody else can, for a while. What fails at once does
+                // not fail of that.
+                Err(Error::Slow | Error::Unavailable(_))
+                    if tried.elapsed() >= LOCKED && start.elapsed() < HELD => {}
+                found => break found?,
+            }
+        };
+        if !found.is_terminal() {
             app.runs.cancel(key);
         }
-        let start = Instant::now();
         let mut pause = Duration::from_millis(5);
-        // Whose it is, and since when at least.
-        let mut owned = (0, start);
+        // Whose it was when it was last looked at, and since when at least.
+        let (mut term, mut since) = (None, start);
         loop {
             let record = store.get(key.clone(), app.shelf.now()).await?;
             if record.state.is_terminal() || start.elapsed() >= CANCELLED {
                 return Ok(record);
             }
-            if record.term != owned.0 {
-                owned = (record.term, Instant::now());
-            } else if owned.1.elapsed() >= REACTS {
+            if term.replace(record.term).is_some_and(|before| before != record.term) {
+                since = Instant::now();
+            } else if since.elapsed() >= REACTS {
                 // Its process is dead, or stands still.
-                background::take_over(app, store, &record).await?;
-                continue;
+                match background::take_over(app, store, &record).await {
+                    Err(error @ (Error::Slow | Error::Unavailable(_))) => {
+                        tracing::warn!(response = &*key.id, %error, "a response could not be taken over");
+                    }
+                    tried => tried?,
+                }
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(SEEN);
