@@ -140,10 +140,11 @@ impl Handling {
         question.asked.recall_tools(past.history())?;
         let keeper = self.keeper(&mut question, &past)?;
         let Question { asked, route, tenant, since, .. } = question;
-        if let Some(keeper) = keeper.as_ref().filter(|_| asked.insists_on_store()) {
-            // A write, before the engine works for an answer that could not be kept (faults O14, O15).
-            let (owner, now) = (Arc::clone(&keeper.owner), self.worker.app.shelf.now());
-            keeper.store.heartbeat(owner, now).await.map_err(|error| self.unavailable(&error))?;
+        if let Some(keeper) = keeper.as_ref().filter(|_| asked.insists_on_store() && !asked.background) {
+            // A write, before the engine works for an answer that could not be kept (faults O14, O15). Of nobody: in the
+            // name of this process it would wait for all that runs, and two of them could wait for each other.
+            let nobody = keeper.store.heartbeat("".into(), self.worker.app.shelf.now());
+            nobody.await.map_err(|error| self.unavailable(&error))?;
         }
         let app = Arc::clone(&self.worker.app);
         let dropped = HeaderValue::from_str(&named(&asked.dropped)).ok().filter(|all| !all.is_empty());
