@@ -32,6 +32,8 @@ const LOOK: Duration = Duration::from_millis(250);
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// Events that are read at once.
 const READ: usize = 256;
+/// Lost responses that are closed at once.
+const LOST: usize = 16;
 
 /// The responses that this process makes.
 #[derive(Default)]
@@ -304,6 +306,10 @@ impl Log<'_> {
                         *last = without_conversation(last);
                     }
                 }
+                Err(error @ (Error::Fenced | Error::NotFound)) => {
+                    self.lost(&error);
+                    break;
+                }
                 Err(error) => {
                     tracing::warn!(response = &*self.key.id, %error, "the end of a background response is not stored");
                     self.close(&Fault::StoreUnavailable.into()).await;
@@ -437,7 +443,7 @@ fn error_event(failure: &Failure, number: u64) -> Json {
     String::from_utf8_lossy(&out).into()
 }
 
-/// Says that this process lives, ends what others want ended, and closes what nobody runs any more. Once.
+/// Says that this process lives, and ends what others want ended. Once.
 pub(super) async fn tend(app: &App, store: &Store, beat: bool) {
     let owner = &app.shelf.owner;
     let now = app.shelf.now();
@@ -450,10 +456,24 @@ pub(super) async fn tend(app: &App, store: &Store, beat: bool) {
     if let Err(error) = store.heartbeat(Arc::clone(owner), now).await {
         tracing::warn!(%error, "the store was not told that this process lives");
     }
-    for record in store.orphans(Arc::clone(owner), 64, now).await.unwrap_or_default() {
-        tracing::warn!(response = &*record.key.id, "a response lost its process and is closed");
-        if let Err(error) = close_taken(store, &record, now).await {
-            tracing::warn!(%error, "it could not be closed");
+}
+
+/// Closes what nobody runs any more; for about a second, then gives true if there may be more. Few at a time, because
+/// what is taken and not closed waits for another lease if this process dies.
+pub(super) async fn close_lost(app: &App, store: &Store) -> bool {
+    let start = tokio::time::Instant::now();
+    loop {
+        let now = app.shelf.now();
+        let lost = store.orphans(Arc::clone(&app.shelf.owner), LOST, now).await.unwrap_or_default();
+        let closed = lost.iter().map(async |record| {
+            tracing::warn!(response = &*record.key.id, "a response lost its process and is closed");
+            if let Err(error) = close_taken(store, record, now).await {
+                tracing::warn!(response = &*record.key.id, %error, "it could not be closed");
+            }
+        });
+        futures::future::join_all(closed).await;
+        if lost.len() < LOST || start.elapsed() >= Duration::from_secs(1) {
+            return lost.len() == LOST;
         }
     }
 }

@@ -118,11 +118,16 @@ pub(super) async fn tend(app: &App) {
         }
     }
     let Some(store) = shelf.store() else { return };
+    let mut more = false;
     for second in 0_u64.. {
-        if second % BEAT == 0 {
+        let beat = second % BEAT == 0;
+        if beat {
             shelf.set_clock(&store).await;
         }
-        background::tend(app, &store, second % BEAT == 0).await;
+        background::tend(app, &store, beat).await;
+        if beat || more {
+            more = background::close_lost(app, &store).await;
+        }
         if second % SWEEP == 0
             && let Err(error) = store.sweep(shelf.now()).await
         {
