@@ -36,6 +36,8 @@ mod canonical;
 mod compact;
 #[path = "proxy/conversations.rs"]
 mod conversations;
+#[path = "proxy/crashes.rs"]
+mod crashes;
 #[path = "proxy/cuts.rs"]
 mod cuts;
 #[path = "proxy/engine_errors.rs"]
@@ -60,6 +62,8 @@ mod native;
 mod operators;
 #[path = "proxy/published.rs"]
 mod published;
+#[path = "proxy/races.rs"]
+mod races;
 #[path = "proxy/recorded.rs"]
 mod recorded;
 #[path = "proxy/replicas.rs"]

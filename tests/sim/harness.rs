@@ -91,8 +91,8 @@ impl Drop for Samewire {
 }
 
 impl Samewire {
-    /// Starts it and waits until it says where it listens.
-    pub async fn start(setup: &Setup) -> Self {
+    /// Starts it, and does not wait for anything.
+    pub fn spawn(setup: &Setup) -> Self {
         let config = (!setup.config.is_empty()).then(|| write_config(&setup.config));
         let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
         command.args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
@@ -114,11 +114,19 @@ impl Samewire {
         let sink = Arc::clone(&logs);
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
+                if line.contains("WARN") {
+                    eprintln!("{line}");
+                }
                 sink.lock().expect("no thread panics with the lock").push(line);
             }
         });
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-        let mut this = Self { child, proxy: nowhere, admin: nowhere, logs, config };
+        Self { child, proxy: nowhere, admin: nowhere, logs, config }
+    }
+
+    /// Starts it and waits until it says where it listens.
+    pub async fn start(setup: &Setup) -> Self {
+        let mut this = Self::spawn(setup);
         let start = Instant::now();
         loop {
             match (this.listening("proxy"), this.listening("admin")) {
