@@ -10,7 +10,7 @@ use crate::request::responses::{Asked, Material, Way};
 use crate::wire::encode::{Called, Calls, Reply, Sealing};
 use crate::wire::event::ToolKind;
 use crate::wire::fault::Failure;
-use crate::wire::options::{Options, ReasoningField, RequestUnknown};
+use crate::wire::options::{Harmony, Options, ReasoningField, RequestUnknown};
 use crate::wire::{Api, Shape};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -140,7 +140,11 @@ fn upstream_body(ask: &Ask, body: &Bytes, route: &Route) -> Bytes {
     if let Some((key, place)) = route.engine.reasoning_key.zip(ask.places.messages.clone()) {
         rename_reasoning(text, text.get(place).unwrap_or(""), key, &mut edits);
     }
-    if route.options.request_unknown == RequestUnknown::Drop && !ask.places.unknown.is_empty() {
+    let passes = route.options.request_unknown == RequestUnknown::Pass;
+    if route.options.harmony == Harmony::Text && ask.api == Api::Chat {
+        ask.keep_special_tokens(text, passes, &mut edits);
+    }
+    if !passes && !ask.places.unknown.is_empty() {
         drop_unknown(text, &ask.places.unknown, &mut edits);
     }
     edits.apply(&body)
@@ -201,6 +205,7 @@ mod tests {
     #[test]
     fn only_the_named_patches_are_made() {
         let plain = Options::default;
+        let harmony = || Options { harmony: Harmony::Text, ..plain() };
         for (engine, options, body, expected) in [
             ("auto", plain(), "{ \"n\" :1,  \"x\": 1.50 }", "{ \"n\" :1,  \"x\": 1.50 }"),
             ("auto", plain(), "\u{feff}{\"n\":1}", "{\"n\":1}"),
@@ -251,6 +256,21 @@ mod tests {
                 Options { request_unknown: RequestUnknown::Drop, ..plain() },
                 r#"{"top_k":5,"n":1,"min_p":0.1,"zz":{}}"#,
                 r#"{"n":1}"#,
+            ),
+            ("vllm", harmony(), r#"{"n":1}"#, r#"{"n":1,"skip_special_tokens":false}"#),
+            ("vllm", harmony(), "{}", r#"{"skip_special_tokens":false}"#),
+            (
+                "generic",
+                harmony(),
+                r#"{"stream":true}"#,
+                r#"{"stream":true,"stream_options":{"include_usage":true},"skip_special_tokens":false}"#,
+            ),
+            ("sglang", harmony(), r#"{"skip_special_tokens":true}"#, r#"{"skip_special_tokens":true}"#),
+            (
+                "sglang",
+                Options { request_unknown: RequestUnknown::Drop, ..harmony() },
+                r#"{"skip_special_tokens":true,"n":1}"#,
+                r#"{"n":1,"skip_special_tokens":false}"#,
             ),
         ] {
             assert_eq!(sent(engine, options, body), expected);

@@ -18,6 +18,9 @@ use check::Checked;
 use fields::Edits;
 use std::ops::Range;
 
+/// What engines call it to leave special tokens out of text (engine-quirks F).
+pub(crate) const SKIP_SPECIAL_TOKENS: &str = "skip_special_tokens";
+
 /// What a client asks for, as far as it matters to the answer.
 #[derive(Clone, Debug)]
 pub struct Ask {
@@ -110,19 +113,29 @@ impl Ask {
         Ok(ask)
     }
 
+    /// Writes one more member at the end of the body.
+    fn append(&self, text: &str, member: &str, edits: &mut Edits) {
+        let end = self.places.end;
+        let empty = text.get(..end).is_some_and(|head| head.trim_end().ends_with('{'));
+        edits.replace(end..end, format!("{}{member}", if empty { "" } else { "," }));
+    }
+
+    /// The edit that makes the engine leave special tokens in its text, unless the client says what it wants. `passes`:
+    /// what the client says goes on to the engine.
+    pub(crate) fn keep_special_tokens(&self, text: &str, passes: bool, edits: &mut Edits) {
+        let said = self.places.unknown.iter().any(|key| key == SKIP_SPECIAL_TOKENS);
+        if !(said && passes) {
+            self.append(text, &format!("\"{SKIP_SPECIAL_TOKENS}\":false"), edits);
+        }
+    }
+
     /// The edits that make the engine send usage in a stream and keep from it what it does not know (2.10).
     pub(crate) fn stream_edits(&self, text: &str, edits: &mut Edits) {
         if !self.stream {
             return;
         }
         let Some(at) = self.places.stream_options.clone() else {
-            let comma = if text.get(..self.places.end).is_some_and(|head| head.trim_end().ends_with('{')) {
-                ""
-            } else {
-                ","
-            };
-            let end = self.places.end;
-            return edits.replace(end..end, format!("{comma}\"stream_options\":{{\"include_usage\":true}}"));
+            return self.append(text, "\"stream_options\":{\"include_usage\":true}", edits);
         };
         let object = text.get(at.clone()).unwrap_or("");
         let Ok(options) = fields::read(text, object) else {

@@ -1,8 +1,8 @@
 //! The wire: engine bytes in, canonical bytes out (wire-format 1–3, 8).
 //!
 //! ```text
-//! bytes ─→ sse::Framer ─→ decode ─→ normalise ─→ encode ─→ bytes
-//!          frames         events    grammar      one client API
+//! bytes ─→ sse::Framer ─→ decode ─→ [parse] ─→ normalise ─→ encode ─→ bytes
+//!          frames         events               grammar      one client API
 //! ```
 //!
 //! Takes: bytes of an answer, cut anywhere, and how they ended. Gives: canonical bytes, a [`Summary`].
@@ -11,8 +11,9 @@
 //! Frames that are spelled like the two before them, but for their text, take a short way from the framer to the end
 //! (`stencil`).
 //!
-//! Parsers of text that an engine left unparsed (`<think>`, Harmony, tool markup) will stand between decode and
-//! normalise: they take `Content` events and give `Reasoning`, `Content` and tool entries, so that neither side changes.
+//! Parsers of text that an engine left unparsed (Harmony) stand between decode and normalise, where an option asks for
+//! them: they take `Content` events and give `Reasoning`, `Content`, tool entries and items, so that neither side changes.
+//! With one of them no frame takes the short way.
 
 mod arguments;
 pub mod decode;
@@ -24,6 +25,7 @@ pub(crate) mod ident;
 mod normalise;
 pub mod options;
 mod out;
+mod parse;
 pub mod rule;
 pub mod sse;
 mod stencil;
@@ -37,6 +39,7 @@ use normalise::{Normaliser, Output};
 use options::{InvalidEvent, Options};
 pub use out::Out;
 pub(crate) use out::{Rope, Spelled};
+use parse::Parsing;
 use rule::{Rule, Tally};
 use sse::{Found, Frame, Framer};
 use std::sync::Arc;
@@ -194,6 +197,7 @@ pub struct Rewriter {
 /// Everything behind the framer.
 struct Core {
     decoder: Box<dyn Decode>,
+    parsing: Option<Parsing>,
     normaliser: Normaliser,
     encoder: Box<dyn Encode>,
     stencil: Stencil,
@@ -225,6 +229,7 @@ impl Rewriter {
             framer: Framer::new(shape.max_event_bytes),
             core: Core {
                 decoder: decode::standard(shape.upstream, reading),
+                parsing: Parsing::of(&shape, encoder.has_items()),
                 skip_invalid: shape.options.invalid_event == InvalidEvent::Skip,
                 whole: false,
                 normaliser: Normaliser::new(shape, stamp),
@@ -273,8 +278,7 @@ impl Rewriter {
 
     /// The answer fails for a reason the engine's bytes do not show.
     pub fn fail(&mut self, failure: Failure, out: &mut Out) -> Progress {
-        let (normaliser, mut to) = self.core.joined(out);
-        normaliser.fail(failure, &mut to);
+        self.core.fail(failure, out);
         self.progress()
     }
 
@@ -326,10 +330,7 @@ impl Core {
         }
         match found {
             Found::Comment => self.normaliser.tally.count(Rule::Comment),
-            Found::TooLarge => {
-                let (normaliser, mut to) = self.joined(out);
-                normaliser.fail(Fault::InvalidEvent.into(), &mut to);
-            }
+            Found::TooLarge => self.fail(Fault::InvalidEvent.into(), out),
             Found::Frame(frame) => {
                 self.events += 1;
                 if !self.stencil.fill(&frame, out.open(), &mut self.normaliser.tally) {
@@ -342,36 +343,75 @@ impl Core {
     /// Takes a frame apart.
     fn read(&mut self, frame: Frame<'_>, out: &mut Out) {
         let (skip_invalid, whole) = (self.skip_invalid, self.whole);
-        let learns = self.encoder.is_plain() && self.stencil.is_learning();
+        let learns = self.parsing.is_none() && self.encoder.is_plain() && self.stencil.is_learning();
         let known = learns.then(|| self.normaliser.tally.clone());
         let start = out.open().len();
         let mut said = Said::default();
-        let Self { decoder, normaliser, encoder, committed, failure, .. } = self;
-        let to = Output { encoder: encoder.as_mut(), out, committed, failure };
+        let (decoder, parsing, on) = self.joined(out);
         let data = frame.data;
-        decoder.frame(frame, &mut Stage { normaliser, to, data, said: &mut said, skip_invalid, whole });
+        decoder.frame(frame, &mut Stage { on, parsing, data, said: &mut said, skip_invalid, whole });
         if let Some(known) = known {
             let written = out.open().get(start..).unwrap_or_default();
             let counts = self.normaliser.tally.since(&known);
-            self.stencil.learn(&frame, &said, written, counts, |event, out| encoder.event(event, out));
+            let Self { stencil, encoder, .. } = self;
+            stencil.learn(&frame, &said, written, counts, |event, out| encoder.event(event, out));
         }
     }
 
     fn end_of_input(&mut self, ending: Ending, out: &mut Out) {
-        let (normaliser, mut to) = self.joined(out);
-        normaliser.end_of_input(ending, &mut to);
+        let (_, parsing, mut on) = self.joined(out);
+        if let Some(parsing) = parsing {
+            parsing.end(ending == Ending::Whole, &mut on);
+        }
+        on.normaliser.end_of_input(ending, &mut on.to);
     }
 
-    fn joined<'a>(&'a mut self, out: &'a mut Out) -> (&'a mut Normaliser, Output<'a>) {
-        let Self { normaliser, encoder, committed, failure, .. } = self;
-        (normaliser, Output { encoder: encoder.as_mut(), out, committed, failure })
+    fn fail(&mut self, failure: Failure, out: &mut Out) {
+        let (_, parsing, mut on) = self.joined(out);
+        if let Some(parsing) = parsing {
+            parsing.end(false, &mut on);
+        }
+        on.normaliser.fail(failure, &mut on.to);
+    }
+
+    fn joined<'a>(
+        &'a mut self,
+        out: &'a mut Out,
+    ) -> (&'a mut dyn Decode, Option<&'a mut Parsing>, Onward<'a>) {
+        let Self { decoder, parsing, normaliser, encoder, committed, failure, .. } = self;
+        let to = Output { encoder: encoder.as_mut(), out, committed, failure };
+        (decoder.as_mut(), parsing.as_mut(), Onward { normaliser, to })
     }
 }
 
-/// Normaliser and encoder as the decoder sees them.
-struct Stage<'s> {
+/// Normaliser and encoder as what stands before them sees them.
+struct Onward<'s> {
     normaliser: &'s mut Normaliser,
     to: Output<'s>,
+}
+
+impl Sink for Onward<'_> {
+    fn event(&mut self, event: Event<'_>) {
+        self.normaliser.event(event, &mut self.to);
+    }
+
+    fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'a>) -> Riders<'a> {
+        self.normaliser.delta(choice, delta, riders, &mut self.to)
+    }
+
+    fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a> {
+        self.normaliser.tool(choice, entry, riders, &mut self.to)
+    }
+
+    fn mended(&mut self, rule: Rule) {
+        self.normaliser.tally.count(rule);
+    }
+}
+
+/// All that follows as the decoder sees it.
+struct Stage<'s> {
+    on: Onward<'s>,
+    parsing: Option<&'s mut Parsing>,
     data: &'s [u8],
     said: &'s mut Said,
     skip_invalid: bool,
@@ -387,28 +427,37 @@ impl Sink for Stage<'_> {
                     let message = "The upstream engine returned an invalid response (HTTP 200).";
                     Event::Fail(Failure::from(Fault::InvalidResponse).with_message(message))
                 } else if self.skip_invalid {
-                    return self.normaliser.tally.count(Rule::InvalidSkipped);
+                    return self.mended(Rule::InvalidSkipped);
                 } else {
                     Event::Fail(failure)
                 }
             }
             event => event,
         };
-        self.normaliser.event(event, &mut self.to);
+        match &mut self.parsing {
+            Some(parsing) => parsing.event(event, &mut self.on),
+            None => self.on.event(event),
+        }
     }
 
     fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'a>) -> Riders<'a> {
         self.said.delta(self.data, choice, &delta);
-        self.normaliser.delta(choice, delta, riders, &mut self.to)
+        match &mut self.parsing {
+            Some(parsing) => parsing.delta(choice, delta, riders, &mut self.on),
+            None => self.on.delta(choice, delta, riders),
+        }
     }
 
     fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a> {
         self.said.more();
-        self.normaliser.tool(choice, entry, riders, &mut self.to)
+        match &mut self.parsing {
+            Some(parsing) => parsing.tool(choice, entry, riders, &mut self.on),
+            None => self.on.tool(choice, entry, riders),
+        }
     }
 
     fn mended(&mut self, rule: Rule) {
-        self.normaliser.tally.count(rule);
+        self.on.mended(rule);
     }
 }
 

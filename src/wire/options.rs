@@ -186,6 +186,15 @@ choice! {
         CacheSalt = "cache_salt",
     }
 }
+choice! {
+    /// What becomes of Harmony text that an engine left unparsed (6).
+    Harmony {
+        /// It is text like any other.
+        #[default] Off = "off",
+        /// It is parsed.
+        Text = "text",
+    }
+}
 /// Every option of the wire format, with the defaults of wire-format 1.9.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -226,6 +235,8 @@ pub struct Options {
     pub keepalive_seconds: u64,
     /// Seconds that the status may wait for the first engine event (3.1).
     pub commit_after_seconds: u64,
+    /// Treatment of Harmony text.
+    pub harmony: Harmony,
     /// Treatment of unknown request fields.
     pub request_unknown: RequestUnknown,
     /// Events of a Responses stream.
@@ -263,6 +274,7 @@ impl Default for Options {
             obfuscation: Obfuscation::default(),
             keepalive_seconds: 15,
             commit_after_seconds: 10,
+            harmony: Harmony::default(),
             request_unknown: RequestUnknown::default(),
             responses_dialect: ResponsesDialect::default(),
             responses_reasoning: ResponsesReasoning::default(),

@@ -91,6 +91,8 @@ rules! {
     EventDropped = "event_dropped",
     /// Text or an item that the engine told only at the end (4.8).
     ItemLate = "item_late",
+    /// A message in Harmony text that the engine left unparsed (6).
+    Harmony = "harmony",
 }
 
 /// How often each rule changed something in one answer.

@@ -243,9 +243,9 @@ fn vectors_of(clients: &[Api]) -> Vec<(Case, Value)> {
         let text = |key: &str| vector[key].as_str().unwrap_or_default().to_owned();
         let apis = named(&text("client_api")).zip(named(&text("upstream_api")));
         let Some((api, upstream)) = apis.filter(|(client, _)| clients.contains(client)) else { continue };
-        // Text that an engine left unparsed: <think> and Harmony; what a request was translated to; an object for which
-        // vectors.rs has a test of its own.
-        let elsewhere = ["chat-09", "chat-12", "resp-014", "resp-016", "json-010"];
+        // Text that an engine left unparsed (<think>); what a request was translated to; an object for which vectors.rs
+        // has a test of its own.
+        let elsewhere = ["chat-09", "resp-016", "json-010"];
         if elsewhere.iter().any(|name| text("name").starts_with(name)) {
             continue;
         }

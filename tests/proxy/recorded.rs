@@ -80,8 +80,8 @@ fn vector(text: &str) -> Option<Vector> {
         ("completions", "completions") => ("/v1/completions", "prompt"),
         _ => return None,
     };
-    // Text that an engine left unparsed: <think> and Harmony.
-    if field("name").starts_with("chat-09") || field("name").starts_with("chat-12") {
+    // Text that an engine left unparsed: <think>.
+    if field("name").starts_with("chat-09") {
         return None;
     }
     let mut request = value["request"].clone();

@@ -7,10 +7,11 @@ use super::input::{self, Item};
 use super::turns::{Turn, Unseal, forget, turns};
 use super::{Asked, NativeTakes, Way};
 use crate::json::{Raw, Text, write_string};
+use crate::request::SKIP_SPECIAL_TOKENS;
 use crate::request::check::invalid;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::ident;
-use crate::wire::options::{InstructionsRole, Options, PromptCacheKey, RequestUnknown};
+use crate::wire::options::{Harmony, InstructionsRole, Options, PromptCacheKey, RequestUnknown};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -107,6 +108,9 @@ impl Asked {
             out.extend_from_slice(format!(",\"verbosity\":\"{verbosity}\"").as_bytes());
         }
         self.write_cache_salt(takes, options, &mut out);
+        if options.harmony == Harmony::Text && !self.passes(SKIP_SPECIAL_TOKENS, options) {
+            out.extend_from_slice(format!(",\"{SKIP_SPECIAL_TOKENS}\":false").as_bytes());
+        }
         self.write_unknown(options, &mut out);
         out.put_u8(b'}');
         Ok(out.freeze())
@@ -210,6 +214,11 @@ impl Asked {
         }
     }
 
+    /// Whether the client says this itself, and the engine hears it.
+    fn passes(&self, key: &str, options: &Options) -> bool {
+        options.request_unknown == RequestUnknown::Pass && self.unknown.iter().any(|(own, _)| own == key)
+    }
+
     /// Where stored items come from, as far as a client knows.
     fn before(&self) -> &'static str {
         if self.conversation.is_some() { "conversation" } else { "previous_response_id" }
@@ -226,8 +235,7 @@ impl Asked {
     /// Prompts of different keys share nothing in the engine, where that is wanted.
     pub(super) fn write_cache_salt(&self, takes: &Takes, options: &Options, out: &mut BytesMut) {
         let wanted = takes.cache_salt && options.prompt_cache_key == PromptCacheKey::CacheSalt;
-        let own = self.unknown.iter().any(|(key, _)| key == "cache_salt");
-        let own = own && options.request_unknown == RequestUnknown::Pass;
+        let own = self.passes("cache_salt", options);
         let Some(key) = self.cache_key.as_deref().filter(|key| wanted && !own && !key.is_empty()) else {
             return;
         };

@@ -28,6 +28,11 @@ pub trait Encode: Send {
     fn is_plain(&self) -> bool {
         false
     }
+
+    /// The answer is a list of items, each of them a message of its own or a call.
+    fn has_items(&self) -> bool {
+        false
+    }
 }
 
 /// How much is used up of what may be asked in a while.

@@ -152,6 +152,10 @@ impl Encode for Response {
         self.events.limits = Some(limits);
     }
 
+    fn has_items(&self) -> bool {
+        true
+    }
+
     fn event(&mut self, event: Event<'_>, out: &mut Out) {
         match event {
             Event::Head(head) => self.head(&head, out),

@@ -1,0 +1,327 @@
+//! Harmony, the format that gpt-oss models write (wire-format 6), read from text.
+//!
+//! ```text
+//! between ──text that is no header──→ message ──marker──→ between
+//!    └──<|start|>, <|channel|>──→ header ──<|message|>──→ message
+//! ```
+//!
+//! Takes: text, cut anywhere. Gives: [`Piece`]s; none of them is made of more than one cut. Remembers: the header that is
+//! being read, text that may begin a marker or a header, a browser's arguments; each within bounds. Never: loses text that
+//! the format does not take for markup, repairs anything, panics.
+
+use super::Piece;
+use super::browser;
+use super::header::{Beginning, Browser, Header, Route};
+use std::ops::Range;
+
+/// Bytes of a header, far above what names take. Beyond them it is a header that lacks its end: the rest is text.
+const HEADER: usize = 1024;
+/// Bytes of a browser's arguments. Beyond them they are reasoning, as what is no call.
+const BROWSER: usize = 64 << 10;
+
+pub(super) const CHANNEL: &str = "<|channel|>";
+pub(super) const CONSTRAIN: &str = "<|constrain|>";
+
+const MARKERS: [(&str, Marker); 7] = [
+    (CHANNEL, Marker::Channel),
+    ("<|message|>", Marker::Message),
+    ("<|end|>", Marker::Stop),
+    ("<|start|>", Marker::Start),
+    ("<|return|>", Marker::Stop),
+    ("<|call|>", Marker::Stop),
+    (CONSTRAIN, Marker::Constrain),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Marker {
+    Start,
+    Channel,
+    Constrain,
+    Message,
+    Stop,
+}
+
+/// Where the pieces go.
+type Emit<'e> = &'e mut dyn FnMut(Piece<'_>);
+
+/// The reader of one choice.
+#[derive(Debug)]
+pub(super) struct Harmony {
+    /// Calls of the browser are items of their own.
+    items: bool,
+    state: State,
+    /// Text of which nothing is decided, and where its cuts are.
+    held: String,
+    cuts: Vec<usize>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// No message goes on. `blank`: there was one, so that white space belongs to nothing.
+    Between { blank: bool },
+    /// A header, with its markers.
+    Header { text: String, started: bool },
+    /// The text of a message.
+    Message(Voice),
+}
+
+/// What the text of a message is.
+#[derive(Debug)]
+enum Voice {
+    Reasoning,
+    Content,
+    Arguments,
+    Browser(Browser, String),
+    Nothing,
+}
+
+/// Text that was taken in, with its cuts.
+#[derive(Clone, Copy)]
+struct Taken<'t> {
+    text: &'t str,
+    cuts: &'t [usize],
+}
+
+impl<'t> Taken<'t> {
+    fn get(self, range: Range<usize>) -> &'t str {
+        self.text.get(range).unwrap_or("")
+    }
+
+    /// The parts of a range between the cuts.
+    fn parts(self, range: Range<usize>) -> impl Iterator<Item = &'t str> {
+        let inner = self.cuts.iter().copied().filter(move |cut| range.start < *cut && *cut < range.end);
+        let mut from = range.start;
+        inner.chain(std::iter::once(range.end)).map(move |to| self.get(std::mem::replace(&mut from, to)..to))
+    }
+}
+
+impl Harmony {
+    /// A reader. `items`: calls of the browser become items of their own.
+    pub(super) fn new(items: bool) -> Self {
+        Self { items, state: State::Between { blank: false }, held: String::new(), cuts: Vec::new() }
+    }
+
+    /// Reads on.
+    pub(super) fn read(&mut self, text: &str, emit: Emit<'_>) {
+        let plain = self.held.is_empty() && memchr::memchr(b'<', text.as_bytes()).is_none();
+        if plain && matches!(self.state, State::Message(_)) {
+            return self.say(text, emit);
+        }
+        let mut held = std::mem::take(&mut self.held);
+        let mut cuts = std::mem::take(&mut self.cuts);
+        held.push_str(text);
+        cuts.push(held.len());
+        let read = self.take(Taken { text: &held, cuts: &cuts }, emit);
+        held.drain(..read);
+        cuts.retain_mut(|cut| {
+            *cut = cut.saturating_sub(read);
+            *cut > 0
+        });
+        (self.held, self.cuts) = (held, cuts);
+    }
+
+    /// There is no more text. `complete`: the model was done, so that this ends a message as a marker would.
+    pub(super) fn end(&mut self, complete: bool, emit: Emit<'_>) {
+        let (held, cuts) = (std::mem::take(&mut self.held), std::mem::take(&mut self.cuts));
+        let blank = matches!(self.state, State::Between { blank: true }) && held.trim().is_empty();
+        if !held.is_empty() && !blank {
+            self.text(Taken { text: &held, cuts: &cuts }, 0..held.len(), emit);
+        }
+        match &self.state {
+            State::Header { .. } if complete => self.open_broken(emit),
+            State::Message(Voice::Browser(..)) if complete => self.close(emit),
+            _ => {}
+        }
+    }
+
+    /// Reads what is there and says how much of it is decided.
+    fn take(&mut self, from: Taken<'_>, emit: Emit<'_>) -> usize {
+        let mut at = 0;
+        loop {
+            let (length, found) = next_marker(from.get(at..from.text.len()));
+            let text = at..at + length;
+            if let Some((marker, length)) = found {
+                at = text.end + length;
+                self.marker(from, text, marker, emit);
+                continue;
+            }
+            if matches!(self.state, State::Between { .. })
+                && text.len() <= HEADER
+                && Beginning::of(from.get(text.clone())) != Beginning::No
+            {
+                return at;
+            }
+            at = text.end;
+            self.text(from, text, emit);
+            return at;
+        }
+    }
+
+    /// Text before a marker, or before what may become one.
+    fn text(&mut self, from: Taken<'_>, range: Range<usize>, emit: Emit<'_>) {
+        let mut range = range;
+        if range.is_empty() {
+            return;
+        }
+        match &mut self.state {
+            State::Between { .. } => self.state = State::Message(Voice::Content),
+            State::Header { text, .. } => {
+                let own = from.get(range.clone());
+                let room = own.floor_char_boundary(HEADER.saturating_sub(text.len()));
+                text.push_str(own.get(..room).unwrap_or(""));
+                if room == own.len() {
+                    return;
+                }
+                range.start += room;
+                self.open_broken(emit);
+            }
+            State::Message(_) => {}
+        }
+        from.parts(range).for_each(|part| self.say(part, emit));
+    }
+
+    fn marker(&mut self, from: Taken<'_>, text: Range<usize>, marker: Marker, emit: Emit<'_>) {
+        if matches!(self.state, State::Between { .. }) {
+            let own = from.get(text.clone());
+            let begins = text.len() <= HEADER && Beginning::of(own) == Beginning::Yes;
+            let heads = matches!(marker, Marker::Channel | Marker::Constrain | Marker::Message);
+            let blank = own.trim().is_empty();
+            if begins && heads && !(blank && marker == Marker::Constrain) {
+                self.state = State::Header { text: own.to_owned(), started: false };
+                return self.marker_in_header(marker, emit);
+            }
+            if blank {
+                return self.marker_between(marker, emit);
+            }
+        }
+        self.text(from, text, emit);
+        match self.state {
+            State::Header { .. } => self.marker_in_header(marker, emit),
+            State::Message(_) | State::Between { .. } => {
+                self.close(emit);
+                self.marker_between(marker, emit);
+            }
+        }
+    }
+
+    fn marker_between(&mut self, marker: Marker, emit: Emit<'_>) {
+        self.state = match marker {
+            Marker::Start => State::Header { text: String::new(), started: true },
+            Marker::Channel => State::Header { text: CHANNEL.to_owned(), started: false },
+            Marker::Message => {
+                self.state = State::Header { text: String::new(), started: false };
+                return self.marker_in_header(marker, emit);
+            }
+            Marker::Constrain | Marker::Stop => State::Between { blank: true },
+        };
+    }
+
+    fn marker_in_header(&mut self, marker: Marker, emit: Emit<'_>) {
+        let State::Header { text, started } = &mut self.state else { return };
+        let more = match marker {
+            Marker::Channel => CHANNEL,
+            Marker::Constrain => CONSTRAIN,
+            Marker::Message => {
+                self.open(emit);
+                return;
+            }
+            Marker::Start | Marker::Stop => "",
+        };
+        // A second channel begins another header, unless the first one said nothing else.
+        let header = Header::read(text, *started);
+        let another = marker == Marker::Channel && header.has_channel() && !header.rest.is_empty();
+        if !more.is_empty() && !another && text.len() + more.len() <= HEADER {
+            return text.push_str(more);
+        }
+        self.open_broken(emit);
+        self.close(emit);
+        self.marker_between(marker, emit);
+    }
+
+    /// The header is complete: its message begins. Gives what the header holds besides.
+    fn open(&mut self, emit: Emit<'_>) -> String {
+        let State::Header { text, started } = &self.state else { return String::new() };
+        let header = Header::read(text, *started);
+        emit(Piece::Opened);
+        self.state = State::Message(match header.route() {
+            Route::Reasoning => Voice::Reasoning,
+            Route::Content => Voice::Content,
+            Route::Call(name) => {
+                emit(Piece::Call(name));
+                Voice::Arguments
+            }
+            Route::Browser(tool) if self.items => Voice::Browser(tool, String::new()),
+            Route::Browser(_) => Voice::Reasoning,
+            Route::Nothing => Voice::Nothing,
+        });
+        header.rest
+    }
+
+    /// The header ends without `<|message|>`: what it holds besides is the text.
+    fn open_broken(&mut self, emit: Emit<'_>) {
+        let text = self.open(emit);
+        if !text.is_empty() {
+            self.say(&text, emit);
+        }
+    }
+
+    /// The message that goes on is complete.
+    fn close(&mut self, emit: Emit<'_>) {
+        let state = std::mem::replace(&mut self.state, State::Between { blank: true });
+        match state {
+            State::Message(Voice::Nothing) | State::Between { .. } | State::Header { .. } => return,
+            State::Message(Voice::Browser(tool, arguments)) => match browser::item(tool, &arguments) {
+                Some(item) => emit(Piece::Item(&item)),
+                None if arguments.is_empty() => {}
+                None => emit(Piece::Reasoning(&arguments)),
+            },
+            State::Message(Voice::Reasoning | Voice::Content | Voice::Arguments) => {}
+        }
+        emit(Piece::Closed);
+    }
+
+    /// Text of the message that goes on.
+    fn say(&mut self, text: &str, emit: Emit<'_>) {
+        let State::Message(voice) = &mut self.state else { return };
+        let piece: fn(&str) -> Piece<'_> = match voice {
+            Voice::Nothing => return,
+            Voice::Browser(_, arguments) => {
+                arguments.push_str(text);
+                if arguments.len() > BROWSER {
+                    let arguments = std::mem::take(arguments);
+                    *voice = Voice::Reasoning;
+                    emit(Piece::Reasoning(&arguments));
+                }
+                return;
+            }
+            Voice::Reasoning => |text| Piece::Reasoning(text),
+            Voice::Content => |text| Piece::Content(text),
+            Voice::Arguments => |text| Piece::Arguments(text),
+        };
+        // What could begin a marker stands alone, as it does when it is read once more (wire-format 1.3).
+        let (body, tail) = text.split_at(text.len() - prefix_at_end(text));
+        [body, tail].into_iter().filter(|part| !part.is_empty()).for_each(|part| emit(piece(part)));
+    }
+}
+
+/// How much text stands before the next marker, and the marker with its length; or before what may become one.
+fn next_marker(text: &str) -> (usize, Option<(Marker, usize)>) {
+    for at in memchr::memchr_iter(b'<', text.as_bytes()) {
+        let rest = text.get(at..).unwrap_or("");
+        for (spelling, marker) in MARKERS {
+            if rest.starts_with(spelling) {
+                return (at, Some((marker, spelling.len())));
+            }
+            if spelling.starts_with(rest) {
+                return (at, None);
+            }
+        }
+    }
+    (text.len(), None)
+}
+
+/// How many bytes at the end may begin a marker.
+fn prefix_at_end(text: &str) -> usize {
+    let Some(rest) = memchr::memrchr(b'<', text.as_bytes()).and_then(|at| text.get(at..)) else { return 0 };
+    if MARKERS.iter().any(|(spelling, _)| spelling.starts_with(rest)) { rest.len() } else { 0 }
+}

@@ -1,0 +1,248 @@
+//! The header of a Harmony message: who speaks, on which channel, to whom (wire-format 6).
+
+use super::harmony::{CHANNEL, CONSTRAIN};
+
+/// What may stand where a role stands.
+const ROLES: [&str; 5] = ["assistant", "developer", "system", "tool", "user"];
+
+/// What is said of the text that follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Route<'h> {
+    /// It is reasoning.
+    Reasoning,
+    /// It is for the user.
+    Content,
+    /// It is the arguments of this function.
+    Call(&'h str),
+    /// It is the arguments of this tool of the browser.
+    Browser(Browser),
+    /// It is none of the assistant's.
+    Nothing,
+}
+
+/// The tools of the browser.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Browser {
+    Search,
+    Open,
+    Find,
+}
+
+/// A header.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Header {
+    channel: Option<String>,
+    recipient: Option<String>,
+    /// Somebody else than the assistant speaks.
+    foreign: bool,
+    /// What is neither role, channel nor recipient, without the white space before it: a content type, or the text of a
+    /// message that lacks its beginning.
+    pub(super) rest: String,
+}
+
+impl Header {
+    /// Reads a header with its markers in it. `started`: it began with `<|start|>`, so that a role comes first.
+    pub(super) fn read(text: &str, started: bool) -> Self {
+        let mut header = Self::default();
+        let plain = header.take_channel(text).replace(CONSTRAIN, " ");
+        let addressed = plain.split_whitespace().any(|word| word.starts_with("to="));
+        let mut author = None;
+        let mut words = 0;
+        for piece in plain.split_inclusive(char::is_whitespace) {
+            let word = piece.trim_end();
+            if word.is_empty() {
+                header.rest.push_str(if header.rest.is_empty() { "" } else { piece });
+                continue;
+            }
+            let first = words == 0 && author.is_none();
+            if first && (word == "assistant" || started && ROLES.contains(&word)) {
+                author = Some(word);
+                continue;
+            }
+            if let Some(recipient) = word.strip_prefix("to=").filter(|_| header.recipient.is_none()) {
+                header.recipient = Some(recipient.to_owned());
+                continue;
+            }
+            words += 1;
+            if words == 1 && !addressed && names_recipient(word) {
+                header.recipient = Some(word.to_owned());
+                continue;
+            }
+            header.rest.push_str(piece);
+        }
+        header.recipient = header.recipient.filter(|recipient| !recipient.is_empty());
+        // A tool's answer has the tool's name for a role, and goes to the assistant.
+        let answers = started && author.is_none() && header.recipient.as_deref() == Some("assistant");
+        header.foreign = answers || author.is_some_and(|author| author != "assistant");
+        header
+    }
+
+    /// Takes the channel out of the text; where there are several, the last one counts.
+    fn take_channel(&mut self, text: &str) -> String {
+        let mut left = String::with_capacity(text.len());
+        let mut parts = text.split(CHANNEL);
+        left.push_str(parts.next().unwrap_or(""));
+        for part in parts {
+            let end = part.find(|c: char| c.is_whitespace() || c == '<').unwrap_or(part.len());
+            let (channel, behind) = part.split_at(end);
+            self.channel = Some(channel.to_owned());
+            left.push_str(behind);
+        }
+        left
+    }
+
+    /// Whether a channel is named.
+    pub(super) fn has_channel(&self) -> bool {
+        self.channel.is_some()
+    }
+
+    /// Where the text goes.
+    pub(super) fn route(&self) -> Route<'_> {
+        let function = |recipient: &'_ str| !recipient.is_empty();
+        match (self.channel.as_deref(), self.recipient.as_deref()) {
+            _ if self.foreign => Route::Nothing,
+            (Some("final"), _) => Route::Content,
+            (_, Some("browser.search")) => Route::Browser(Browser::Search),
+            (_, Some("browser.open")) => Route::Browser(Browser::Open),
+            (_, Some("browser.find")) => Route::Browser(Browser::Find),
+            (_, Some(recipient)) => {
+                let name = recipient.strip_prefix("functions.").filter(|name| function(name));
+                name.map_or(Route::Reasoning, Route::Call)
+            }
+            (Some("analysis"), None) => Route::Reasoning,
+            _ => Route::Content,
+        }
+    }
+}
+
+fn names_recipient(word: &str) -> bool {
+    word.starts_with("functions.") || word.starts_with("browser.") || word == "python"
+}
+
+/// How far a text without markers can be the beginning of a header: `[assistant] [to=recipient] [type]`, blank between
+/// them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Beginning {
+    /// It is none.
+    No,
+    /// It may become one.
+    Part,
+    /// It is one.
+    Yes,
+}
+
+impl Beginning {
+    pub(super) fn of(text: &str) -> Self {
+        let mut rest = text.trim_start();
+        if rest.is_empty() {
+            return Self::Yes;
+        }
+        if "assistant".starts_with(rest) && rest != "assistant" {
+            return Self::Part;
+        }
+        if let Some(behind) = rest.strip_prefix("assistant") {
+            let next = behind.trim_start();
+            if next.is_empty() {
+                return Self::Yes;
+            }
+            if next.len() == behind.len() {
+                return Self::No;
+            }
+            rest = next;
+        }
+        if "to=".starts_with(rest) {
+            return Self::Part;
+        }
+        let Some(recipient) = rest.strip_prefix("to=") else { return Self::No };
+        let mut words = recipient.split_whitespace();
+        let named = !recipient.starts_with(char::is_whitespace) && words.next().is_some();
+        let kind = words.next().is_none_or(|kind| kind.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+        if named && kind && words.next().is_none() { Self::Yes } else { Self::No }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_say_where_their_text_goes() {
+        use Browser::{Find, Open, Search};
+        for (text, started, expected) in [
+            ("<|channel|>analysis", false, Route::Reasoning),
+            ("<|channel|>final", false, Route::Content),
+            ("assistant<|channel|>final <|constrain|>json", true, Route::Content),
+            ("<|channel|>final to=functions.f", false, Route::Content),
+            ("<|channel|>commentary", false, Route::Content),
+            ("<|channel|>commentary to=functions.f <|constrain|>json", false, Route::Call("f")),
+            ("<|channel|>commentary to=functions.f<|constrain|>json", false, Route::Call("f")),
+            ("<|channel|>analysis to=functions.f code", false, Route::Call("f")),
+            (" to=functions.f<|channel|>commentary json", false, Route::Call("f")),
+            ("assistant to=functions.a.b<|channel|>commentary", true, Route::Call("a.b")),
+            ("<|channel|>commentary functions.f json", false, Route::Call("f")),
+            ("<|channel|>commentary json functions.f", false, Route::Content),
+            ("<|channel|>commentary to=functions.functions.f", false, Route::Call("functions.f")),
+            ("<|channel|>commentary to=functions.", false, Route::Reasoning),
+            ("<|channel|>commentary to=", false, Route::Content),
+            ("<|channel|>analysis to=browser.search code", false, Route::Browser(Search)),
+            ("<|channel|>commentary browser.open", false, Route::Browser(Open)),
+            ("<|channel|>x to=browser.find", false, Route::Browser(Find)),
+            ("<|channel|>commentary to=browser.close", false, Route::Reasoning),
+            ("<|channel|>commentary python", false, Route::Reasoning),
+            ("<|channel|>commentary to=container.exec", false, Route::Reasoning),
+            ("assistant", true, Route::Content),
+            ("<|channel|>new", true, Route::Content),
+            ("", false, Route::Content),
+            ("user", true, Route::Nothing),
+            ("user<|channel|>final", true, Route::Nothing),
+            ("functions.f to=assistant<|channel|>commentary", true, Route::Nothing),
+            ("<|channel|>analysis to=assistant", false, Route::Reasoning),
+            ("<|channel|>analysis<|channel|>final", false, Route::Content),
+        ] {
+            assert_eq!(Header::read(text, started).route(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_header_is_text() {
+        for (text, started, expected) in [
+            ("<|channel|>analysis We  need\n to think", false, "We  need\n to think"),
+            ("<|channel|>final<|constrain|>{\"a\":1}", false, "{\"a\":1}"),
+            ("assistant to=functions.f<|channel|>commentary json{}", true, "json{}"),
+            ("assistant assistant", true, "assistant"),
+            ("<|channel|>final to=x to=y", false, "to=y"),
+            ("user Hi", false, "user Hi"),
+        ] {
+            assert_eq!(Header::read(text, started).rest, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn beginnings_have_beginnings() {
+        use Beginning::{No, Part, Yes};
+        for (text, expected) in [
+            ("", Yes),
+            (" \n", Yes),
+            ("assis", Part),
+            ("assistant", Yes),
+            (" assistant ", Yes),
+            ("assistants", No),
+            ("assistant is", No),
+            ("t", Part),
+            ("to=", Part),
+            (" to=functions.f", Yes),
+            ("assistant to=functions.f ", Yes),
+            ("assistantto=f", No),
+            ("to=functions.f json", Yes),
+            ("to=5 is it", No),
+            ("to= 5", No),
+            ("Hello", No),
+        ] {
+            assert_eq!(Beginning::of(text), expected, "{text}");
+            if expected != No {
+                let parts = text.char_indices().map(|(at, _)| &text[..at]);
+                parts.for_each(|part| assert_ne!(Beginning::of(part), No, "{part} of {text}"));
+            }
+        }
+    }
+}
