@@ -46,6 +46,8 @@ mod engine_errors;
 mod fixtures;
 #[path = "proxy/framing.rs"]
 mod framing;
+#[path = "proxy/harmony.rs"]
+mod harmony;
 #[path = "proxy/hold.rs"]
 mod hold;
 #[path = "proxy/keys.rs"]

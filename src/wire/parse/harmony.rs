@@ -19,6 +19,9 @@ const HEADER: usize = 1024;
 /// Bytes of a browser's arguments. Beyond them they are reasoning, as what is no call.
 const BROWSER: usize = 64 << 10;
 
+/// How often such text is looked for at the end of a text; `<<` is common in programs.
+const TAILS: usize = 16;
+
 pub(super) const CHANNEL: &str = "<|channel|>";
 pub(super) const CONSTRAIN: &str = "<|constrain|>";
 
@@ -31,6 +34,9 @@ const MARKERS: [(&str, Marker); 7] = [
     ("<|call|>", Marker::Stop),
     (CONSTRAIN, Marker::Constrain),
 ];
+
+/// Bytes of the longest of them.
+const LONGEST: usize = CONSTRAIN.len();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Marker {
@@ -299,8 +305,18 @@ impl Harmony {
             Voice::Arguments => |text| Piece::Arguments(text),
         };
         // What could begin a marker stands alone, as it does when it is read once more (wire-format 1.3).
-        let (body, tail) = text.split_at(text.len() - prefix_at_end(text));
-        [body, tail].into_iter().filter(|part| !part.is_empty()).for_each(|part| emit(piece(part)));
+        let mut end = text.len();
+        let mut tails = Vec::new();
+        while let Some(start) = prefix_at_end(text.get(..end).unwrap_or("")).filter(|_| tails.len() < TAILS) {
+            tails.push(start..end);
+            end = start;
+        }
+        for part in std::iter::once(0..end).chain(tails.into_iter().rev()) {
+            let part = text.get(part).unwrap_or("");
+            if !part.is_empty() {
+                emit(piece(part));
+            }
+        }
     }
 }
 
@@ -320,8 +336,10 @@ fn next_marker(text: &str) -> (usize, Option<(Marker, usize)>) {
     (text.len(), None)
 }
 
-/// How many bytes at the end may begin a marker.
-fn prefix_at_end(text: &str) -> usize {
-    let Some(rest) = memchr::memrchr(b'<', text.as_bytes()).and_then(|at| text.get(at..)) else { return 0 };
-    if MARKERS.iter().any(|(spelling, _)| spelling.starts_with(rest)) { rest.len() } else { 0 }
+/// Where the text begins that, at the end, may begin a marker.
+fn prefix_at_end(text: &str) -> Option<usize> {
+    let from = text.len().saturating_sub(LONGEST - 1);
+    let at = from + memchr::memrchr(b'<', text.as_bytes().get(from..)?)?;
+    let rest = text.get(at..)?;
+    MARKERS.iter().any(|(spelling, _)| spelling.starts_with(rest)).then_some(at)
 }

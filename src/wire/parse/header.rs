@@ -47,6 +47,8 @@ impl Header {
         let plain = header.take_channel(text).replace(CONSTRAIN, " ");
         let addressed = plain.split_whitespace().any(|word| word.starts_with("to="));
         let mut author = None;
+        // A word that is neither role nor recipient comes first.
+        let mut named = false;
         let mut words = 0;
         for piece in plain.split_inclusive(char::is_whitespace) {
             let word = piece.trim_end();
@@ -64,6 +66,7 @@ impl Header {
                 continue;
             }
             words += 1;
+            named |= first && header.recipient.is_none();
             if words == 1 && !addressed && names_recipient(word) {
                 header.recipient = Some(word.to_owned());
                 continue;
@@ -72,7 +75,7 @@ impl Header {
         }
         header.recipient = header.recipient.filter(|recipient| !recipient.is_empty());
         // A tool's answer has the tool's name for a role, and goes to the assistant.
-        let answers = started && author.is_none() && header.recipient.as_deref() == Some("assistant");
+        let answers = started && named && header.recipient.as_deref() == Some("assistant");
         header.foreign = answers || author.is_some_and(|author| author != "assistant");
         header
     }
@@ -197,6 +200,7 @@ mod tests {
             ("user<|channel|>final", true, Route::Nothing),
             ("functions.f to=assistant<|channel|>commentary", true, Route::Nothing),
             ("<|channel|>analysis to=assistant", false, Route::Reasoning),
+            (" to=assistant<|channel|>analysis", true, Route::Reasoning),
             ("<|channel|>analysis<|channel|>final", false, Route::Content),
         ] {
             assert_eq!(Header::read(text, started).route(), expected, "{text}");
