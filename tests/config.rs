@@ -110,6 +110,10 @@ fn every_mistake_is_told_with_its_path() {
             &with("[wire]\nreasoning_field = \"thoughts\""),
             "wire.reasoning_field: unknown variant `thoughts`, expected one of `reasoning_content`, `reasoning`, `both`, `none`",
         ),
+        (
+            &with("[wire]\nharmony = \"tokens\""),
+            "wire.harmony: unknown variant `tokens`, expected `off` or `text`",
+        ),
         (&with("listen = \"here\""), "listen: \"here\" is not an address such as 127.0.0.1:8080"),
         (
             &with("listen = \"0.0.0.0:8080\""),

@@ -78,7 +78,8 @@ fn both(case: &Case) -> Result<(), String> {
 #[test]
 fn fixtures_and_vectors() {
     let captures = captures().into_iter().map(|fixture| fixture.case);
-    let vectors = vectors().into_iter().map(|(case, _)| case);
+    // Harmony is none of the reference's business.
+    let vectors = vectors().into_iter().map(|(case, _)| case).filter(|case| !case.parses_text());
     let wrong: Vec<String> = captures.chain(vectors).filter_map(|case| both(&case).err()).collect();
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
 }

@@ -18,7 +18,7 @@ mod cases;
 mod messages;
 mod seeded;
 
-use cases::{Case, Cut};
+use cases::{Case, Cut, captures};
 use samewire::wire::{Api, Ending};
 use serde_json::{Value, json};
 
@@ -79,7 +79,8 @@ fn said(case: &Case) -> Vec<String> {
     let answer = case.run(&Cut::Whole);
     assert_eq!(answer.status, 200, "{}", answer.body);
     assert!(answer.body.ends_with("data: [DONE]\n\n"), "{}", answer.body);
-    let mut frames = data(&answer.body).map(|chunk| chunk["choices"][0].clone());
+    let frames = data(&answer.body).filter(|chunk| chunk["choices"] != json!([]));
+    let mut frames = frames.map(|chunk| chunk["choices"][0].clone());
     assert_eq!(frames.next().unwrap()["delta"], json!({"role": "assistant"}));
     frames.map(|choice| word(&choice)).collect()
 }
@@ -478,4 +479,30 @@ fn native_responses_are_left_alone() {
     let input = events.iter().map(|event| format!("data: {event}\n\n")).collect();
     let case = Case { upstream: Api::Responses, ..case(Api::Responses, true, input) };
     assert_eq!(items(&case), [["message", "completed", text]]);
+}
+
+/// What SGLang really sends where it does not parse.
+#[test]
+fn captured_text() {
+    let parsed = |name: &str| {
+        let fixture = captures().into_iter().find(|fixture| fixture.case.name == name).expect(name);
+        Case { options: json!({"harmony": "text"}), ..fixture.case }
+    };
+    let text = |said: &[String], kind: &str| -> String {
+        said.iter().filter_map(|word| word.strip_prefix(kind)).collect()
+    };
+    let case = parsed("sglang/gptoss-markup-raw");
+    let words = said(&case);
+    let answer = case.run(&Cut::Whole);
+    assert!(!answer.body.contains("<|"), "{}", answer.body);
+    let reasoning = "The user asks a simple question. Two plus two makes four, so I will say that.";
+    assert_eq!(
+        (text(&words, "r:"), text(&words, "c:")),
+        (reasoning.to_owned(), "Two plus two is **four**.".to_owned())
+    );
+    assert_eq!(case.again(&answer.body).run(&Cut::Whole), answer);
+    // Here it parsed the reasoning, and says so: the rest is left as it is.
+    let case = parsed("sglang/gptoss-tool-role-raw-whole");
+    let off = Case { options: json!({}), ..case.clone() };
+    assert_eq!(case.run(&Cut::Whole), off.run(&Cut::Whole));
 }

@@ -111,10 +111,16 @@ fn check(case: &Case) -> Result<(), String> {
     Ok(())
 }
 
+/// All there is, but for text that becomes something else: harmony.rs looks at that.
+fn cases() -> impl Iterator<Item = Case> {
+    let captures = captures().into_iter().map(|fixture| fixture.case);
+    let vectors = vectors().into_iter().map(|(case, _)| case);
+    captures.chain(vectors).filter(|case| !case.parses_text())
+}
+
 #[test]
 fn captures_and_vectors() {
-    let captures = captures().into_iter().map(|fixture| fixture.case);
-    let cases: Vec<Case> = captures.chain(vectors().into_iter().map(|(case, _)| case)).collect();
+    let cases: Vec<Case> = cases().collect();
     let wrong: Vec<String> = cases.iter().filter_map(|case| check(case).err()).collect();
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
@@ -123,8 +129,7 @@ fn captures_and_vectors() {
 #[test]
 fn the_other_form() {
     let mut wrong = Vec::new();
-    let captures = captures().into_iter().map(|fixture| fixture.case);
-    for mut case in captures.chain(vectors().into_iter().map(|(case, _)| case)) {
+    for mut case in cases() {
         let stream = !case.streams();
         let request = case.request.as_object_mut().unwrap();
         request.insert("stream".to_owned(), Value::Bool(stream));

@@ -172,6 +172,11 @@ impl Case {
         Self { upstream, ..self }
     }
 
+    /// Text becomes something else than text.
+    pub fn parses_text(&self) -> bool {
+        self.options.get("harmony").is_some()
+    }
+
     pub fn streams(&self) -> bool {
         self.request.get("stream") == Some(&Value::Bool(true))
     }
