@@ -5,9 +5,9 @@
 //!    └──<|start|>, <|channel|>──→ header ──<|message|>──→ message
 //! ```
 //!
-//! Takes: text, cut anywhere. Gives: [`Piece`]s; none of them is made of more than one cut. Remembers: the header that is
-//! being read, text that may begin a marker or a header, a browser's arguments; each within bounds. Never: loses text that
-//! the format does not take for markup, repairs anything, panics.
+//! Takes: text, cut anywhere. Gives: [`Piece`]s, cut as the text was (but for text found in a header). Remembers: the
+//! header that is being read, text that may begin a marker or a header, a browser's arguments; each within bounds. Never:
+//! loses text that the format does not take for markup, repairs anything, panics.
 
 use super::Piece;
 use super::browser;

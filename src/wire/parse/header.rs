@@ -101,7 +101,6 @@ impl Header {
 
     /// Where the text goes.
     pub(super) fn route(&self) -> Route<'_> {
-        let function = |recipient: &'_ str| !recipient.is_empty();
         match (self.channel.as_deref(), self.recipient.as_deref()) {
             _ if self.foreign => Route::Nothing,
             (Some("final"), _) => Route::Content,
@@ -109,7 +108,8 @@ impl Header {
             (_, Some("browser.open")) => Route::Browser(Browser::Open),
             (_, Some("browser.find")) => Route::Browser(Browser::Find),
             (_, Some(recipient)) => {
-                let name = recipient.strip_prefix("functions.").filter(|name| function(name));
+                let name = recipient.strip_prefix("functions.").filter(|name| !name.is_empty());
+                // On any channel but `final`, also on none: whoever names a function calls it.
                 name.map_or(Route::Reasoning, Route::Call)
             }
             (Some("analysis"), None) => Route::Reasoning,
