@@ -16,9 +16,9 @@ use crate::wire::encode::write_error;
 use crate::wire::fault::{Failure, Fault};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::Stream;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
@@ -37,7 +37,11 @@ const LOST: usize = 16;
 
 /// The responses that this process makes.
 #[derive(Default)]
-pub(super) struct Runs(Mutex<HashMap<Key, Arc<Run>>>);
+pub(super) struct Runs {
+    here: Mutex<HashMap<Key, Arc<Run>>>,
+    /// What the store took for one of them when it was last asked, and was none.
+    astray: Mutex<HashSet<Key>>,
+}
 
 /// One of them.
 pub(super) struct Run {
@@ -49,28 +53,38 @@ pub(super) struct Run {
 }
 
 impl Runs {
-    fn begin(&self, key: &Key) -> Arc<Run> {
-        let run = Arc::new(Run { stored: watch::Sender::new(0), cancel: Notify::new(), lost: Notify::new() });
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), Arc::clone(&run));
-        run
+    fn here(&self) -> MutexGuard<'_, HashMap<Key, Arc<Run>>> {
+        self.here.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn end(&self, key: &Key) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    fn begin(&self, key: &Key) -> Begun<'_> {
+        let run = Arc::new(Run { stored: watch::Sender::new(0), cancel: Notify::new(), lost: Notify::new() });
+        self.here().insert(key.clone(), Arc::clone(&run));
+        Begun { runs: self, key: key.clone(), run }
     }
 
     fn get(&self, key: &Key) -> Option<Arc<Run>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+        self.here().get(key).cloned()
     }
 
     fn all(&self) -> Vec<(Key, Arc<Run>)> {
-        let runs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        runs.iter().map(|(key, run)| (key.clone(), Arc::clone(run))).collect()
+        self.here().iter().map(|(key, run)| (key.clone(), Arc::clone(run))).collect()
     }
 
     /// How many there are.
     pub(super) fn count(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.here().len()
+    }
+
+    /// Those of `stored` that nobody here runs, now as when this was last asked: one that is just being made is not here
+    /// yet.
+    fn astray(&self, stored: impl Iterator<Item = Key>) -> Vec<Key> {
+        let here = self.here();
+        let now: HashSet<Key> = stored.filter(|key| !here.contains_key(key)).collect();
+        let mut before = self.astray.lock().unwrap_or_else(PoisonError::into_inner);
+        let twice = now.intersection(&before).cloned().collect();
+        *before = now;
+        twice
     }
 
     /// Ends one early, if it is here.
@@ -78,6 +92,19 @@ impl Runs {
         if let Some(run) = self.get(key) {
             run.cancel.notify_one();
         }
+    }
+}
+
+/// A run until it is over, however that comes about.
+struct Begun<'r> {
+    runs: &'r Runs,
+    key: Key,
+    run: Arc<Run>,
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.runs.here().remove(&self.key);
     }
 }
 
@@ -99,13 +126,14 @@ impl Job {
         let Self { app, store, key, mut relay, conversation, first } = self;
         relay.detach();
         relay.by_events();
-        let run = app.runs.begin(&key);
+        let begun = app.runs.begin(&key);
+        let run = &begun.run;
         let mut log = Log {
             app: &app,
             store,
             key: key.clone(),
             conversation,
-            run: &run,
+            run,
             waiting: Waiting::default(),
             next: 0,
             again: false,
@@ -163,8 +191,6 @@ impl Job {
                 },
             }
         }
-        drop(relay);
-        app.runs.end(&key);
     }
 }
 
@@ -479,7 +505,8 @@ pub(super) async fn close_lost(app: &App, store: &Store) -> bool {
 }
 
 /// Looks at what the store says of this process's responses. Others want some of them ended, and have taken some over: an
-/// engine that is silent would work for those on and on. What this process has taken over and not closed is closed now.
+/// engine that is silent would work for those on and on. What this process has taken over and not closed is closed now,
+/// and what nobody runs here although it should be: otherwise this process would keep it alive for ever.
 async fn compare(app: &App, store: &Store) {
     // Before the store is asked: what begins meanwhile is missing in no answer.
     let here = app.runs.all();
@@ -493,8 +520,14 @@ async fn compare(app: &App, store: &Store) {
             _ => run.lost.notify_one(),
         }
     }
+    let astray = app
+        .runs
+        .astray(stored.values().filter(|running| running.term == 1).map(|running| running.key.clone()));
+    for key in &astray {
+        tracing::warn!(response = &*key.id, "a response has lost its task and is closed");
+    }
     stored.retain(|_, running| running.term > 1);
-    for key in stored.into_keys() {
+    for key in stored.into_keys().chain(astray) {
         let now = app.shelf.now();
         let closed = match store.get(key.clone(), now).await {
             Ok(record) if record.owner == app.shelf.owner => close_taken(store, &record, now).await,

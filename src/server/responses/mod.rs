@@ -87,6 +87,22 @@ struct Errand {
     keeper: Option<Box<Keeper>>,
 }
 
+/// A response that is made on this thread without a client; its end is counted however it comes about.
+struct InBackground(Arc<Worker>);
+
+impl InBackground {
+    fn begin(worker: Arc<Worker>) -> Self {
+        worker.background.fetch_add(1, Ordering::Relaxed);
+        Self(worker)
+    }
+}
+
+impl Drop for InBackground {
+    fn drop(&mut self) {
+        self.0.background.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Handling {
     /// Makes a response.
     pub(super) async fn respond(
@@ -223,9 +239,8 @@ impl Handling {
                 let _ = told.send(Ok(()));
                 let relay = Relay::new(order(&worker, errand));
                 let first = first.join();
-                worker.background.fetch_add(1, Ordering::Relaxed);
+                let _counted = InBackground::begin(worker);
                 Job { app, store, key, relay, conversation, first }.run().await;
-                worker.background.fetch_sub(1, Ordering::Relaxed);
             }
         };
         // A client that leaves now may be told of it no more, but what is stored is made, or is not there.
