@@ -7,7 +7,7 @@
 //! client ──→ server::routes ──→ request::Ask ──→ plan::Plan ──→ upstream::Client ──→ engine
 //!                                                   │                                  │
 //!                                                   ▼                                  ▼ bytes, cut anywhere
-//! client ←── server::Relay  ←── wire::Rewriter { Framer → Decode → Normaliser → Encode }
+//! client ←── server::Relay  ←── wire::Rewriter { Framer → Decode → (Parse) → Normaliser → Encode }
 //! ```
 //!
 //! Modules in reading order; each imports only what stands before it (`tests/layering.rs` reads this list), and the
