@@ -8,7 +8,7 @@ mod keys;
 mod mistakes;
 
 pub use file::{
-    Auth, AuthFile, Azure, Compaction, File, Hidden, KeyFile, Level, Limits, Log, SealFile, Seconds,
+    Auth, AuthFile, Azure, Compaction, File, Health, Hidden, KeyFile, Level, Limits, Log, SealFile, Seconds,
     StoreFile, Timeouts, UpstreamFile,
 };
 pub use mistakes::Mistakes;
@@ -170,6 +170,8 @@ pub struct Config {
     pub limits: Limits,
     /// Bounds in time.
     pub timeouts: Timeouts,
+    /// How it is found out whether the engine is there.
+    pub health: Health,
     /// How much is logged.
     pub log: Log,
     /// Whose keys open; `None`: none are checked.
@@ -359,6 +361,7 @@ impl Config {
             threads: if file.threads == 0 { cores() } else { file.threads },
             limits: file.limits.clone(),
             timeouts: file.timeouts.clone(),
+            health: file.health.clone(),
             log: file.log.clone(),
             auth,
             azure: file.azure.clone(),

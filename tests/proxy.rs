@@ -48,6 +48,8 @@ mod fixtures;
 mod framing;
 #[path = "proxy/harmony.rs"]
 mod harmony;
+#[path = "proxy/health.rs"]
+mod health;
 #[path = "proxy/hold.rs"]
 mod hold;
 #[path = "proxy/keys.rs"]

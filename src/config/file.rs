@@ -23,6 +23,7 @@ pub struct File {
     pub wire: Options,
     pub limits: Limits,
     pub timeouts: Timeouts,
+    pub health: Health,
     pub log: Log,
     pub auth: AuthFile,
     pub azure: Azure,
@@ -42,6 +43,7 @@ impl Default for File {
             wire: Options::default(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
+            health: Health::default(),
             log: Log::default(),
             auth: AuthFile::default(),
             azure: Azure::default(),
@@ -128,6 +130,23 @@ impl Default for Timeouts {
             settle: Seconds::of(0),
             drain: Seconds::of(20),
         }
+    }
+}
+
+/// Whether engines are there.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct Health {
+    pub interval: Seconds,
+    pub timeout: Seconds,
+    pub down_after: u32,
+    pub up_after: u32,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self { interval: Seconds::of(5), timeout: Seconds::of(2), down_after: 3, up_after: 2 }
     }
 }
 
@@ -419,6 +438,16 @@ impl File {
         for (key, value) in timeouts {
             if value.is_zero() {
                 mistakes.add(format!("timeouts.{key}"), "must be more than 0");
+            }
+        }
+        for (key, value) in [("interval", self.health.interval), ("timeout", self.health.timeout)] {
+            if value.is_zero() {
+                mistakes.add(format!("health.{key}"), "must be more than 0");
+            }
+        }
+        for (key, value) in [("down_after", self.health.down_after), ("up_after", self.health.up_after)] {
+            if value == 0 {
+                mistakes.add(format!("health.{key}"), "must be at least 1");
             }
         }
     }

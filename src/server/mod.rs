@@ -301,7 +301,7 @@ async fn settle(app: &Arc<App>, mut signals: Signals) {
 }
 
 async fn watch_upstream(app: Arc<App>) {
-    health::watch(&app.upstream, &app.metrics).await;
+    health::watch(&app.upstream, &app.config.health, &app.metrics).await;
 }
 
 async fn tend_shelf(app: Arc<App>) {

@@ -399,7 +399,9 @@ impl Relay {
         if let Some(began) = began {
             self.record.rewriting += now.saturating_duration_since(began);
         }
-        self.clock.heard(now, self.pen.spoken() || !self.stream);
+        if self.clock.heard(now, self.pen.spoken() || !self.stream) {
+            self.record.app.upstream.heard(now);
+        }
         if self.pen.spoken() && self.record.first_token.is_none() {
             let elapsed = self.record.started.elapsed();
             self.record.first_token = Some(elapsed);
@@ -667,11 +669,14 @@ impl Clock {
         }
     }
 
-    /// The engine has sent something.
-    fn heard(&mut self, now: Instant, spoken: bool) {
+    /// The engine has sent something; true once a second, or if it is the first time.
+    fn heard(&mut self, now: Instant, spoken: bool) -> bool {
+        let second = |at: Instant| at.saturating_duration_since(self.started).as_secs();
+        let first = spoken && !self.spoken || second(now) > second(self.waiting);
         self.now = now;
         self.waiting = now;
         self.spoken |= spoken;
+        first
     }
 
     /// Bytes go to the client; since when it had none.

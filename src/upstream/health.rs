@@ -1,25 +1,28 @@
-//! Probes: whether the engine is there, what it is, and which models it has.
+//! Probes: whether the engine is there, what it is, and which models it has (faults 8).
 
 use super::{Upstream, models};
-use crate::config::Credentials;
+use crate::config::{Credentials, Health};
 use crate::telemetry::Metrics;
 use reqwest::header::AUTHORIZATION;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response};
 use std::time::Duration;
 
-const EVERY: Duration = Duration::from_secs(5);
-/// Until the first good one. An engine takes minutes to load, but may have been there all along.
+/// How soon it is looked again where there has been no good probe yet. An engine takes minutes to load, but may have been
+/// there all along.
 const EAGER: Duration = Duration::from_millis(500);
-const PATIENCE: Duration = Duration::from_secs(2);
+/// An engine that has said something within this time is there, however slow its answer to a probe.
+const LIVELY: Duration = Duration::from_secs(10);
 /// Bytes of a list of models.
 const LIST: usize = 1 << 20;
 
 /// Probes for ever.
-pub async fn watch(upstream: &Upstream, metrics: &Metrics) {
-    let probe = Probe::new(upstream);
+pub async fn watch(upstream: &Upstream, config: &Health, metrics: &Metrics) {
+    let probe = Probe::new(upstream, config);
+    let mut verdict = Verdict::default();
     loop {
-        let trouble = probe.result().await.err();
+        let found = probe.result().await;
+        let trouble = verdict.after(found, upstream.was_heard_within(LIVELY), config);
         if trouble != upstream.trouble() {
             match trouble {
                 Some(why) => tracing::warn!(upstream = upstream.config.name, why, "upstream is not ready"),
@@ -28,41 +31,113 @@ pub async fn watch(upstream: &Upstream, metrics: &Metrics) {
         }
         upstream.set_trouble(trouble);
         metrics.up.set(trouble.is_none().into());
-        tokio::time::sleep(if trouble.is_none() { EVERY } else { EAGER }).await;
+        let pause = if verdict.proven { between(*config.interval) } else { EAGER.min(*config.interval) };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// The time between two probes, a fifth more or less: many processes shall not ask at once.
+fn between(interval: Duration) -> Duration {
+    let chance = f64::from(getrandom::u32().unwrap_or(u32::MAX / 2)) / f64::from(u32::MAX);
+    interval.mul_f64(0.8 + 0.4 * chance)
+}
+
+/// Why a probe was not good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    /// The engine itself says that it is not ready.
+    Refuses,
+    /// It says nothing.
+    Silent,
+    /// Anything else.
+    Bad(&'static str),
+}
+
+impl Trouble {
+    fn why(self) -> &'static str {
+        match self {
+            Self::Refuses => "it says that it is not ready",
+            Self::Silent => "it does not answer in time",
+            Self::Bad(why) => why,
+        }
+    }
+}
+
+/// What the probes of one upstream come to. One that fails now and then proves nothing.
+#[derive(Debug, Default)]
+struct Verdict {
+    /// There has been a good probe.
+    proven: bool,
+    /// Why it is not ready.
+    trouble: Option<&'static str>,
+    /// How many probes in a row have said otherwise.
+    otherwise: u32,
+}
+
+impl Verdict {
+    /// One more probe; gives why the upstream is not ready, if it is not. `lively`: it has just served.
+    fn after(&mut self, found: Result<(), Trouble>, lively: bool, config: &Health) -> Option<&'static str> {
+        match (found, self.trouble) {
+            (Ok(()), None) => self.otherwise = 0,
+            (Err(Trouble::Silent), None) if lively && self.proven => {}
+            (Err(trouble), None) => {
+                self.otherwise += 1;
+                let enough =
+                    !self.proven || trouble == Trouble::Refuses || self.otherwise >= config.down_after;
+                self.turn(enough, Some(trouble.why()));
+            }
+            (Ok(()), Some(_)) => {
+                self.otherwise += 1;
+                self.turn(!self.proven || self.otherwise >= config.up_after, None);
+            }
+            (Err(trouble), Some(_)) => {
+                self.otherwise = 0;
+                self.trouble = Some(trouble.why());
+            }
+        }
+        self.proven |= found.is_ok();
+        self.trouble
+    }
+
+    fn turn(&mut self, enough: bool, trouble: Option<&'static str>) {
+        if enough {
+            (self.trouble, self.otherwise) = (trouble, 0);
+        }
     }
 }
 
 /// Asks one upstream. Its client is none of the relay's: a probe takes no connection from a request.
 struct Probe<'u> {
     upstream: &'u Upstream,
+    patience: Duration,
     client: Result<Client, reqwest::Error>,
 }
 
 impl<'u> Probe<'u> {
-    fn new(upstream: &'u Upstream) -> Self {
+    fn new(upstream: &'u Upstream, config: &Health) -> Self {
         let client = Client::builder()
             .user_agent(concat!("samewire/", env!("CARGO_PKG_VERSION")))
             .redirect(Policy::none())
             // The engine is where the configuration says, whatever the environment says of proxies.
             .no_proxy()
-            .pool_idle_timeout(EVERY / 2)
+            .pool_idle_timeout(*config.interval / 2)
             .build();
-        Self { upstream, client }
+        Self { upstream, patience: *config.timeout, client }
     }
 
-    async fn result(&self) -> Result<(), &'static str> {
+    async fn result(&self) -> Result<(), Trouble> {
         let both = async {
             let healthy = self.get("/health").await.map(|response| response.status().as_u16());
             // Servers of other makers have no /health; that they list models is as good.
             let listed = self.list().await;
-            match healthy? {
+            match healthy.map_err(Trouble::Bad)? {
                 200..=299 => Ok(()),
-                404 | 405 | 501 => listed,
-                503 => Err("it says that it is not ready"),
-                _ => Err("its health check fails"),
+                404 | 405 | 501 => listed.map_err(Trouble::Bad),
+                503 => Err(Trouble::Refuses),
+                _ => Err(Trouble::Bad("its health check fails")),
             }
         };
-        tokio::time::timeout(PATIENCE, both).await.unwrap_or(Err("it does not answer in time"))
+        tokio::time::timeout(self.patience, both).await.unwrap_or(Err(Trouble::Silent))
     }
 
     async fn list(&self) -> Result<(), &'static str> {
@@ -102,4 +177,49 @@ async fn body(mut response: Response) -> Option<Vec<u8>> {
         body.extend_from_slice(&piece);
     }
     Some(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BAD: Result<(), Trouble> = Err(Trouble::Bad("bad"));
+    const SILENT: Result<(), Trouble> = Err(Trouble::Silent);
+    const REFUSES: Result<(), Trouble> = Err(Trouble::Refuses);
+    const GOOD: Result<(), Trouble> = Ok(());
+
+    /// After each probe: ready or not.
+    fn course(probes: &[Result<(), Trouble>], lively: bool) -> String {
+        let (mut verdict, config) = (Verdict::default(), Health::default());
+        let ready = |probe| verdict.after(probe, lively, &config).is_none();
+        probes.iter().copied().map(ready).map(|ready| if ready { '+' } else { '-' }).collect()
+    }
+
+    #[test]
+    fn three_bad_ones_down_two_good_ones_up() {
+        for (probes, lively, expected) in [
+            // The first one decides.
+            (&[GOOD, BAD, BAD, BAD, GOOD, GOOD][..], false, "+++--+"),
+            (&[BAD, BAD, GOOD], false, "--+"),
+            (&[GOOD, BAD, BAD, GOOD, BAD, BAD, GOOD], false, "+++++++"),
+            (&[GOOD, BAD, BAD, BAD, GOOD, BAD, GOOD, GOOD], false, "+++----+"),
+            // What says that it is not ready is believed.
+            (&[GOOD, REFUSES, GOOD, GOOD], false, "+--+"),
+            // Who serves is there, but who cannot be reached is not.
+            (&[GOOD, SILENT, SILENT, SILENT, SILENT], true, "+++++"),
+            (&[GOOD, SILENT, SILENT, SILENT], false, "+++-"),
+            (&[GOOD, BAD, SILENT, BAD, SILENT, BAD], true, "+++++-"),
+            (&[SILENT, GOOD], true, "-+"),
+        ] {
+            assert_eq!(course(probes, lively), expected, "{probes:?} {lively}");
+        }
+    }
+
+    #[test]
+    fn probes_are_spread() {
+        let interval = Duration::from_secs(5);
+        let pauses: Vec<_> = (0..200).map(|_| between(interval)).collect();
+        assert!(pauses.iter().all(|pause| (4_000..=6_000).contains(&pause.as_millis())));
+        assert!(pauses.iter().any(|pause| *pause < interval) && pauses.iter().any(|pause| *pause > interval));
+    }
 }

@@ -13,7 +13,10 @@ pub use http1::Head;
 use crate::config::UpstreamConfig;
 use crate::engine::{self, Engine};
 use crate::plan::Route;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Most model names that are kept as labels.
 const MODELS: usize = 256;
@@ -31,6 +34,9 @@ pub struct Upstream {
     models: RwLock<Vec<Arc<str>>>,
     /// Why it is not ready; `None` once it answered a probe.
     trouble: Mutex<Option<&'static str>>,
+    /// Milliseconds from `since` to when it was last heard; 0: never.
+    heard: AtomicU64,
+    since: Instant,
 }
 
 impl Upstream {
@@ -42,6 +48,8 @@ impl Upstream {
             found: RwLock::new(config.engine),
             models: RwLock::new(models),
             trouble: Mutex::new(Some("not probed yet")),
+            heard: AtomicU64::new(0),
+            since: Instant::now(),
             config,
         }
     }
@@ -76,6 +84,18 @@ impl Upstream {
         {
             *self.found.write().unwrap_or_else(PoisonError::into_inner) = engine;
         }
+    }
+
+    /// It has sent something of an answer at this time.
+    pub fn heard(&self, now: Instant) {
+        let since = now.saturating_duration_since(self.since).as_millis();
+        self.heard.store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Whether it has sent something of an answer lately.
+    fn was_heard_within(&self, time: Duration) -> bool {
+        let heard = self.heard.load(Ordering::Relaxed);
+        heard > 0 && self.since.elapsed() < Duration::from_millis(heard) + time
     }
 
     /// Why it is not ready, if it is not.

@@ -1,0 +1,94 @@
+//! Whether the engine is there: what probes come to, and what readiness says.
+
+use crate::sim::{Client, Engine, Gate, PATIENCE, Request, Script, Setup, World, until};
+use std::time::Duration;
+
+/// Probes often, and not for long.
+const QUICK: &str = "[health]\ninterval = 0.02\ntimeout = 0.1";
+
+async fn ready(world: &World) -> u16 {
+    world.samewire.admin("/readyz").await.head.status
+}
+
+/// Waits until readiness has this status.
+async fn becomes(world: &World, status: u16) {
+    let waiting = async {
+        while ready(world).await != status {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never {status}"));
+}
+
+fn asked(world: &World) -> usize {
+    world.engine.probes().iter().filter(|probe| probe.target == "/health").count()
+}
+
+/// Waits for some more probes.
+async fn probes(world: &World, more: usize) {
+    let before = asked(world);
+    until("probes", PATIENCE, || asked(world) >= before + more).await;
+}
+
+fn status(line: &str) -> Script {
+    Script::new().whole(line, "", "")
+}
+
+#[tokio::test]
+async fn fault_o18_an_engine_that_fails_is_not_ready_and_comes_back() {
+    let engine = Engine::script(Script::answer("a", 1)).await;
+    let world = World::start(engine, Setup::new().config(QUICK).faulty()).await;
+    becomes(&world, 200).await;
+    for failing in
+        [status("500 Internal Server Error"), status("503 Service Unavailable"), Script::new().hang()]
+    {
+        world.engine.set_health(failing);
+        becomes(&world, 503).await;
+        assert_eq!(world.samewire.admin("/livez").await.head.status, 200, "a restart would not help");
+        world.engine.set_health(status("200 OK"));
+        becomes(&world, 200).await;
+    }
+    // One that has no health check is as good as its list of models.
+    world.engine.set_health(status("404 Not Found"));
+    probes(&world, 8).await;
+    assert_eq!(ready(&world).await, 200);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn one_probe_that_fails_proves_nothing() {
+    let engine = Engine::script(Script::answer("a", 1)).await;
+    let setup = Setup::new().config(&format!("{QUICK}\ndown_after = 1000000")).faulty();
+    let world = World::start(engine, setup).await;
+    becomes(&world, 200).await;
+    world.engine.set_health(status("500 Internal Server Error"));
+    probes(&world, 8).await;
+    assert_eq!(ready(&world).await, 200);
+    world.engine.set_health(status("503 Service Unavailable"));
+    becomes(&world, 503).await;
+    world.end().await;
+}
+
+/// An engine that streams is there, however long its answer to a probe takes.
+#[tokio::test]
+async fn fault_o19_a_busy_engine_may_be_slow_to_say_that_it_is_well() {
+    let gate = Gate::default();
+    let script = Script::new().head_sse().role().text("a").wait(&gate).finish("stop").done().end();
+    let world = World::start(Engine::script(script).await, Setup::new().config(QUICK).faulty()).await;
+    becomes(&world, 200).await;
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&Request::stream("").bytes()).await;
+    assert_eq!(client.head().await.status, 200);
+    client.event_with("\"a\"").await;
+    world.engine.set_health(Script::new().hang());
+    probes(&world, 8).await;
+    assert_eq!(ready(&world).await, 200);
+    // That it cannot be reached or fails counts all the same.
+    world.engine.set_health(status("500 Internal Server Error"));
+    becomes(&world, 503).await;
+    gate.open();
+    client.event_with("[DONE]").await;
+    world.engine.set_health(status("200 OK"));
+    becomes(&world, 200).await;
+    world.end().await;
+}
