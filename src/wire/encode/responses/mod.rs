@@ -81,6 +81,8 @@ pub struct Response {
     sealing: Sealing,
     stream: bool,
     items: Vec<Item>,
+    /// Those of them to which more may come, in order: few, however many items there are.
+    open: Vec<usize>,
     /// The message or the reasoning item that goes on.
     current: Option<usize>,
     finish: Option<Reason>,
@@ -115,6 +117,7 @@ impl Response {
             sealing: reply.sealing,
             stream: reply.stream,
             items: Vec::new(),
+            open: Vec::new(),
             current: None,
             finish: None,
             hold: reply.hold,
@@ -225,6 +228,7 @@ impl Response {
         let item = Item::new(kind, self.object.id(), index);
         self.events.begin_item(&item, out);
         self.items.push(item);
+        self.open.push(index);
         index
     }
 
@@ -407,7 +411,9 @@ impl Response {
                 self.current = None;
                 Some(at)
             }
-            Stage::Told | Stage::Done => self.items.iter().rposition(known),
+            Stage::Told | Stage::Done => {
+                self.open.iter().rev().copied().find(|at| self.items.get(*at).is_some_and(known))
+            }
         };
         let Some(at) = at else { return };
         let Self { items, events, .. } = self;
@@ -448,8 +454,7 @@ impl Response {
     /// Closes what is open, in order; `all`: also what more may come of.
     fn close_items(&mut self, all: bool, out: &mut Out) {
         self.current = None;
-        // Calls may stay open behind closed items, and there are few of either.
-        for at in 0..self.items.len() {
+        for at in self.open.clone() {
             let stays = match self.items.get(at).map(|item| &item.kind) {
                 Some(Kind::Call(call)) => !call.is_complete(),
                 Some(Kind::Foreign(_)) => true,
@@ -466,6 +471,7 @@ impl Response {
         let Self { items, events, sealing, .. } = self;
         let Some(item) = items.get_mut(at).filter(|item| item.open) else { return };
         item.open = false;
+        self.open.retain(|open| *open != at);
         item.kind.close();
         if let (Kind::Reasoning(thought), Sealing::Own(seal)) = (&mut item.kind, sealing) {
             thought.sealed = seal(&thought.text());
