@@ -11,7 +11,9 @@ mod harmony;
 mod header;
 
 use super::decode::Sink;
-use super::event::{Delta, Event, Finish, Reason, Riders, Stage, ToolEntry, ToolKind, Usage};
+use super::event::{
+    Delta, Event, Finish, Logprobs, Reason, Riders, Stage, TokenLogprob, ToolEntry, ToolKind, Usage,
+};
 use super::options::{MissingFinish, ReasoningField};
 use super::rule::Rule;
 use super::{Api, Shape, options};
@@ -148,16 +150,39 @@ impl Parsing {
         riders
     }
 
+    /// Reads a text; token by token where they are known, so that each stays with what it says.
     fn read<'a>(
         &mut self,
         choice: usize,
         text: &Text<'_>,
+        mut riders: Riders<'a>,
+        to: &mut dyn Sink,
+    ) -> Riders<'a> {
+        let text = text.decoded();
+        let tokens = match riders.logprobs.take() {
+            Some(Logprobs::Tokens { content: Some(tokens), refusal: None }) if make_up(&tokens, &text) => {
+                tokens
+            }
+            logprobs => return self.read_piece(choice, &text, Riders { logprobs, ..riders }, to),
+        };
+        for token in tokens {
+            let text = token.token.decoded();
+            let logprobs = Some(Logprobs::Tokens { content: Some(vec![token]), refusal: None });
+            riders = self.read_piece(choice, &text, Riders { logprobs, ..riders }, to);
+        }
+        riders
+    }
+
+    fn read_piece<'a>(
+        &mut self,
+        choice: usize,
+        text: &str,
         riders: Riders<'a>,
         to: &mut dyn Sink,
     ) -> Riders<'a> {
         let mut speaker = self.speaker(choice, riders, to);
         if let Some(Reader::On(reader)) = self.choices.get_mut(choice) {
-            reader.read(&text.decoded(), &mut |piece| speaker.say(piece));
+            reader.read(text, &mut |piece| speaker.say(piece));
         }
         if !speaker.spoken {
             // The choice exists, whatever comes of it.
@@ -194,6 +219,15 @@ impl Parsing {
             spoken: false,
         }
     }
+}
+
+/// Whether there are several tokens, and they are this text.
+fn make_up(tokens: &[TokenLogprob<'_>], text: &str) -> bool {
+    let mut rest = Some(text);
+    for token in tokens {
+        rest = rest.and_then(|rest| rest.strip_prefix(&*token.token.decoded()));
+    }
+    tokens.len() > 1 && rest.is_some_and(str::is_empty)
 }
 
 /// Says the pieces of one text; its riders board the first of them.
