@@ -269,19 +269,30 @@ fn listen(name: &'static str, listener: std::net::TcpListener) -> io::Result<Tcp
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
 }
 
 impl Signals {
     fn new() -> io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
     }
 }
 
 /// Returns when no more connections are to be accepted. A second interrupt, and only that, cuts what runs.
 async fn settle(app: &Arc<App>, mut signals: Signals) {
-    tokio::select! {
-        _ = signals.terminate.recv() => {}
-        _ = signals.interrupt.recv() => {}
+    loop {
+        tokio::select! {
+            _ = signals.terminate.recv() => break,
+            _ = signals.interrupt.recv() => break,
+            // Whoever sends it does not want to end anything.
+            _ = signals.hangup.recv() => {
+                tracing::warn!("SIGHUP: the configuration is read at the start alone; a change takes a restart");
+            }
+        }
     }
     tracing::info!(requests = app.requests.value(), "draining");
     app.course.reach(Phase::Settling);

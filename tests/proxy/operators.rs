@@ -339,3 +339,23 @@ async fn fault_o03_a_second_interrupt_ends_it_at_once() {
     // 20 s of drain are not waited for.
     assert_eq!(samewire.exit(Duration::from_secs(10)).await.code(), Some(0));
 }
+
+#[tokio::test]
+async fn fault_o03_a_hangup_ends_nothing() {
+    let gate = Gate::default();
+    let script = Script::new().head_sse().role().text("a").wait(&gate).text("b").finish("stop").done().end();
+    let world = World::start(Engine::script(script).await, Setup::new()).await;
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&Request::stream("").bytes()).await;
+    client.head().await;
+    client.event_with("\"a\"").await;
+    for _ in 0..20 {
+        world.samewire.signal("HUP");
+    }
+    let told = || world.samewire.logs().iter().any(|line| line.contains("SIGHUP"));
+    until("it is said", PATIENCE, told).await;
+    gate.open();
+    client.event_with("\"b\"").await;
+    client.event_with("[DONE]").await;
+    world.end().await;
+}
