@@ -14,8 +14,10 @@ use crate::json::{self, Members, write_string};
 use crate::store::{Error, Events, Finish, Json, Key, Record, Running, State, Store};
 use crate::wire::encode::write_error;
 use crate::wire::fault::{Failure, Fault};
+use crate::wire::options::ResponsesDialect;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::Stream;
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -338,7 +340,11 @@ impl Log<'_> {
                 }
                 Err(error) => {
                     tracing::warn!(response = &*self.key.id, %error, "the end of a background response is not stored");
-                    self.close(&Fault::StoreUnavailable.into()).await;
+                    let mut failure = Failure::from(Fault::StoreUnavailable);
+                    if error == Error::Full {
+                        failure = failure.with_message("There is no room for a response of this size.");
+                    }
+                    self.close(&failure).await;
                     break;
                 }
                 Ok(()) => break,
@@ -381,19 +387,19 @@ pub(super) async fn unmake(app: &App, store: &Store, key: Key) {
     }
 }
 
-/// The events of a stored response behind the `after`th, and those to come, as a stream. `marked`: its end has a mark of
-/// its own, as one dialect wants it (wire-format 4.9).
+/// The events of a stored response behind the `after`th, and those to come, as a stream in the reader's dialect
+/// (wire-format 4.9).
 pub(super) fn follow(
     app: Arc<App>,
     store: Arc<Store>,
     key: Key,
     after: Option<u64>,
-    marked: bool,
+    dialect: ResponsesDialect,
 ) -> impl Stream<Item = Bytes> + Send {
     futures::stream::unfold(Some(after), move |after| {
         let (app, store, key) = (Arc::clone(&app), Arc::clone(&store), key.clone());
         async move {
-            let after = after?;
+            let mut after = after?;
             let silence = tokio::time::Instant::now();
             loop {
                 let replay = match store.events_after(key.clone(), after, READ, app.shelf.now()).await {
@@ -412,10 +418,17 @@ pub(super) fn follow(
                     }
                 };
                 if let Some(last) = replay.events.bodies.len().checked_sub(1) {
-                    let next = Some(replay.events.from + last as u64);
-                    return Some((frames(&replay.events.bodies), Some(next)));
+                    after = Some(replay.events.from + last as u64);
+                    let told = frames(
+                        replay.events.bodies.iter().filter_map(|event| event::told_in(dialect, event)),
+                    );
+                    if told.is_empty() {
+                        continue;
+                    }
+                    return Some((told, Some(after)));
                 }
                 if replay.state.is_terminal() {
+                    let marked = dialect == ResponsesDialect::Openresponses;
                     return marked.then(|| (Bytes::from_static(b"data: [DONE]\n\n"), None));
                 }
                 if silence.elapsed() >= KEEPALIVE {
@@ -446,11 +459,11 @@ async fn more(app: &App, key: &Key, total: u64) {
     }
 }
 
-fn frames(events: &[Json]) -> Bytes {
+fn frames<'e>(events: impl Iterator<Item = Cow<'e, str>>) -> Bytes {
     let mut out = BytesMut::new();
     for event in events {
-        let kind = json::member(event, "type").unwrap_or_default();
-        for piece in ["event: ", &kind, "\ndata: ", event, "\n\n"] {
+        let kind = json::member(&event, "type").unwrap_or_default();
+        for piece in ["event: ", &kind, "\ndata: ", &event, "\n\n"] {
             out.extend_from_slice(piece.as_bytes());
         }
     }
@@ -459,7 +472,8 @@ fn frames(events: &[Json]) -> Bytes {
 
 /// The event that says why a stored stream is not read on.
 fn broken(failure: &Failure, after: Option<u64>) -> Bytes {
-    frames(&[error_event(failure, after.map_or(0, |after| after + 1))])
+    let event = error_event(failure, after.map_or(0, |after| after + 1));
+    frames(std::iter::once(Cow::Borrowed(&*event)))
 }
 
 fn error_event(failure: &Failure, number: u64) -> Json {

@@ -1,6 +1,26 @@
 //! Events in the bytes of a Responses stream, as they are written here: no line end in them but those between them.
 
 use crate::json::{self, Members};
+use crate::wire::options::ResponsesDialect;
+use std::borrow::Cow;
+
+/// Events of the older description of the API, which stand beside the others in one dialect alone. They name their
+/// response, by which those are known from others of the same name.
+const LEGACY: [&str; 8] = [
+    "response.tool_call.delta",
+    "response.reasoning.delta",
+    "response.reasoning.done",
+    "response.reasoning.summary.added",
+    "response.reasoning.summary.delta",
+    "response.additional_context",
+    "response.error",
+    "response.rate_limits.updated",
+];
+/// What one dialect calls otherwise.
+const NAMES: [(&str, &str); 2] = [
+    ("response.reasoning_text.delta", "response.reasoning.delta"),
+    ("response.reasoning_text.done", "response.reasoning.done"),
+];
 
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +57,25 @@ pub(super) fn is_last(kind: &str) -> bool {
     matches!(kind, "response.completed" | "response.incomplete" | "response.failed")
 }
 
+/// A stored event in a reader's dialect, whichever it was made in; none if there is no such event in it (wire-format 4.9).
+pub(super) fn told_in(dialect: ResponsesDialect, event: &str) -> Option<Cow<'_, str>> {
+    if dialect == ResponsesDialect::CodexLegacy {
+        return Some(Cow::Borrowed(event));
+    }
+    let kind = json::member(event, "type")?;
+    if LEGACY.contains(&kind.as_str())
+        && json::read::<Members<'_>>(event).ok()?.0.iter().any(|(key, _)| key == "response")
+    {
+        return None;
+    }
+    let named = NAMES.iter().find_map(|(plain, open)| match dialect {
+        ResponsesDialect::Openresponses => (kind == *plain).then_some(open),
+        _ => (kind == *open).then_some(plain),
+    });
+    let renamed = named.and_then(|name| Some((name, event.strip_prefix(&format!("{{\"type\":\"{kind}\""))?)));
+    Some(renamed.map_or(Cow::Borrowed(event), |(name, rest)| format!("{{\"type\":\"{name}\"{rest}").into()))
+}
+
 /// Where the event that ends a stream begins.
 pub(super) fn last(bytes: &[u8]) -> Option<usize> {
     each(bytes)
@@ -48,6 +87,28 @@ pub(super) fn last(bytes: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stored_events_are_told_in_the_readers_dialect() {
+        use ResponsesDialect::{CodexLegacy, Openai, Openresponses};
+        let legacy = r#"{"type":"response.reasoning.delta","sequence_number":7,"response":{"id":"resp_1"},"delta":"a"}"#;
+        let open = r#"{"type":"response.reasoning.delta","sequence_number":7,"item_id":"rs_1","delta":"a"}"#;
+        let plain = open.replace("reasoning.delta", "reasoning_text.delta");
+        let text =
+            r#"{"type":"response.output_text.delta","sequence_number":8,"delta":"response.reasoning.delta"}"#;
+        let last = r#"{"type":"response.completed","sequence_number":9,"response":{"id":"resp_1"}}"#;
+        for (event, openai, openresponses) in [
+            (legacy, None, None),
+            (open, Some(&*plain), Some(open)),
+            (&plain, Some(&*plain), Some(open)),
+            (text, Some(text), Some(text)),
+            (last, Some(last), Some(last)),
+        ] {
+            assert_eq!(told_in(Openai, event).as_deref(), openai, "{event}");
+            assert_eq!(told_in(Openresponses, event).as_deref(), openresponses, "{event}");
+            assert_eq!(told_in(CodexLegacy, event).as_deref(), Some(event));
+        }
+    }
 
     #[test]
     fn events_and_what_is_none() {

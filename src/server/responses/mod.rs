@@ -76,8 +76,7 @@ struct Known {
 /// A request on its way to the engine.
 struct Errand {
     stream: bool,
-    /// The end of a stream has a mark of its own.
-    marked: bool,
+    dialect: ResponsesDialect,
     background: bool,
     encoder: Box<Encoder>,
     shape: Shape,
@@ -170,7 +169,8 @@ impl Handling {
             true => Sealing::Own(self.seal(Kind::Reasoning, Arc::clone(&tenant), stamp.now)),
             false => Sealing::None,
         };
-        let (stream, background, marked) = (asked.stream, asked.background, is_marked(&route));
+        let (stream, background) = (asked.stream, asked.background);
+        let dialect = route.options.responses_dialect;
         let shape = if background { Shape { stream: true, ..shape } } else { shape };
         reply.stream |= background;
         // On a WebSocket the outputs come by the connection itself.
@@ -191,7 +191,7 @@ impl Handling {
             (legs, stamp.clone())
         });
         let asking = talk.asking(client, request, &app, &record.request_id);
-        let errand = Errand { stream, marked, background, encoder, shape, stamp, asking, record, keeper };
+        let errand = Errand { stream, dialect, background, encoder, shape, stamp, asking, record, keeper };
         let mut response = match (errand.background, held) {
             (true, _) => self.in_background(errand).await?,
             (false, None) => self.at_once(errand, since).await,
@@ -219,7 +219,7 @@ impl Handling {
         let (worker, app) = (Arc::clone(&self.worker), Arc::clone(&self.worker.app));
         let mut first = Out::default();
         let (id, object) = errand.encoder.queue(&mut first);
-        let (streams, marked) = (errand.stream, errand.marked);
+        let (streams, dialect) = (errand.stream, errand.dialect);
         let Some(keeper) = errand.keeper.take() else { return Err(Fault::StoreUnavailable.into()) };
         let (store, new) = keeper.queued(&id, &object);
         let (key, conversation) = (new.key.clone(), new.conversation.clone());
@@ -255,7 +255,7 @@ impl Handling {
         }
         let head = headers::Success { request_id: &request_id, passed: &HeaderMap::new() };
         Ok(match streams {
-            true => head.stream().map(|()| Body::stream(background::follow(app, store, key, None, marked))),
+            true => head.stream().map(|()| Body::stream(background::follow(app, store, key, None, dialect))),
             false => head.object(started.elapsed()).map(|()| Body::full(Bytes::from(object))),
         })
     }
@@ -312,11 +312,6 @@ impl Handling {
         tracing::warn!(request_id, %error, "the store does not answer as it should");
         Fault::StoreUnavailable.into()
     }
-}
-
-/// Whether the end of a stream has a mark of its own (wire-format 4.9).
-fn is_marked(route: &Route) -> bool {
-    route.options.responses_dialect == ResponsesDialect::Openresponses
 }
 
 fn order(worker: &Worker, errand: Errand) -> Order {

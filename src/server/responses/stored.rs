@@ -1,6 +1,6 @@
 //! What is asked of stored responses (wire-format 4.1, 4.11).
 
-use super::{basket, is_marked, shown};
+use super::{basket, shown};
 use crate::json::write_string;
 use crate::request::responses::Include;
 use crate::server::background;
@@ -76,9 +76,9 @@ impl Handling {
                             .with_message(what)
                             .with_param("stream"));
                     }
-                    let marked = is_marked(&self.route(head)?);
+                    let dialect = self.route(head)?.options.responses_dialect;
                     let app = Arc::clone(&self.worker.app);
-                    return Ok(self.replay(background::follow(app, store, key, after, marked)));
+                    return Ok(self.replay(background::follow(app, store, key, after, dialect)));
                 }
                 out.extend_from_slice(record.response.as_bytes());
             }
