@@ -77,7 +77,7 @@ impl fmt::Debug for Hash {
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// The key's name in the log.
-    pub name: Option<Arc<str>>,
+    pub name: Arc<str>,
     /// Whose responses and conversations it sees.
     pub tenant: Arc<str>,
     /// The tenant has a name that may be told.
@@ -123,7 +123,7 @@ mod tests {
 
     fn caller(name: &str) -> Caller {
         Caller {
-            name: Some(name.into()),
+            name: name.into(),
             tenant: "t".into(),
             named: true,
             models: Vec::new(),
@@ -135,7 +135,7 @@ mod tests {
     fn a_key_is_found_by_all_of_it() {
         let ring: Keyring =
             ["sk-a", "sk-b", "sk-c"].map(|key| (Hash::of(key.as_bytes()), caller(key))).into_iter().collect();
-        let name = |key: &str| ring.caller(key.as_bytes()).and_then(|caller| caller.name.clone());
+        let name = |key: &str| ring.caller(key.as_bytes()).map(|caller| Arc::clone(&caller.name));
         for key in ["sk-a", "sk-b", "sk-c"] {
             assert_eq!(name(key).as_deref(), Some(key));
         }

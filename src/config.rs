@@ -476,7 +476,8 @@ fn credentials(
             let key = match std::fs::read_to_string(&file.api_key_file) {
                 Ok(key) => key,
                 Err(error) => {
-                    return mistakes.none(path, format!("{}: {error}", file.api_key_file.display()));
+                    // Not what stands there: it may be the key itself.
+                    return mistakes.none(path, format!("the file cannot be read: {error}"));
                 }
             };
             let value = http::HeaderValue::from_str(&format!("Bearer {}", key.trim()));

@@ -37,13 +37,18 @@ pub(super) fn keyring(file: &AuthFile, options: &Options, mistakes: &mut Mistake
             mistakes.add(path("hash"), format!("the same as that of auth.key[{other}]"));
         }
         known.push((at, hash));
-        let caller = caller(key, &hash, options, path, mistakes);
+        let same = |other: &&KeyFile| !key.name.is_empty() && other.name == key.name;
+        if let Some(other) = file.key.iter().take(at).position(|other| same(&other)) {
+            mistakes.add(path("name"), format!("the same as that of auth.key[{other}]"));
+        }
+        let caller = caller(at, key, &hash, options, path, mistakes);
         all.extend(caller.filter(|_| !key.disabled).map(|caller| (hash, caller)));
     }
     Some(Arc::new(all.into_iter().collect()))
 }
 
 fn caller(
+    at: usize,
     file: &KeyFile,
     hash: &Hash,
     options: &Options,
@@ -63,7 +68,7 @@ fn caller(
         .ok()?;
     let named = !file.tenant.is_empty();
     Some(Caller {
-        name: Some(file.name.as_str().into()).filter(|_| !file.name.is_empty()),
+        name: if file.name.is_empty() { format!("auth.key[{at}]").into() } else { file.name.as_str().into() },
         tenant: if named { file.tenant.as_str().into() } else { hash.tenant().into() },
         named,
         models: file.models.clone(),

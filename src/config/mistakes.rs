@@ -47,23 +47,50 @@ impl fmt::Display for Mistakes {
 impl std::error::Error for Mistakes {}
 
 /// How serde ends what it says of a wrong type, and what people say.
-const TYPES: [(&str, &str); 4] = [
-    ("expected usize", "expected a whole number"),
-    ("expected u64", "expected a whole number"),
-    ("expected f64", "expected a number"),
-    ("expected a boolean", "expected true or false"),
+const TYPES: [(&str, &str); 14] = [
+    ("usize", "a whole number"),
+    ("u32", "a whole number"),
+    ("u64", "a whole number"),
+    ("f64", "a number"),
+    ("a boolean", "true or false"),
+    ("a string", "a text in quotes"),
+    ("path string", "a text in quotes"),
+    ("a sequence", "a list"),
+    ("a map", "a table"),
+    ("struct KeyFile", "a table; begin each key with [[auth.key]]"),
+    ("struct UpstreamFile", "a table; begin each engine with [[upstream]]"),
+    ("struct AuthFile", "a table; begin each key with [[auth.key]]"),
+    ("struct StoreFile", "a table; say place = \"memory\" under [store]"),
+    ("struct Options", "a table"),
 ];
 
 /// Puts serde's words into ours: ``unknown field `x`, expected one of `a`, `b` `` becomes an unknown `noun` with the
-/// nearest name, and types have the names that people give them.
+/// nearest name, and types have the names that people give them. What stands in the place of a value is not told: it may
+/// be a secret that went astray.
 pub(super) fn explain(message: &str, noun: &str) -> String {
     let message = message.trim();
+    if let Some((_, known)) =
+        message.strip_prefix("unknown variant ").and_then(|rest| rest.rsplit_once(", expected "))
+    {
+        return format!("expected {known}");
+    }
     let Some(rest) = message.strip_prefix("unknown field ") else {
-        let typed = |message: String, (rust, plain): (&str, &str)| match message.strip_suffix(rust) {
-            Some(front) => format!("{front}{plain}"),
-            None => message,
+        let wrong =
+            message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
+        let Some((found, expected)) = wrong.and_then(|wrong| wrong.rsplit_once(", expected ")) else {
+            return message.to_owned();
         };
-        return TYPES.iter().copied().fold(message.to_owned(), typed);
+        let known = TYPES.iter().find(|(rust, _)| *rust == expected).map(|(_, plain)| *plain);
+        let expected = known.unwrap_or(if expected.starts_with("struct ") { "a table" } else { expected });
+        // The kind of what was found, without itself.
+        let kind = found.split(['`', '"']).next().unwrap_or("").trim();
+        return match kind {
+            "" => format!("expected {expected}"),
+            "string" => format!("expected {expected}, found a text"),
+            "sequence" => format!("expected {expected}, found a list"),
+            "map" => format!("expected {expected}, found a table"),
+            kind => format!("expected {expected}, found {kind}"),
+        };
     };
     let mut quoted = rest.split('`').skip(1).step_by(2);
     let name = quoted.next().unwrap_or("");
@@ -102,7 +129,15 @@ mod tests {
         for (message, expected) in [
             ("unknown field `lisen`, expected one of `limits`, `listen`", "unknown key; is listen meant?"),
             ("unknown field `colour`, expected one of `limits`, `listen`", "unknown key"),
-            ("invalid type: integer `1`, expected a string", "invalid type: integer `1`, expected a string"),
+            ("invalid type: integer `1`, expected a string", "expected a text in quotes, found integer"),
+            (
+                "invalid type: string \"sk-1, expected a\", expected a sequence",
+                "expected a list, found a text",
+            ),
+            ("invalid type: string \"a\", expected struct Other", "expected a table, found a text"),
+            ("invalid value: integer `-1`, expected usize", "expected a whole number, found integer"),
+            ("must be more than 0", "must be more than 0"),
+            ("unknown variant `sk-1`, expected `off` or `text`", "expected `off` or `text`"),
         ] {
             assert_eq!(explain(message, "key"), expected);
         }

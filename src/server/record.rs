@@ -95,7 +95,7 @@ impl Record {
         let caller = self.caller.as_deref();
         // The names that operators gave. What stands for a tenant without one is made of a hash.
         let tenant = caller.filter(|caller| caller.named).map(|caller| &*caller.tenant);
-        let key = caller.and_then(|caller| caller.name.as_deref());
+        let key = caller.map(|caller| &*caller.name);
         macro_rules! line {
             ($level:ident) => {
                 tracing::$level!(

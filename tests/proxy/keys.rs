@@ -552,7 +552,8 @@ async fn lines_name_tenants_and_keys_as_operators_do() {
     let mut told: Vec<_> = lines.iter().map(|line| (line["tenant"].as_str(), line["key"].as_str())).collect();
     told.sort();
     let laptop = (Some("acme"), Some("laptop"));
-    assert_eq!(told, [(None, None), (None, None), (Some("acme"), None), laptop, laptop, laptop]);
+    let (second, other) = ((Some("acme"), Some("auth.key[1]")), (None, Some("auth.key[2]")));
+    assert_eq!(told, [(None, None), other, second, laptop, laptop, laptop]);
     let all = logs.join("\n") + &world.samewire.metrics().await;
     for key in [KEY, SECOND, OTHER, OFF] {
         let hash = hash(key);
@@ -605,6 +606,31 @@ async fn a_key_that_was_made_opens() {
     }
     refused(&world.ask(&prompt("text", "")).await, WRONG, "another key");
     world.end().await;
+}
+
+#[test]
+fn the_lines_of_a_key_are_appended_or_the_key_is_not_told() {
+    let path = std::env::temp_dir().join(format!("samewire-append-{}.toml", std::process::id()));
+    let file = path.to_str().unwrap();
+    std::fs::write(&path, "threads = 1\n").unwrap();
+    let Output { status, stdout, stderr } = samewire(&["key", "new", "--name", "a", "--append", file]);
+    assert_eq!((status.code(), stderr.len()), (Some(0), 0));
+    let key = String::from_utf8(stdout).unwrap();
+    let written = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(
+        written,
+        format!("threads = 1\n\n[[auth.key]]\nhash = \"{}\"\nname = \"a\"\n", hash(key.trim_end()))
+    );
+    let wrong = samewire(&["key", "new", "--name", "my laptop", "--append", file]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), written, "nothing else gets into the file");
+    std::fs::remove_file(&path).unwrap();
+    let nowhere = samewire(&["key", "new", "--append", "/nowhere/samewire.toml"]);
+    assert_eq!((nowhere.status.code(), nowhere.stdout.len()), (Some(3), 0));
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let full =
+        Command::new(env!("CARGO_BIN_EXE_samewire")).args(["key", "new"]).stderr(full).output().unwrap();
+    assert_eq!(full.status.code(), Some(3), "a key without its hash");
 }
 
 #[test]
