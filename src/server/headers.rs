@@ -35,6 +35,11 @@ pub(super) fn has_host(head: &request::Parts) -> bool {
     hosts == 1 || hosts == 0 && head.version < Version::HTTP_11
 }
 
+/// Whether all values are visible ASCII, spaces and tabs (faults C20).
+pub(super) fn is_ascii(headers: &HeaderMap) -> bool {
+    headers.values().all(|value| value.as_bytes().is_ascii())
+}
+
 /// Whether a body of this request can be read and its answer understood.
 pub(super) fn check(headers: &HeaderMap) -> Result<(), Failure> {
     let has = |name, good: fn(&str) -> bool| {

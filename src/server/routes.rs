@@ -179,7 +179,8 @@ fn refused_by_its_head(head: &request::Parts, most: usize) -> Option<StatusCode>
     if length + fields > most {
         return Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     }
-    (!headers::has_host(head)).then_some(StatusCode::BAD_REQUEST)
+    let good = headers::has_host(head) && headers::is_ascii(&head.headers);
+    (!good).then_some(StatusCode::BAD_REQUEST)
 }
 
 fn bare(status: StatusCode) -> Response<Body> {

@@ -306,13 +306,19 @@ async fn fault_c18_oversized_heads() {
 #[tokio::test]
 async fn fault_c20_control_characters_in_the_head() {
     let world = world().await;
-    let table: [&[u8]; 6] = [
+    let table: [&[u8]; 12] = [
         b"x-a: b\0c\r\n",
         b"x-a: b\rc\r\n",
         b"x-a\x7f: b\r\n",
         b"x a: b\r\n",
         b": b\r\n",
         b"x-request-id: a\x01b\r\n",
+        "x-a: 😀\r\n".as_bytes(),
+        "user-agent: Zoë\r\n".as_bytes(),
+        b"x-a: caf\xe9\r\n",
+        "x-é: a\r\n".as_bytes(),
+        "x-request-id: é\r\n".as_bytes(),
+        "authorization: Bearer ü\r\n".as_bytes(),
     ];
     for line in table {
         let mut bytes =

@@ -78,7 +78,6 @@ async fn fault_c29_without_a_key_there_is_nothing() {
         (vec![format!("Bearer {digits}")], WRONG),
         (vec![format!("Bearer {OFF}")], WRONG),
         (vec!["Bearer ' OR 1=1--".to_owned()], WRONG),
-        (vec!["Bearer \u{fc}".to_owned()], WRONG),
     ];
     for (lines, body) in &rows {
         let mut request = Request::stream("").without("authorization");
