@@ -6,15 +6,18 @@
 mod file;
 mod keys;
 mod mistakes;
+mod requests;
 
 pub use file::{
     Auth, AuthFile, Azure, Compaction, File, Health, Hidden, KeyFile, Level, Limits, Log, SealFile, Seconds,
     StoreFile, Timeouts, UpstreamFile,
 };
 pub use mistakes::Mistakes;
+pub use requests::{MediaUrls, Requests};
 
 use crate::auth::Keyring;
 use crate::engine::{self, ENGINES, Engine};
+use crate::request::Rules;
 use crate::request::responses::Way;
 use crate::seal::Keys;
 use crate::store::{Caps, Place};
@@ -184,6 +187,8 @@ pub struct Config {
     pub seal: Option<Arc<Keys>>,
     /// How conversations are made short.
     pub compaction: Compaction,
+    /// What clients may ask for.
+    pub rules: Arc<Rules>,
     /// Where requests go.
     pub upstream: UpstreamConfig,
     /// The file as it came to be: what `check` prints.
@@ -349,8 +354,9 @@ impl Config {
         let auth = keys::keyring(&file.auth, options, &mut mistakes);
         let store = StoreConfig::meant(&file.store, &mut mistakes);
         let seal = seal_keys(&file.seal, &mut mistakes);
-        let (Some(listen), Some(admin_listen), Some(upstream), Some(store)) =
-            (listen, admin_listen, upstream, store)
+        let rules = requests::rules(&file, &mut mistakes);
+        let (Some(listen), Some(admin_listen), Some(upstream), Some(store), Some(rules)) =
+            (listen, admin_listen, upstream, store, rules)
         else {
             return Err(mistakes);
         };
@@ -368,6 +374,7 @@ impl Config {
             store,
             seal,
             compaction: file.compaction.clone(),
+            rules,
             upstream,
             file,
         };

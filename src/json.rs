@@ -101,6 +101,11 @@ impl<'a> Text<'a> {
         (self.spelling == Spelling::Json && place.end <= data.len()).then_some(place)
     }
 
+    /// The text in its source's spelling.
+    pub(crate) fn spelled(&self) -> &'a str {
+        self.body
+    }
+
     /// No characters at all.
     pub fn is_empty(&self) -> bool {
         self.body.is_empty()

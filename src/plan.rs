@@ -51,13 +51,17 @@ pub struct Plan {
 }
 
 /// Makes the plan.
-pub fn plan(ask: &Ask, body: &Bytes, route: &Route) -> Plan {
-    Plan {
+///
+/// # Errors
+/// A field that the API does not name, where these are refused.
+pub fn plan(ask: &Ask, body: &Bytes, route: &Route) -> Result<Plan, Failure> {
+    ask.known(route.options.request_unknown)?;
+    Ok(Plan {
         api: ask.api,
         path: path(ask.api),
         body: upstream_body(ask, body, route),
         shape: shape(ask, route),
-    }
+    })
 }
 
 fn path(api: Api) -> &'static str {
@@ -127,7 +131,7 @@ pub fn response(asked: &Asked, route: &Route) -> (&'static str, Shape, Reply) {
 fn upstream_body(ask: &Ask, body: &Bytes, route: &Route) -> Bytes {
     let body = body.slice(ask.places.offset.min(body.len())..);
     let Ok(text) = std::str::from_utf8(&body) else { return body };
-    let mut edits = Edits::default();
+    let mut edits = ask.places.media.clone();
     ask.stream_edits(text, &mut edits);
     let named = ask.named_by_path.then_some(&ask.model);
     if let Some(model) = route.model_alias.as_ref().or(named) {
@@ -199,7 +203,7 @@ mod tests {
         let ask = Ask::recall(Api::Chat, &body).unwrap();
         let engine = named(engine).unwrap();
         let route = Route::new(engine, Arc::new(options), 1 << 20);
-        String::from_utf8(plan(&ask, &body, &route).body.to_vec()).unwrap()
+        String::from_utf8(plan(&ask, &body, &route).unwrap().body.to_vec()).unwrap()
     }
 
     #[test]

@@ -80,10 +80,14 @@ fn the_example_has_every_key_and_a_reason_for_each() {
 
 #[test]
 fn what_is_shown_can_be_read_again() {
-    let text =
-        with("listen = \"127.0.0.1:1\"\n[wire]\nfingerprint_salt = \"grain\"\n[timeouts]\nconnect = 0.25");
+    let text = with(
+        "listen = \"127.0.0.1:1\"\n[wire]\nfingerprint_salt = \"grain\"\n[timeouts]\nconnect = 0.25\n[limits]\nmax_tools = 7\n[requests]\nmedia_urls = [\"a.example\"]\nallowed_fields = [\"rid\"]",
+    );
     let config = read(&text, &Overrides::default()).unwrap();
     let shown = config.shown();
+    for line in ["max_tools = 7\n", "media_urls = [\"a.example\"]\n", "allowed_fields = [\"rid\"]\n"] {
+        assert!(shown.contains(line), "{line} in {shown}");
+    }
     assert!(!shown.contains("grain"), "{shown}");
     let again = read(&shown, &Overrides::default()).unwrap();
     assert_eq!(again.shown(), shown);
@@ -102,6 +106,27 @@ fn every_mistake_is_told_with_its_path() {
             "limits.max_body_bytes: expected a whole number, found a text",
         ),
         (&with("[limits]\nmax_head_bytes = 1"), "limits.max_head_bytes: must be at least 8192"),
+        (&with("[limits]\nmax_json_depth = 4"), "limits.max_json_depth: must be at least 8"),
+        (&with("[limits]\nmax_json_depth = 129"), "limits.max_json_depth: must be at most 128"),
+        (&with("[limits]\nmax_messages = 0"), "limits.max_messages: must be at least 1"),
+        (&with("[limits]\nmax_choices = 0"), "limits.max_choices: must be at least 1"),
+        (
+            &with("[requests]\nmedia_urls = \"private\""),
+            "requests.media_urls: must be \"public\", \"data\" or a list of hosts",
+        ),
+        (
+            &with("[requests]\nmedia_urls = true"),
+            "requests.media_urls: invalid type: boolean `true`, expected \"public\", \"data\" or a list of hosts",
+        ),
+        (
+            &with("[requests]\nmedia_urls = [\"a.example\", \"https://b.example\"]"),
+            "requests.media_urls: \"https://b.example\" is not a host such as images.example.com, without scheme and port",
+        ),
+        (&with("[requests]\nallowed_fields = [\"\"]"), "requests.allowed_fields: a field without a name"),
+        (
+            &with("[requests]\nallow_fields = []"),
+            "requests.allow_fields: unknown key; is allowed_fields meant?",
+        ),
         (&with("[timeouts]\nconect = 1"), "timeouts.conect: unknown key; is connect meant?"),
         (&with("[timeouts]\nconnect = -1"), "timeouts.connect: must be seconds, from 0 to a year"),
         (&with("[timeouts]\nconnect = 0"), "timeouts.connect: must be more than 0"),

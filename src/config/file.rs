@@ -1,6 +1,7 @@
 //! The file as it is written: its keys, their defaults, and reading it key by key so that every mistake is found.
 
 use super::mistakes::{Mistakes, explain};
+use super::requests::Requests;
 use crate::request::responses::Way;
 use crate::wire::options::Options;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -30,6 +31,7 @@ pub struct File {
     pub store: StoreFile,
     pub seal: SealFile,
     pub compaction: Compaction,
+    pub requests: Requests,
     pub upstream: Vec<UpstreamFile>,
 }
 
@@ -50,6 +52,7 @@ impl Default for File {
             store: StoreFile::default(),
             seal: SealFile::default(),
             compaction: Compaction::default(),
+            requests: Requests::default(),
             upstream: Vec::new(),
         }
     }
@@ -70,6 +73,13 @@ pub struct Limits {
     pub stream_buffer_bytes: usize,
     pub connections: usize,
     pub requests: usize,
+    pub max_json_depth: usize,
+    pub max_messages: usize,
+    pub max_tools: usize,
+    pub max_stop_strings: usize,
+    pub max_metadata_pairs: usize,
+    pub max_choices: usize,
+    pub max_logprobs: usize,
 }
 
 impl Default for Limits {
@@ -85,6 +95,13 @@ impl Default for Limits {
             stream_buffer_bytes: 64 << 10,
             connections: 4096,
             requests: 1024,
+            max_json_depth: 128,
+            max_messages: 10_000,
+            max_tools: 1024,
+            max_stop_strings: 16,
+            max_metadata_pairs: 16,
+            max_choices: 128,
+            max_logprobs: 20,
         }
     }
 }
@@ -416,11 +433,18 @@ impl File {
             ("stream_buffer_bytes", self.limits.stream_buffer_bytes, 8 << 10),
             ("connections", self.limits.connections, 1),
             ("requests", self.limits.requests, 1),
+            ("max_json_depth", self.limits.max_json_depth, 8),
+            ("max_messages", self.limits.max_messages, 1),
+            ("max_choices", self.limits.max_choices, 1),
         ];
         for (key, value, least) in limits {
             if value < least {
                 mistakes.add(format!("limits.{key}"), format!("must be at least {least}"));
             }
+        }
+        // Deeper, the reader of JSON does not go.
+        if self.limits.max_json_depth > 128 {
+            mistakes.add("limits.max_json_depth", "must be at most 128");
         }
         let timeouts = [
             ("client_head", self.timeouts.client_head),

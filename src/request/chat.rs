@@ -1,7 +1,8 @@
 //! Chat Completions requests.
 
 use super::check::{Checked, invalid, no_duplicates};
-use super::fields::{self, Field};
+use super::fields::{self, Edits, Field};
+use super::parts::Judge;
 use super::{Ask, Places};
 use crate::json::{Raw, Text};
 use crate::wire::Api;
@@ -49,9 +50,10 @@ pub(super) const KNOWN: &[&str] = &[
 
 /// Reads a request; `complete`: nothing required may be missing.
 pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
-    if let Some(field) = from.required("messages", complete)? {
-        messages(from, field)?;
-    }
+    let media = match from.required("messages", complete)? {
+        Some(field) => messages(from, field)?,
+        None => Edits::default(),
+    };
     let streaming = from.streaming()?;
     let max_tokens = from.whole("max_tokens", 1..=100_000_000)?;
     let max_completion = from.whole("max_completion_tokens", 1..=100_000_000)?;
@@ -59,7 +61,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         return Err(invalid("max_tokens", "it contradicts max_completion_tokens; send one of the two"));
     }
     check_sampling(from)?;
-    let tools = from.list("tools", 1024)?.unwrap_or_default();
+    let tools = from.list("tools", from.caps().tools)?.unwrap_or_default();
     for (at, tool) in tools.iter().enumerate() {
         if !tool.get().starts_with('{') {
             return Err(invalid(format!("tools[{at}]"), "it must be an object"));
@@ -69,7 +71,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         api: Api::Chat,
         model: from.string("model")?.unwrap_or_default(),
         stream: streaming.stream,
-        choices: u32::try_from(from.whole("n", 1..=128)?.unwrap_or(1)).unwrap_or(1),
+        choices: u32::try_from(from.whole("n", 1..=from.caps().choices)?.unwrap_or(1)).unwrap_or(1),
         include_usage: streaming.include_usage,
         continuous_usage: streaming.continuous_usage,
         include_obfuscation: streaming.include_obfuscation,
@@ -81,6 +83,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
             model: from.place("model"),
             messages: from.place("messages"),
             stream_options: from.place("stream_options"),
+            media,
             ..Places::default()
         },
     })
@@ -92,23 +95,23 @@ fn check_sampling(from: &Checked<'_>) -> Result<(), Failure> {
     from.number("top_p", 0.0..=1.0)?;
     from.number("frequency_penalty", -2.0..=2.0)?;
     from.number("presence_penalty", -2.0..=2.0)?;
-    from.whole("top_logprobs", 0..=20)?;
+    from.whole("top_logprobs", 0..=from.caps().logprobs)?;
     from.stop()?;
     from.flag("parallel_tool_calls")?;
-    if let Some(metadata) = from.get("metadata")
-        && from.object("metadata", metadata)?.len() > 16
-    {
-        return Err(invalid("metadata", "it may have at most 16 pairs"));
+    match from.get("metadata") {
+        Some(metadata) => from.few(&from.object("metadata", metadata)?),
+        None => Ok(()),
     }
-    Ok(())
 }
 
-/// Checks what every template needs: a list of objects with a role and content of a known kind.
-fn messages<'a>(from: &Checked<'a>, field: &Field<'a>) -> Result<(), Failure> {
-    let all = super::check::list("messages", field.value, 10_000)?;
+/// Checks what every template needs: a list of objects with a role and content of a known kind. Gives what has to be
+/// written anew in it.
+pub(super) fn messages<'a>(from: &Checked<'a>, field: &Field<'a>) -> Result<Edits, Failure> {
+    let all = super::check::list("messages", field.value, from.caps().messages)?;
     if all.is_empty() {
         return Err(invalid("messages", "it must not be empty"));
     }
+    let mut judge = Judge::new(from.text, &from.rules.media);
     for (at, message) in all.iter().enumerate() {
         let path = format!("messages[{at}]");
         if !message.get().starts_with('{') {
@@ -130,8 +133,11 @@ fn messages<'a>(from: &Checked<'a>, field: &Field<'a>) -> Result<(), Failure> {
         if find("tool_calls").is_some_and(|calls| !calls.get().starts_with(['[', 'n'])) {
             return Err(invalid(format!("{path}.tool_calls"), "it must be a list"));
         }
+        if let Some(content) = find("content") {
+            judge.content(content, || format!("{path}.content"))?;
+        }
     }
-    Ok(())
+    Ok(judge.edits)
 }
 
 /// The one function that `tool_choice` allows.

@@ -1,13 +1,13 @@
 //! Checks of single parameters, each failing with the parameter's name.
 
 use super::fields::{self, Field};
+use super::rules::{Caps, Rules};
 use crate::json::{self, Raw, Text};
 use crate::wire::fault::{Failure, Fault};
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
-/// Pairs of metadata, and the characters of a key and of a value.
-const PAIRS: usize = 16;
+/// Characters of a key of metadata, and of a value.
 const KEY: usize = 64;
 const VALUE: usize = 512;
 
@@ -32,11 +32,15 @@ const FORBIDDEN: &[&str] = &[
 const FORBIDDEN_TEMPLATE: &[&str] =
     &["tokenize", "tokenizer", "conversation", "tools", "documents", "chat_template"];
 
+/// Where both may stand, too: clients' libraries lay `extra_body` over the request, and some engines do.
+const INNER: &[&str] = &["chat_template_kwargs", "extra_body"];
+
 /// The fields of a request, known to be free of duplicates among those that are read and of forbidden ones.
 pub(super) struct Checked<'a> {
     pub(super) text: &'a str,
     fields: Vec<Field<'a>>,
     known: &'static [&'static str],
+    pub(super) rules: &'a Rules,
 }
 
 /// A parameter's value is not what it must be.
@@ -49,6 +53,17 @@ pub(super) fn invalid(param: impl Into<String>, must: &str) -> Failure {
 pub(super) fn missing(param: &str) -> Failure {
     let message = format!("Missing required parameter: '{param}'.");
     Failure::from(Fault::MissingParameter).with_message(message).with_param(param)
+}
+
+/// A field that the API does not name, where these are refused.
+pub(crate) fn unknown(param: &str) -> Failure {
+    let message = format!("Unknown parameter: '{}'.", shown(param));
+    Failure::from(Fault::UnknownParameter).with_message(message).with_param(shown(param))
+}
+
+/// As much of a client's word as an answer repeats.
+fn shown(word: &str) -> String {
+    word.chars().take(KEY).collect()
 }
 
 fn forbidden(param: String) -> Failure {
@@ -77,25 +92,61 @@ impl<'a> Checked<'a> {
         text: &'a str,
         fields: Vec<Field<'a>>,
         known: &'static [&'static str],
+        rules: &'a Rules,
     ) -> Result<Self, Failure> {
         no_duplicates(&fields, known, "")?;
-        no_duplicates(&fields, &["chat_template_kwargs"], "")?;
-        if let Some(field) = fields.iter().find(|field| FORBIDDEN.contains(&field.key.as_ref())) {
-            return Err(forbidden(field.key.to_string()));
-        }
-        let checked = Self { text, fields, known };
-        if let Some(kwargs) = checked.get("chat_template_kwargs") {
-            let inner = checked.object("chat_template_kwargs", kwargs)?;
-            if let Some(field) = inner.iter().find(|field| FORBIDDEN_TEMPLATE.contains(&field.key.as_ref())) {
-                return Err(forbidden(format!("chat_template_kwargs.{}", field.key)));
-            }
-        }
+        let checked = Self { text, fields, known, rules };
+        checked.steers(&checked.fields, "")?;
         Ok(checked)
     }
 
-    /// Keys that the API does not name.
+    /// Fails on a field that only engines and routers use among themselves, unless the operator has named it; `prefix`
+    /// leads to the object.
+    fn steers(&self, fields: &[Field<'a>], prefix: &str) -> Result<(), Failure> {
+        let not_allowed = |param: &str| !self.rules.allows(param);
+        for field in fields {
+            let key = field.key.as_ref();
+            let param = || format!("{prefix}{key}");
+            if FORBIDDEN.contains(&key) && not_allowed(&param()) {
+                return Err(forbidden(param()));
+            }
+            let extra = key == "extra_body";
+            if !INNER.contains(&key)
+                || field.value.get() == "null"
+                || extra && !field.value.get().starts_with('{')
+            {
+                continue;
+            }
+            no_duplicates(fields, &[key], prefix)?;
+            let inner = self.object(&param(), field)?;
+            if extra {
+                self.steers(&inner, &format!("{}.", param()))?;
+                continue;
+            }
+            let steers = |inner: &&Field<'_>| {
+                FORBIDDEN_TEMPLATE.contains(&inner.key.as_ref())
+                    && not_allowed(&format!("{}.{}", param(), inner.key))
+            };
+            if let Some(inner) = inner.iter().find(steers) {
+                return Err(forbidden(format!("{}.{}", param(), inner.key)));
+            }
+        }
+        Ok(())
+    }
+
+    /// All fields.
+    pub(super) fn all(&self) -> &[Field<'a>] {
+        &self.fields
+    }
+
+    /// How many there may be of what.
+    pub(super) fn caps(&self) -> &Caps {
+        &self.rules.caps
+    }
+
+    /// Keys that neither the API nor the operator names.
     pub(super) fn unknown(&self) -> impl Iterator<Item = &str> {
-        self.extras().map(|field| field.key.as_ref())
+        self.extras().map(|field| field.key.as_ref()).filter(|key| !self.rules.allows(key))
     }
 
     /// The fields that the API does not name.
@@ -157,13 +208,13 @@ impl<'a> Checked<'a> {
         self.get(key).map(|field| list(key, field.value, most)).transpose()
     }
 
-    /// Checks `stop`: a string or a list of at most 16.
+    /// Checks `stop`: a string or a short list of them.
     pub(super) fn stop(&self) -> Result<(), Failure> {
         let Some(field) = self.get("stop") else { return Ok(()) };
         if Text::of(field.value).is_some() {
             return Ok(());
         }
-        let all = list("stop", field.value, 16)?;
+        let all = list("stop", field.value, self.caps().stops)?;
         match all.iter().position(|stop| Text::of(*stop).is_none()) {
             Some(at) => Err(invalid(format!("stop[{at}]"), "it must be a string")),
             None => Ok(()),
@@ -174,12 +225,10 @@ impl<'a> Checked<'a> {
     pub(super) fn metadata(&self) -> Result<(), Failure> {
         let Some(field) = self.get("metadata") else { return Ok(()) };
         let pairs = self.object("metadata", field)?;
-        if pairs.len() > PAIRS {
-            return Err(invalid("metadata", &format!("it may have at most {PAIRS} pairs")));
-        }
+        self.few(&pairs)?;
         let mut seen = HashSet::new();
         for pair in &pairs {
-            let param = || format!("metadata.{}", pair.key.chars().take(KEY).collect::<String>());
+            let param = || format!("metadata.{}", shown(&pair.key));
             if !seen.insert(pair.key.as_ref()) {
                 return Err(repeated(param()));
             }
@@ -192,6 +241,16 @@ impl<'a> Checked<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Checks how many pairs of metadata there are.
+    pub(super) fn few(&self, pairs: &[Field<'_>]) -> Result<(), Failure> {
+        match (pairs.len(), self.caps().pairs) {
+            (count, most) if count > most => {
+                Err(invalid("metadata", &format!("it may have at most {most} pairs")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Reads `stream` and `stream_options`.

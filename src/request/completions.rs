@@ -15,6 +15,7 @@ pub(super) const KNOWN: &[&str] = &[
     "n",
     "best_of",
     "max_tokens",
+    "max_completion_tokens",
     "temperature",
     "top_p",
     "frequency_penalty",
@@ -33,9 +34,9 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
     // vLLM takes `prompt_embeds` in the prompt's place.
     from.required("prompt", complete && from.get("prompt_embeds").is_none())?;
     let streaming = from.streaming()?;
-    let n = from.whole("n", 1..=128)?.unwrap_or(1);
+    let n = from.whole("n", 1..=from.caps().choices)?.unwrap_or(1);
     // It says how many an engine tries, not how many it gives (fixtures `completions-best-of*`).
-    from.whole("best_of", 1..=128)?;
+    from.whole("best_of", 1..=from.caps().choices)?;
     from.number("temperature", 0.0..=2.0)?;
     from.number("top_p", 0.0..=1.0)?;
     from.number("frequency_penalty", -2.0..=2.0)?;
@@ -50,7 +51,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         include_usage: streaming.include_usage,
         continuous_usage: streaming.continuous_usage,
         include_obfuscation: streaming.include_obfuscation,
-        logprobs: from.whole("logprobs", 0..=100)?.is_some(),
+        logprobs: from.whole("logprobs", 0..=from.caps().logprobs)?.is_some(),
         limit: from
             .whole("max_completion_tokens", 0..=100_000_000)?
             .or(from.whole("max_tokens", 0..=100_000_000)?),

@@ -29,17 +29,22 @@ pub struct Field<'a> {
 /// # Errors
 /// `invalid_utf8` and `json_too_deep` (faults C02, C12).
 pub fn text(body: &[u8]) -> Result<&str, Failure> {
+    text_within(body, DEPTH)
+}
+
+/// The same with fewer levels.
+pub(super) fn text_within(body: &[u8], levels: usize) -> Result<&str, Failure> {
     let text = std::str::from_utf8(body).map_err(|error| {
         let message = format!("The request body is not valid UTF-8 (byte {}).", error.valid_up_to());
         Failure::from(Fault::InvalidUtf8).with_message(message)
     })?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    survey(text.as_bytes())?;
+    survey(text.as_bytes(), levels.min(DEPTH))?;
     Ok(text)
 }
 
 /// One pass over the bytes for what the JSON reader does not look at: depth and halves of surrogate pairs.
-fn survey(bytes: &[u8]) -> Result<(), Failure> {
+fn survey(bytes: &[u8], levels: usize) -> Result<(), Failure> {
     let mut depth = 0_usize;
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
@@ -47,8 +52,9 @@ fn survey(bytes: &[u8]) -> Result<(), Failure> {
         match byte {
             b'{' | b'[' => {
                 depth += 1;
-                if depth > DEPTH {
-                    return Err(Fault::TooDeep.into());
+                if depth > levels {
+                    let message = format!("The request body is nested more than {levels} levels deep.");
+                    return Err(Failure::from(Fault::TooDeep).with_message(message));
                 }
             }
             b'}' | b']' => depth = depth.saturating_sub(1),
@@ -121,7 +127,7 @@ pub(super) fn place(whole: &str, part: &str) -> Range<usize> {
 pub struct Edits(Vec<(Range<usize>, Vec<u8>)>);
 
 impl Edits {
-    /// Puts `with` in the place of `range`; ranges do not overlap.
+    /// Puts `with` in the place of `range`; of ranges that overlap, the first counts.
     pub fn replace(&mut self, range: Range<usize>, with: impl Into<Vec<u8>>) {
         self.0.push((range, with.into()));
     }
@@ -155,6 +161,16 @@ impl Edits {
         }
     }
 
+    /// Adds those of another part of the body.
+    pub fn extend(&mut self, more: Self) {
+        self.0.extend(more.0);
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The body with all edits; the very same bytes if there are none.
     pub fn apply(mut self, body: &Bytes) -> Bytes {
         if self.0.is_empty() {
@@ -165,7 +181,9 @@ impl Edits {
         let mut out = BytesMut::with_capacity(body.len() + grown);
         let mut from = 0;
         for (range, with) in &self.0 {
-            out.extend_from_slice(body.get(from..range.start).unwrap_or_default());
+            // What is inside of what has gone is gone with it.
+            let Some(kept) = body.get(from..range.start) else { continue };
+            out.extend_from_slice(kept);
             out.extend_from_slice(with);
             from = range.end.max(from);
         }

@@ -9,10 +9,17 @@ mod completions;
 pub mod embeddings;
 pub mod fields;
 pub mod listed;
+mod media;
+mod parts;
 pub mod responses;
+mod rules;
+
+pub use media::Media;
+pub use rules::{Caps, Rules};
 
 use crate::wire::Api;
 use crate::wire::fault::{Failure, Fault};
+use crate::wire::options::RequestUnknown;
 use bytes::Bytes;
 use check::Checked;
 use fields::Edits;
@@ -60,7 +67,11 @@ pub(crate) struct Places {
     pub(crate) stream_options: Option<Range<usize>>,
     /// The closing brace.
     pub(crate) end: usize,
-    /// Edits that hold whatever the engine: unknown fields where they are to be dropped are named here.
+    /// Addresses that have to be written anew.
+    pub(crate) media: Edits,
+    /// Fields that the operator names, and the API does not.
+    pub(crate) allowed: Vec<String>,
+    /// Fields that neither names.
     pub(crate) unknown: Vec<String>,
 }
 
@@ -70,15 +81,15 @@ impl Ask {
     /// # Errors
     /// The first thing that is wrong, with its `param` (faults C01–C04, C12, C13, C33, C35, C36).
     pub fn read(api: Api, body: &Bytes) -> Result<Self, Failure> {
-        Self::parse(api, body, true, None)
+        Self::parse(api, body, true, None, &Rules::ANSWERED)
     }
 
-    /// The same where the path names the model: what the body says of it does not count.
+    /// The same under an operator's rules. Where the path names the model, what the body says of it does not count.
     ///
     /// # Errors
-    /// As [`Ask::read`].
-    pub fn read_for(api: Api, body: &Bytes, model: Option<&str>) -> Result<Self, Failure> {
-        Self::parse(api, body, true, model)
+    /// As [`Ask::read`], and what the rules refuse.
+    pub fn read_for(api: Api, body: &Bytes, model: Option<&str>, rules: &Rules) -> Result<Self, Failure> {
+        Self::parse(api, body, true, model, rules)
     }
 
     /// Reads a request that has been answered already: what is missing in it is not complained of.
@@ -86,11 +97,17 @@ impl Ask {
     /// # Errors
     /// As [`Ask::read`], but for missing parameters.
     pub fn recall(api: Api, body: &Bytes) -> Result<Self, Failure> {
-        Self::parse(api, body, false, None)
+        Self::parse(api, body, false, None, &Rules::ANSWERED)
     }
 
-    fn parse(api: Api, body: &Bytes, complete: bool, model: Option<&str>) -> Result<Self, Failure> {
-        let text = fields::text(body)?;
+    fn parse(
+        api: Api,
+        body: &Bytes,
+        complete: bool,
+        model: Option<&str>,
+        rules: &Rules,
+    ) -> Result<Self, Failure> {
+        let text = fields::text_within(body, rules.caps.depth)?;
         let fields = fields::read(text, text)?;
         type Reading = fn(&Checked<'_>, bool) -> Result<Ask, Failure>;
         let (known, read): (_, Reading) = match api {
@@ -98,7 +115,7 @@ impl Ask {
             Api::Completions => (completions::KNOWN, completions::read),
             Api::Responses => return Err(Fault::NotImplemented.into()),
         };
-        let checked = Checked::new(text, fields, known)?;
+        let checked = Checked::new(text, fields, known, rules)?;
         if model.is_none() {
             checked.required("model", complete)?;
         }
@@ -109,7 +126,8 @@ impl Ask {
         }
         ask.places.offset = body.len() - text.len();
         ask.places.end = text.trim_end().len().saturating_sub(1);
-        ask.places.unknown = checked.unknown().map(ToOwned::to_owned).collect();
+        let extras = checked.extras().map(|field| field.key.clone().into_owned());
+        (ask.places.allowed, ask.places.unknown) = extras.partition(|key| rules.allows(key));
         Ok(ask)
     }
 
@@ -123,9 +141,20 @@ impl Ask {
     /// The edit that makes the engine leave special tokens in its text, unless the client says what it wants. `passes`:
     /// what the client says goes on to the engine.
     pub(crate) fn keep_special_tokens(&self, text: &str, passes: bool, edits: &mut Edits) {
-        let said = self.places.unknown.iter().any(|key| key == SKIP_SPECIAL_TOKENS);
-        if !(said && passes) {
+        let said = |fields: &[String]| fields.iter().any(|key| key == SKIP_SPECIAL_TOKENS);
+        if !(said(&self.places.allowed) || passes && said(&self.places.unknown)) {
             self.append(text, &format!("\"{SKIP_SPECIAL_TOKENS}\":false"), edits);
+        }
+    }
+
+    /// Fails on a field that neither the API nor the operator names, where these are refused.
+    ///
+    /// # Errors
+    /// `unknown_parameter`
+    pub(crate) fn known(&self, unknown: RequestUnknown) -> Result<(), Failure> {
+        match self.places.unknown.first() {
+            Some(key) if unknown == RequestUnknown::Reject => Err(check::unknown(key)),
+            _ => Ok(()),
         }
     }
 

@@ -11,7 +11,8 @@ use crate::auth::Caller;
 use crate::config::Credentials;
 use crate::error::Error;
 use crate::plan::plan;
-use crate::request::{Ask, embeddings};
+use crate::request::embeddings::Wanted;
+use crate::request::{Ask, Rules};
 use crate::telemetry::Route;
 use crate::upstream::Outgoing;
 use crate::upstream::models::{self, Model};
@@ -277,6 +278,11 @@ impl Handling {
         if app.requests.value() > most { Err(Fault::Overloaded) } else { Ok(()) }
     }
 
+    /// What the operator says of requests.
+    pub(super) fn rules(&self) -> &Arc<Rules> {
+        &self.worker.app.config.rules
+    }
+
     /// Chat Completions and Completions.
     async fn relay(
         &mut self,
@@ -288,10 +294,10 @@ impl Handling {
         let limit = if api == Api::Chat { limits.max_body_bytes } else { limits.other_body_bytes };
         let body = self.body(body, limit).await?;
         let start = Instant::now();
-        let ask = Ask::read_for(api, &body, self.door.deployment(head).as_deref())?;
+        let ask = Ask::read_for(api, &body, self.door.deployment(head).as_deref(), self.rules())?;
         self.check_model(&ask.model)?;
         let upstream = &self.worker.app.upstream;
-        let plan = plan(&ask, &body, &self.upstream_route());
+        let plan = plan(&ask, &body, &self.upstream_route())?;
         let accept = if ask.stream { "text/event-stream" } else { "application/json" };
         let request = self.outgoing("POST", plan.path, accept, &head.headers, plan.body);
         let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
@@ -321,8 +327,10 @@ impl Handling {
         let limits = &self.worker.app.config.limits;
         let (limit, answer_limit) = (limits.other_body_bytes, limits.max_answer_bytes);
         let body = self.body(body, limit).await?;
-        let model = embeddings::check(&body)?;
-        self.check_model(&model)?;
+        let wanted = Wanted::read(&body, self.rules())?;
+        self.check_model(&wanted.model)?;
+        let body = wanted.body(&body, self.upstream_route().options.request_unknown)?;
+        let model = wanted.model;
         if let Some(record) = &mut self.record {
             record.model = self.worker.app.upstream.label(&model);
         }

@@ -88,6 +88,12 @@ faults! {
     InvalidValue = 400 "invalid_request_error" Some("invalid_value"), "A parameter has an invalid value.";
     /// A field that clients may not set.
     ForbiddenParameter = 400 "invalid_request_error" Some("forbidden_parameter"), "This parameter is not allowed.";
+    /// A field that the API does not name, where these are refused.
+    UnknownParameter = 400 "invalid_request_error" Some("unknown_parameter"), "The API has no such parameter.";
+    /// An address that an engine may not be told to fetch.
+    ForbiddenMediaUrl = 400 "invalid_request_error" Some("forbidden_media_url"), "This address is not allowed.";
+    /// Any address, where none may be fetched.
+    RemoteMediaDisabled = 400 "invalid_request_error" Some("remote_media_disabled"), "Addresses are not fetched here; send the data.";
     /// A field that cannot be served.
     UnsupportedParameter = 400 "invalid_request_error" Some("unsupported_parameter"), "A parameter is not supported.";
     /// A value that cannot be served.

@@ -148,6 +148,8 @@ choice! {
         #[default] Pass = "pass",
         /// Left out of the engine's request.
         Drop = "drop",
+        /// The request is refused.
+        Reject = "reject",
     }
 }
 choice! {

@@ -101,7 +101,7 @@ async fn a_conversation_becomes_a_summary_that_goes_on() {
     let first =
         object(&world.ask(&Request::post("/v1/responses", r#"{"model":"m","input":"Where is it?"}"#)).await);
     let id = first["id"].as_str().unwrap();
-    let input = r#"[{"role":"user","content":"In Bern? "},{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":"yes"},{"role":"system","content":"s"},{"type":"message","role":"user","content":[{"type":"input_text","text":"And you?"},{"type":"input_image","image_url":"data:x"}]}]"#;
+    let input = r#"[{"role":"user","content":"In Bern? "},{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":"yes"},{"role":"system","content":"s"},{"type":"message","role":"user","content":[{"type":"input_text","text":"And you?"},{"type":"input_image","image_url":"data:image/png;base64,eA=="}]}]"#;
     let answer = world
         .ask(&compact(&format!(
             r#""model":"m","input":{input},"previous_response_id":"{id}","instructions":"Be brief.""#
@@ -116,7 +116,7 @@ async fn a_conversation_becomes_a_summary_that_goes_on() {
     let output = made["output"].as_array().unwrap();
     assert_eq!(output[1], json!({"role": "user", "content": "In Bern? "}));
     assert_eq!(output[0]["content"][0]["text"], "Where is it?");
-    assert_eq!(output[2]["content"][1]["image_url"], "data:x");
+    assert_eq!(output[2]["content"][1]["image_url"], "data:image/png;base64,eA==");
     assert_eq!(output.len(), 4);
     let sealed = output[3]["encrypted_content"].as_str().unwrap();
     assert!(sealed.starts_with("swc1.") && !answer.text().contains("They spoke"), "{sealed}");

@@ -3,9 +3,11 @@
 use super::{options, refusal, request};
 use bytes::Bytes;
 use samewire::engine::named;
+use samewire::request::Rules;
 use samewire::request::responses::{Asked, Material, Way};
 use samewire::wire::fault::Failure;
 use serde_json::Value;
+use std::sync::Arc;
 
 fn unseal(sealed: &str) -> Option<String> {
     sealed.strip_prefix("swr1.").or_else(|| sealed.strip_prefix("swc1.")).map(|text| format!("«{text}»"))
@@ -13,7 +15,13 @@ fn unseal(sealed: &str) -> Option<String> {
 
 fn native(engine: &str, body: &str, material: &Material<'_>) -> Result<String, Failure> {
     let options = options("{}");
-    let asked = Asked::read_for(&Bytes::from(body.to_owned()), &options, Way::Native, None)?;
+    let asked = Asked::read_for(
+        &Bytes::from(body.to_owned()),
+        &options,
+        Way::Native,
+        None,
+        &Arc::new(Rules::ANSWERED),
+    )?;
     let sent = asked.native(
         &Material { unseal: &unseal, ..*material },
         &named(engine).unwrap().takes(),
@@ -143,11 +151,15 @@ fn tools_are_functions_and_hosted_ones_pass() {
         assert_eq!(rest, format!(",\"tools\":[{offered}]{chosen}}}"));
     }
     let body = request(&format!("\"input\":\"a\",\"tools\":[{tools}]"));
-    let asked = Asked::read_for(&Bytes::from(body), &options("{}"), Way::Native, None).unwrap();
+    let asked =
+        Asked::read_for(&Bytes::from(body), &options("{}"), Way::Native, None, &Arc::new(Rules::ANSWERED))
+            .unwrap();
     assert!(asked.dropped.is_empty());
     let reject = options(r#"{"unsupported_tools":"reject"}"#);
     let body = request(r#""input":"a","tools":[{"type":"web_search"}]"#);
-    assert!(Asked::read_for(&Bytes::from(body), &reject, Way::Native, None).is_ok());
+    assert!(
+        Asked::read_for(&Bytes::from(body), &reject, Way::Native, None, &Arc::new(Rules::ANSWERED)).is_ok()
+    );
 }
 
 #[test]

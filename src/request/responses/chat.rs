@@ -186,18 +186,18 @@ impl Asked {
         let mut items = Vec::with_capacity(material.history.len() + self.input.len());
         for json in material.history {
             let raw = Raw::of(json).ok_or(Fault::Proxy)?;
-            let item = input::item(self.before().to_owned(), raw);
+            let item = input::item(self.before().to_owned(), raw, &self.rules);
             items.push((self.before().into(), item.map_err(|failure| self.of_history(failure))?));
         }
         let resolved: HashMap<_, _> = material.resolved.iter().copied().collect();
         for (at, json) in self.input.iter().enumerate() {
             let path = format!("input[{at}]");
             let raw = std::str::from_utf8(json).ok().and_then(Raw::of).ok_or(Fault::Proxy)?;
-            let mut item = input::item(path.clone(), raw)?;
+            let mut item = input::item(path.clone(), raw, &self.rules)?;
             if let Item::Reference(id) = &item {
                 let json = resolved.get(&at).ok_or_else(|| not_found(*id))?;
                 let raw = Raw::of(json).ok_or(Fault::Proxy)?;
-                item = input::item(path.clone(), raw)?;
+                item = input::item(path.clone(), raw, &self.rules)?;
             }
             items.push((path.into(), item));
         }
@@ -206,7 +206,7 @@ impl Asked {
 
     /// Fields that the API does not name, as the client wrote them.
     pub(super) fn write_unknown(&self, options: &Options, out: &mut BytesMut) {
-        for (key, json) in self.unknown.iter().filter(|_| options.request_unknown == RequestUnknown::Pass) {
+        for (key, json) in self.unknown.iter().filter(|(key, _)| self.hears(key, options)) {
             out.put_u8(b',');
             write_string(key, out);
             out.put_u8(b':');
@@ -216,7 +216,12 @@ impl Asked {
 
     /// Whether the client says this itself, and the engine hears it.
     fn passes(&self, key: &str, options: &Options) -> bool {
-        options.request_unknown == RequestUnknown::Pass && self.unknown.iter().any(|(own, _)| own == key)
+        self.hears(key, options) && self.unknown.iter().any(|(own, _)| own == key)
+    }
+
+    /// Whether the engine gets a field that the API does not name.
+    fn hears(&self, key: &str, options: &Options) -> bool {
+        options.request_unknown == RequestUnknown::Pass || self.rules.allows(key)
     }
 
     /// Where stored items come from, as far as a client knows.

@@ -6,6 +6,7 @@
 use super::object::{Object, alternatives};
 use crate::json::{Raw, Text, write_string};
 use crate::request::check::{invalid, list, missing};
+use crate::request::media::{Address, Kind, Media};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{BufMut, BytesMut};
 
@@ -24,13 +25,13 @@ pub(super) enum Part<'a> {
     Text(Text<'a>),
     Refusal(Text<'a>),
     Image {
-        url: Text<'a>,
+        url: Address<'a>,
         detail: Option<Text<'a>>,
     },
     /// Members of `file`, in order.
-    File(Vec<(&'static str, Text<'a>)>),
+    File(Vec<(&'static str, Address<'a>)>),
     Audio {
-        data: Text<'a>,
+        data: Address<'a>,
         format: Text<'a>,
     },
     /// A text that was not the client's.
@@ -45,7 +46,12 @@ pub(super) enum Place {
 }
 
 /// The parts of `raw`, which stands at `key` of `object`.
-pub(super) fn parts<'a>(object: &Object<'a>, key: &str, place: Place) -> Result<Vec<Part<'a>>, Failure> {
+pub(super) fn parts<'a>(
+    object: &Object<'a>,
+    key: &str,
+    place: Place,
+    media: &Media,
+) -> Result<Vec<Part<'a>>, Failure> {
     let raw = object.required(key)?;
     if let Some(text) = Text::of(raw) {
         return Ok(vec![Part::Text(text)]);
@@ -55,26 +61,27 @@ pub(super) fn parts<'a>(object: &Object<'a>, key: &str, place: Place) -> Result<
         return Err(invalid(path, "it must be a string or a list of parts"));
     }
     let all = list(&path, raw, MOST)?;
-    all.into_iter().enumerate().map(|(at, raw)| part(format!("{path}[{at}]"), raw, place)).collect()
+    all.into_iter().enumerate().map(|(at, raw)| part(format!("{path}[{at}]"), raw, place, media)).collect()
 }
 
-fn part<'a>(path: String, raw: Raw<'a>, place: Place) -> Result<Part<'a>, Failure> {
+fn part<'a>(path: String, raw: Raw<'a>, place: Place, media: &Media) -> Result<Part<'a>, Failure> {
     let part = Object::of(path, raw)?;
     let words = if place == Place::Message { MESSAGE } else { OUTPUT };
     let kind = part.required_text("type")?.decoded();
     match kind.as_ref() {
         "input_text" | "output_text" => part.required_text("text").map(Part::Text),
-        "input_image" => image(&part),
-        "input_file" => file(&part),
-        "input_audio" => audio(&part),
+        "input_image" => image(&part, media),
+        "input_file" => file(&part, media),
+        "input_audio" => audio(&part, media),
         "refusal" if place == Place::Message => part.required_text("refusal").map(Part::Refusal),
         _ => Err(invalid(part.path("type"), &format!("it must be {}", alternatives(words)))),
     }
 }
 
-fn image<'a>(part: &Object<'a>) -> Result<Part<'a>, Failure> {
+fn image<'a>(part: &Object<'a>, media: &Media) -> Result<Part<'a>, Failure> {
     let detail = part.text("detail")?;
     if let Some(url) = part.text("image_url")? {
+        let url = media.judge(url, Kind::Image, || part.path("image_url"))?;
         return Ok(Part::Image { url, detail });
     }
     match part.text("file_id")? {
@@ -84,10 +91,15 @@ fn image<'a>(part: &Object<'a>) -> Result<Part<'a>, Failure> {
 }
 
 /// An engine's chat takes a file's content or its id, and fetches nothing.
-fn file<'a>(part: &Object<'a>) -> Result<Part<'a>, Failure> {
+fn file<'a>(part: &Object<'a>, media: &Media) -> Result<Part<'a>, Failure> {
     let mut members = Vec::new();
     for key in ["file_id", "filename", "file_data"] {
-        members.extend(part.text(key)?.map(|text| (key, text)));
+        let Some(text) = part.text(key)? else { continue };
+        let judged = match key {
+            "file_data" => media.judge_content(text, Kind::File, || part.path(key))?,
+            _ => Address::Same(text),
+        };
+        members.push((key, judged));
     }
     if members.iter().any(|(key, _)| *key != "filename") {
         return Ok(Part::File(members));
@@ -98,10 +110,12 @@ fn file<'a>(part: &Object<'a>) -> Result<Part<'a>, Failure> {
     }
 }
 
-fn audio<'a>(part: &Object<'a>) -> Result<Part<'a>, Failure> {
+fn audio<'a>(part: &Object<'a>, media: &Media) -> Result<Part<'a>, Failure> {
     part.required("input_audio")?;
     let audio = part.object("input_audio")?.ok_or_else(|| missing(&part.path("input_audio")))?;
-    Ok(Part::Audio { data: audio.required_text("data")?, format: audio.required_text("format")? })
+    let data = audio.required_text("data")?;
+    let data = media.judge_content(data, Kind::Audio, || audio.path("data"))?;
+    Ok(Part::Audio { data, format: audio.required_text("format")? })
 }
 
 fn unsupported(part: &Object<'_>, key: &str, instead: &str) -> Failure {
@@ -132,7 +146,7 @@ impl Part<'_> {
                 out.put_u8(b'}');
             }
             Part::Image { url, detail } => {
-                member("{\"type\":\"image_url\",\"image_url\":{\"url\"", *url, out);
+                address("{\"type\":\"image_url\",\"image_url\":{\"url\"", url, out);
                 if let Some(detail) = detail {
                     member(",\"detail\"", *detail, out);
                 }
@@ -141,12 +155,12 @@ impl Part<'_> {
             Part::File(members) => {
                 out.extend_from_slice(b"{\"type\":\"file\",\"file\":{");
                 for (at, (key, text)) in members.iter().enumerate() {
-                    member(&format!("{}\"{key}\"", if at > 0 { "," } else { "" }), *text, out);
+                    address(&format!("{}\"{key}\"", if at > 0 { "," } else { "" }), text, out);
                 }
                 out.extend_from_slice(b"}}");
             }
             Part::Audio { data, format } => {
-                member("{\"type\":\"input_audio\",\"input_audio\":{\"data\"", *data, out);
+                address("{\"type\":\"input_audio\",\"input_audio\":{\"data\"", data, out);
                 member(",\"format\"", *format, out);
                 out.extend_from_slice(b"}}");
             }
@@ -162,7 +176,7 @@ impl Part<'_> {
         }
         match self {
             Part::Image { url, detail } => {
-                member("{\"type\":\"input_image\",\"image_url\"", *url, out);
+                address("{\"type\":\"input_image\",\"image_url\"", url, out);
                 match detail {
                     Some(detail) => member(",\"detail\"", *detail, out),
                     None => out.extend_from_slice(b",\"detail\":\"auto\""),
@@ -171,11 +185,11 @@ impl Part<'_> {
             Part::File(members) => {
                 out.extend_from_slice(b"{\"type\":\"input_file\"");
                 for (key, text) in members {
-                    member(&format!(",\"{key}\""), *text, out);
+                    address(&format!(",\"{key}\""), text, out);
                 }
             }
             Part::Audio { data, format } => {
-                member("{\"type\":\"input_audio\",\"input_audio\":{\"data\"", *data, out);
+                address("{\"type\":\"input_audio\",\"input_audio\":{\"data\"", data, out);
                 member(",\"format\"", *format, out);
                 out.put_u8(b'}');
             }
@@ -230,6 +244,13 @@ pub(super) fn member(key: &str, text: Text<'_>, out: &mut BytesMut) {
     out.extend_from_slice(key.as_bytes());
     out.extend_from_slice(b":\"");
     text.write(out);
+    out.put_u8(b'"');
+}
+
+fn address(key: &str, address: &Address<'_>, out: &mut BytesMut) {
+    out.extend_from_slice(key.as_bytes());
+    out.extend_from_slice(b":\"");
+    address.write(out);
     out.put_u8(b'"');
 }
 

@@ -6,7 +6,7 @@ use super::input::{self, Item};
 use super::object::Object;
 use crate::json::compacted;
 use crate::request::check::{Checked, invalid, missing};
-use crate::request::fields;
+use crate::request::{Rules, fields};
 use crate::wire::fault::Failure;
 use std::collections::HashSet;
 
@@ -34,11 +34,11 @@ pub struct Sent {
 ///
 /// # Errors
 /// The first thing that is wrong, with its `param`.
-pub fn creation(body: &[u8]) -> Result<(String, Vec<Sent>), Failure> {
+pub fn creation(body: &[u8], rules: &Rules) -> Result<(String, Vec<Sent>), Failure> {
     if body.is_empty() {
         return Ok(("{}".to_owned(), Vec::new()));
     }
-    let from = checked(body)?;
+    let from = checked(body, rules)?;
     Ok((metadata(&from)?, items(&from)?))
 }
 
@@ -46,8 +46,8 @@ pub fn creation(body: &[u8]) -> Result<(String, Vec<Sent>), Failure> {
 ///
 /// # Errors
 /// As [`creation`]; without metadata there is nothing to do.
-pub fn update(body: &[u8]) -> Result<String, Failure> {
-    let from = checked(body)?;
+pub fn update(body: &[u8], rules: &Rules) -> Result<String, Failure> {
+    let from = checked(body, rules)?;
     match from.place("metadata") {
         Some(_) => metadata(&from),
         None => Err(missing("metadata")),
@@ -58,15 +58,15 @@ pub fn update(body: &[u8]) -> Result<String, Failure> {
 ///
 /// # Errors
 /// As [`creation`]; there must be a list of them.
-pub fn addition(body: &[u8]) -> Result<Vec<Sent>, Failure> {
-    let from = checked(body)?;
+pub fn addition(body: &[u8], rules: &Rules) -> Result<Vec<Sent>, Failure> {
+    let from = checked(body, rules)?;
     from.required("items", true)?;
     items(&from)
 }
 
-fn checked(body: &[u8]) -> Result<Checked<'_>, Failure> {
-    let text = fields::text(body)?;
-    Checked::new(text, fields::read(text, text)?, KNOWN)
+fn checked<'a>(body: &'a [u8], rules: &'a Rules) -> Result<Checked<'a>, Failure> {
+    let text = fields::text_within(body, rules.caps.depth)?;
+    Checked::new(text, fields::read(text, text)?, KNOWN, rules)
 }
 
 fn metadata(from: &Checked<'_>) -> Result<String, Failure> {
@@ -79,7 +79,7 @@ fn items(from: &Checked<'_>) -> Result<Vec<Sent>, Failure> {
     let mut seen = HashSet::new();
     for (at, raw) in from.list("items", MOST)?.unwrap_or_default().into_iter().enumerate() {
         let path = format!("items[{at}]");
-        let refers = matches!(input::item(path.clone(), raw)?, Item::Reference(_));
+        let refers = matches!(input::item(path.clone(), raw, from.rules)?, Item::Reference(_));
         let item = Object::of(path, raw)?;
         let id = item.text("id")?.map(|id| id.decoded().into_owned()).filter(|id| !id.is_empty());
         if let Some(id) = &id {
@@ -100,18 +100,20 @@ fn items(from: &Checked<'_>) -> Result<Vec<Sent>, Failure> {
 mod tests {
     use super::*;
 
+    const RULES: Rules = Rules::ANSWERED;
+
     #[test]
     fn what_is_sent_is_read() {
-        assert_eq!(creation(b""), Ok(("{}".to_owned(), Vec::new())));
-        assert_eq!(creation(br#"{"metadata":null,"items":null}"#), Ok(("{}".to_owned(), Vec::new())));
+        assert_eq!(creation(b"", &RULES), Ok(("{}".to_owned(), Vec::new())));
+        assert_eq!(creation(br#"{"metadata":null,"items":null}"#, &RULES), Ok(("{}".to_owned(), Vec::new())));
         let body = br#"{"metadata": {"a" : "\u0041"}, "items": [{"role":"user","content":"x"}, {"id":"msg_1"}, {"type":"function_call","id":"fc_1","call_id":"c","name":"f","arguments":"{}"}], "more": 1}"#;
-        let (metadata, items) = creation(body).unwrap();
+        let (metadata, items) = creation(body, &RULES).unwrap();
         assert_eq!(metadata, r#"{"a":"A"}"#);
         assert_eq!(items[0].json, r#"{"role":"user","content":"x"}"#);
         let told: Vec<_> = items.iter().map(|item| (item.id.as_deref(), item.refers)).collect();
         assert_eq!(told, [(None, false), (Some("msg_1"), true), (Some("fc_1"), false)]);
-        assert_eq!(addition(br#"{"items":[]}"#), Ok(Vec::new()));
-        assert_eq!(update(br#"{"metadata":null}"#), Ok("{}".to_owned()));
+        assert_eq!(addition(br#"{"items":[]}"#, &RULES), Ok(Vec::new()));
+        assert_eq!(update(br#"{"metadata":null}"#, &RULES), Ok("{}".to_owned()));
     }
 
     #[test]
@@ -122,11 +124,11 @@ mod tests {
         };
         let pairs = |count| (0..count).map(|n| format!("\"k{n}\":\"v\"")).collect::<Vec<_>>().join(",");
         let sixteen = format!(r#"{{"metadata":{{{}}}}}"#, pairs(16));
-        assert!(update(sixteen.as_bytes()).is_ok());
+        assert!(update(sixteen.as_bytes(), &RULES).is_ok());
         let long = |key: usize, value: usize| {
             format!(r#"{{"metadata":{{"{}":"{}"}}}}"#, "é".repeat(key), "é".repeat(value))
         };
-        assert!(update(long(64, 512).as_bytes()).is_ok());
+        assert!(update(long(64, 512).as_bytes(), &RULES).is_ok());
         for (body, wrong) in [
             ("[]".to_owned(), "invalid_json "),
             ("{".to_owned(), "invalid_json "),
@@ -154,10 +156,13 @@ mod tests {
             ),
             (r#"{"items":[{"id":"a"},{"id":"b"},{"id":"a"}]}"#.to_owned(), "invalid_value items[2].id"),
         ] {
-            assert_eq!(told(creation(body.as_bytes()).unwrap_err()), wrong, "{body}");
+            assert_eq!(told(creation(body.as_bytes(), &RULES).unwrap_err()), wrong, "{body}");
         }
-        assert_eq!(told(update(b"{}").unwrap_err()), "missing_required_parameter metadata");
-        assert_eq!(told(addition(br#"{"items":null}"#).unwrap_err()), "missing_required_parameter items");
-        assert_eq!(told(addition(b"").unwrap_err()), "invalid_json ");
+        assert_eq!(told(update(b"{}", &RULES).unwrap_err()), "missing_required_parameter metadata");
+        assert_eq!(
+            told(addition(br#"{"items":null}"#, &RULES).unwrap_err()),
+            "missing_required_parameter items"
+        );
+        assert_eq!(told(addition(b"", &RULES).unwrap_err()), "invalid_json ");
     }
 }

@@ -5,9 +5,13 @@
 use super::content::{self, Part, Place};
 use super::object::{Object, alternatives};
 use crate::json::{Raw, Text};
+use crate::request::Rules;
 use crate::request::check::{invalid, list, missing};
+use crate::request::media::Media;
+use crate::request::parts;
 use crate::wire::event::ToolKind;
 use crate::wire::fault::Failure;
+use std::borrow::Cow;
 
 /// Items of built-in tools and of the API itself. A chat engine has no place for them.
 const HOSTED: &[&str] = &[
@@ -36,8 +40,6 @@ const HOSTED: &[&str] = &[
 
 /// Bytes of an id, as far as it can be stored.
 const LONGEST_ID: usize = 512;
-/// Tools that one item may add.
-const MOST_TOOLS: usize = 1024;
 
 /// One item.
 #[derive(Debug)]
@@ -66,8 +68,8 @@ pub(super) enum Item<'a> {
     Reference(Text<'a>),
     /// Tools that the model may call from here on.
     Tools(Vec<Object<'a>>),
-    /// Its type, and all of it.
-    Hosted(&'static str, Raw<'a>),
+    /// Its type, and all of it, addresses in our spelling.
+    Hosted(&'static str, Cow<'a, str>),
 }
 
 /// Who speaks.
@@ -80,15 +82,15 @@ pub(super) enum Role {
 }
 
 /// Reads an item; `path` leads to it.
-pub(super) fn item(path: String, raw: Raw<'_>) -> Result<Item<'_>, Failure> {
+pub(super) fn item<'a>(path: String, raw: Raw<'a>, rules: &Rules) -> Result<Item<'a>, Failure> {
     let item = Object::of(path, raw)?;
     let kind = item.text("type")?.map(|kind| kind.decoded());
     if item.text("id")?.is_some_and(|id| id.decoded().len() > LONGEST_ID || id.decoded().contains('\0')) {
         return Err(invalid(item.path("id"), "it must have at most 512 bytes, and no NUL"));
     }
     match kind.as_deref() {
-        Some("message") => message(&item),
-        None if item.get("role").is_some() => message(&item),
+        Some("message") => message(&item, &rules.media),
+        None if item.get("role").is_some() => message(&item, &rules.media),
         None if item.get("id").is_some() => item.required_name("id").map(Item::Reference),
         None => Err(missing(&item.path("type"))),
         Some("item_reference") => item.required_name("id").map(Item::Reference),
@@ -97,21 +99,21 @@ pub(super) fn item(path: String, raw: Raw<'_>) -> Result<Item<'_>, Failure> {
         Some("custom_tool_call") => call(&item, "input", ToolKind::Custom),
         Some("function_call_output" | "custom_tool_call_output") => Ok(Item::Output {
             call: item.required_name("call_id")?,
-            parts: content::parts(&item, "output", Place::Output)?,
+            parts: content::parts(&item, "output", Place::Output, &rules.media)?,
         }),
         Some("additional_tools") => {
             item.required("tools")?;
-            item.objects("tools", MOST_TOOLS).map(Item::Tools)
+            item.objects("tools", rules.caps.tools).map(Item::Tools)
         }
         Some("compaction") => item.required_text("encrypted_content").map(Item::Compaction),
         Some(kind) => match HOSTED.iter().find(|hosted| **hosted == kind) {
-            Some(hosted) => Ok(Item::Hosted(hosted, raw)),
+            Some(hosted) => Ok(Item::Hosted(hosted, parts::hosted(raw, &rules.media, item.here())?)),
             None => Err(invalid(item.path("type"), "it must be the type of an item")),
         },
     }
 }
 
-fn message<'a>(item: &Object<'a>) -> Result<Item<'a>, Failure> {
+fn message<'a>(item: &Object<'a>, media: &Media) -> Result<Item<'a>, Failure> {
     let role = match item.required_text("role")?.decoded().as_ref() {
         "system" => Role::System,
         "developer" => Role::Developer,
@@ -122,7 +124,7 @@ fn message<'a>(item: &Object<'a>) -> Result<Item<'a>, Failure> {
             return Err(invalid(item.path("role"), &must));
         }
     };
-    Ok(Item::Message { role, parts: content::parts(item, "content", Place::Message)? })
+    Ok(Item::Message { role, parts: content::parts(item, "content", Place::Message, media)? })
 }
 
 fn reasoning<'a>(item: &Object<'a>) -> Result<Item<'a>, Failure> {

@@ -22,21 +22,19 @@ pub use echo::echo;
 pub use native::NativeTakes;
 pub use tools::{Called, Tools};
 
-use super::check::{Checked, invalid, list, missing};
+use super::check::{self, Checked, invalid, list, missing};
 use super::fields::{self, Field};
-use super::{Ask, Places};
+use super::{Ask, Places, Rules};
 use crate::json::{Raw, Text, compacted};
 use crate::wire::Api;
 use crate::wire::encode::Echo;
 use crate::wire::fault::{Failure, Fault};
-use crate::wire::options::Options;
+use crate::wire::options::{Options, RequestUnknown};
 use bytes::{BufMut, Bytes, BytesMut};
 use input::Item;
 use object::Object;
 use serde::{Deserialize, Serialize};
-
-/// Items that an input may have.
-const MOST: usize = 10_000;
+use std::sync::Arc;
 
 /// The fields of the API.
 const KNOWN: &[&str] = &[
@@ -146,6 +144,8 @@ pub struct Asked {
     include_of_engine: Vec<&'static str>,
     /// Fields that the API does not name, as the client wrote them.
     unknown: Vec<(String, Bytes)>,
+    /// What the operator says; earlier items must keep to it, too.
+    rules: Arc<Rules>,
 }
 
 /// What `include` asks for, as far as a chat engine can give it.
@@ -178,21 +178,22 @@ impl Asked {
     /// # Errors
     /// The first thing that is wrong, with its `param`.
     pub fn read(body: &Bytes, options: &Options) -> Result<Self, Failure> {
-        Self::parse(body, options, Way::Chat, true, None)
+        Self::parse(body, options, Way::Chat, true, None, Arc::new(Rules::ANSWERED))
     }
 
-    /// The same for an engine that is asked this way. Where the path names the model, what the body says of it does not
-    /// count.
+    /// The same for an engine that is asked this way, under an operator's rules. Where the path names the model, what the
+    /// body says of it does not count.
     ///
     /// # Errors
-    /// As [`Asked::read`].
+    /// As [`Asked::read`], and what the rules refuse.
     pub fn read_for(
         body: &Bytes,
         options: &Options,
         way: Way,
         model: Option<String>,
+        rules: &Arc<Rules>,
     ) -> Result<Self, Failure> {
-        Self::parse(body, options, way, true, model)
+        Self::parse(body, options, way, true, model, Arc::clone(rules))
     }
 
     /// Reads a request that has been answered already, this way: neither what is missing in it nor what this proxy does not have
@@ -201,7 +202,7 @@ impl Asked {
     /// # Errors
     /// As [`Asked::read`], but for missing and unsupported parameters.
     pub fn recall(body: &Bytes, options: &Options, way: Way) -> Result<Self, Failure> {
-        Self::parse(body, options, way, false, None)
+        Self::parse(body, options, way, false, None, Arc::new(Rules::ANSWERED))
     }
 
     fn parse(
@@ -210,12 +211,14 @@ impl Asked {
         way: Way,
         complete: bool,
         model: Option<String>,
+        rules: Arc<Rules>,
     ) -> Result<Self, Failure> {
-        let text = fields::text(body)?;
-        let from = Checked::new(text, fields::read(text, text)?, KNOWN)?;
+        let text = fields::text_within(body, rules.caps.depth)?;
+        let from = Checked::new(text, fields::read(text, text)?, KNOWN, &rules)?;
         from.required("model", complete && model.is_none())?;
         if complete {
             unsupported(&from)?;
+            refused(&from, options.request_unknown)?;
         }
         let streaming = from.streaming()?;
         let settings = settings::read(&from)?;
@@ -271,6 +274,7 @@ impl Asked {
                 .filter(|field| is_engines(field))
                 .map(|field| (field.key.to_string(), body.slice_ref(field.value.get().as_bytes())))
                 .collect(),
+            rules: Arc::clone(&rules),
         })
     }
 
@@ -286,7 +290,7 @@ impl Asked {
     pub fn recall_tools<'a>(&mut self, history: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
         for item in history.filter(|item| item.contains("additional_tools")) {
             let Some(raw) = Raw::of(item) else { continue };
-            if let Ok(Item::Tools(tools)) = input::item("previous_response_id".to_owned(), raw) {
+            if let Ok(Item::Tools(tools)) = input::item("previous_response_id".to_owned(), raw, &self.rules) {
                 self.tools.recall(&tools)?;
             }
         }
@@ -396,6 +400,17 @@ fn unsupported(from: &Checked<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Fails on a field that neither the API nor the operator names, where these are refused. Those of a WebSocket's message
+/// are the API's (wire-format 4.12).
+fn refused(from: &Checked<'_>, unknown: RequestUnknown) -> Result<(), Failure> {
+    let is_message = from.get("type").is_some_and(|kind| kind.value.get() == "\"response.create\"");
+    let mut others = from.unknown().filter(|key| !(is_message && matches!(*key, "type" | "generate")));
+    match others.next() {
+        Some(key) if unknown == RequestUnknown::Reject => Err(check::unknown(key)),
+        _ => Ok(()),
+    }
+}
+
 /// Whether a field that the API does not name is for the engine: none that is written here and would come twice, and not
 /// the type of a message that carries a request (wire-format 4.12).
 fn is_engines(field: &Field<'_>) -> bool {
@@ -438,12 +453,12 @@ fn items<'a>(from: &Checked<'a>, body: &Bytes, complete: bool) -> Result<Items<'
     if !field.value.get().starts_with('[') {
         return Err(invalid("input", "it must be a string or a list of items"));
     }
-    let all: Vec<Raw<'_>> = list("input", field.value, MOST)?;
+    let all: Vec<Raw<'_>> = list("input", field.value, from.caps().messages)?;
     if all.is_empty() && complete && !continues && from.get("instructions").is_none() {
         return Err(invalid("input", "it must not be empty"));
     }
     for (at, raw) in all.into_iter().enumerate() {
-        match input::item(format!("input[{at}]"), raw)? {
+        match input::item(format!("input[{at}]"), raw, from.rules)? {
             Item::Reference(id) => items.references.push((at, id.decoded().into_owned())),
             Item::Hosted(kind, _) => items.ignored.push(format!("input[{at}].{kind}")),
             Item::Tools(tools) => items.tools.extend(tools),

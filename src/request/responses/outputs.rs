@@ -7,7 +7,7 @@ use super::content::{self, Place};
 use super::object::Object;
 use crate::json::{self, Members, Raw, Text, compacted, write_string};
 use crate::request::check::{Checked, invalid, missing};
-use crate::request::fields;
+use crate::request::{Rules, fields};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -54,9 +54,9 @@ impl Outputs {
     ///
     /// # Errors
     /// The first thing that is wrong, with its `param`.
-    pub fn read(body: &[u8]) -> Result<Self, Failure> {
-        let text = fields::text(body)?;
-        let from = Checked::new(text, fields::read(text, text)?, KNOWN)?;
+    pub fn read(body: &[u8], rules: &Rules) -> Result<Self, Failure> {
+        let text = fields::text_within(body, rules.caps.depth)?;
+        let from = Checked::new(text, fields::read(text, text)?, KNOWN, rules)?;
         if let Some(key) = from.unknown().next() {
             let message = format!("Unsupported parameter: '{key}'.");
             return Err(Failure::from(Fault::UnsupportedParameter).with_message(message).with_param(key));
@@ -65,7 +65,7 @@ impl Outputs {
         let Some(list) = from.list("tool_outputs", MOST)? else {
             let whole = Raw::of(text.trim()).ok_or(Fault::InvalidJson)?;
             from.required("tool_call_id", true)?;
-            return Ok(Self { all: vec![output(&Object::of("", whole)?)?], stream });
+            return Ok(Self { all: vec![output(&Object::of("", whole)?, rules)?], stream });
         };
         if let Some(other) = ["tool_call_id", "output"].into_iter().find(|key| from.get(key).is_some()) {
             return Err(invalid(other, "it excludes tool_outputs; send one of the two"));
@@ -74,12 +74,12 @@ impl Outputs {
             return Err(missing("tool_outputs[0]"));
         }
         let all = list.into_iter().enumerate();
-        let all = all.map(|(at, raw)| output(&Object::of(format!("tool_outputs[{at}]"), raw)?));
+        let all = all.map(|(at, raw)| output(&Object::of(format!("tool_outputs[{at}]"), raw)?, rules));
         Ok(Self { all: all.collect::<Result<_, _>>()?, stream })
     }
 }
 
-fn output(from: &Object<'_>) -> Result<Output, Failure> {
+fn output(from: &Object<'_>, rules: &Rules) -> Result<Output, Failure> {
     let rooted = |failure: Failure| match failure.param.as_deref().and_then(|param| param.strip_prefix('.')) {
         Some(param) => {
             let (message, param) = (failure.message.replacen("'.", "'", 1), param.to_owned());
@@ -88,7 +88,7 @@ fn output(from: &Object<'_>) -> Result<Output, Failure> {
         None => failure,
     };
     let call_id = from.required_name("tool_call_id").map_err(rooted)?.decoded().into_owned();
-    let parts = content::parts(from, "output", Place::Output).map_err(rooted)?;
+    let parts = content::parts(from, "output", Place::Output, &rules.media).map_err(rooted)?;
     let mut json = BytesMut::new();
     content::write_items(&parts, "\n", &mut json);
     let param = from.path("tool_call_id").trim_start_matches('.').to_owned();
@@ -187,7 +187,8 @@ mod tests {
 
     fn read(body: &str) -> Result<Vec<(String, String)>, Failure> {
         let pair = |output: Output| (output.call_id, output.output);
-        Outputs::read(body.as_bytes()).map(|outputs| outputs.all.into_iter().map(pair).collect())
+        Outputs::read(body.as_bytes(), &Rules::ANSWERED)
+            .map(|outputs| outputs.all.into_iter().map(pair).collect())
     }
 
     #[test]

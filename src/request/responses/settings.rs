@@ -74,7 +74,7 @@ fn sampling(
         from.number(key, range)?;
         members.extend(from.get(key).map(|field| (key, compacted(field.value))));
     }
-    let top = from.whole("top_logprobs", 0..=20)?;
+    let top = from.whole("top_logprobs", 0..=from.caps().logprobs)?;
     if include.output_text_logprobs {
         members.push(("logprobs", "true".to_owned()));
         members.extend(top.map(|top| ("top_logprobs", top.to_string())));

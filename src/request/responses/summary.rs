@@ -6,7 +6,7 @@
 use super::Asked;
 use crate::json::{self, compacted, write_string};
 use crate::request::check::{Checked, invalid};
-use crate::request::fields;
+use crate::request::{Rules, fields};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
 
@@ -28,7 +28,8 @@ const KNOWN: &[&str] = &[
 /// A parameter that this request does not have.
 pub fn request(body: &Bytes, asked: &Asked, instructions: &str) -> Result<Bytes, Failure> {
     let text = fields::text(body)?;
-    let from = Checked::new(text, fields::read(text, text)?, KNOWN)?;
+    let rules = Rules::ANSWERED;
+    let from = Checked::new(text, fields::read(text, text)?, KNOWN, &rules)?;
     if let Some(key) = from.unknown().next() {
         let message = format!("Unsupported parameter: '{key}'.");
         return Err(Failure::from(Fault::UnsupportedParameter).with_message(message).with_param(key));

@@ -5,8 +5,9 @@
 
 use super::Way;
 use super::object::Object;
-use crate::json::{Text, compacted, write_string};
+use crate::json::{Raw, Text, compacted, write_string};
 use crate::request::check::{Checked, invalid};
+use crate::request::parts;
 use crate::wire::event::ToolKind;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::ident;
@@ -14,8 +15,6 @@ use crate::wire::options::UnsupportedTools;
 use bytes::{BufMut, BytesMut};
 use std::collections::{HashMap, HashSet};
 
-/// Tools that a request may have.
-const MOST: usize = 1024;
 /// Characters that a function's name may have.
 const LONGEST: usize = 64;
 /// Digits of the hash that stands for what was cut off.
@@ -24,6 +23,8 @@ const DIGITS: usize = 8;
 /// The tools of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Tools {
+    /// How many there may be.
+    most: usize,
     offers: Vec<Offer>,
     /// The first offer of each name that the engine knows.
     by_wire: HashMap<String, usize>,
@@ -96,20 +97,23 @@ impl Tools {
         policy: UnsupportedTools,
         way: Way,
     ) -> Result<Self, Failure> {
-        let mut tools = Self::default();
-        let all = from.list("tools", MOST)?.unwrap_or_default();
+        let most = from.caps().tools;
+        let mut tools = Self { most, ..Self::default() };
+        let all = from.list("tools", most)?.unwrap_or_default();
         for (at, raw) in all.into_iter().enumerate() {
             let tool = Object::of(format!("tools[{at}]"), raw)?;
             tools.any(&tool, Some(at))?;
-            if let Some(last) = tools.hosted.last_mut().filter(|last| last.place == Some(at)) {
-                last.offered = (way == Way::Native).then(|| compacted(raw));
+            let last = tools.hosted.last_mut().filter(|last| last.place == Some(at));
+            if let Some(last) = last.filter(|_| way == Way::Native) {
+                let offered = parts::hosted(raw, &from.rules.media, tool.here())?;
+                last.offered = Raw::of(&offered).map(compacted);
             }
         }
         more.iter().try_for_each(|tool| tools.any(tool, None))?;
-        if tools.offers.len() > MOST {
+        if tools.offers.len() > most {
             return Err(invalid(
                 "tools",
-                &format!("it may have at most {MOST} tools, those of namespaces included"),
+                &format!("it may have at most {most} tools, those of namespaces included"),
             ));
         }
         if let Some(left) = tools.left_out().next().filter(|_| policy == UnsupportedTools::Reject) {
@@ -148,7 +152,7 @@ impl Tools {
     fn namespace(&mut self, tool: &Object<'_>) -> Result<(), Failure> {
         let name = tool.required_name("name")?.decoded().into_owned();
         tool.required("tools")?;
-        for inner in tool.objects("tools", MOST)? {
+        for inner in tool.objects("tools", self.most)? {
             let kind = inner.required_text("type")?.decoded();
             self.tool(&inner, &kind, Some(&name), None)?;
         }
@@ -251,7 +255,7 @@ impl Tools {
             .map_or_else(|| choice.required("mode").map(|_| String::new()), |mode| Ok(mode.into_owned()))?;
         choice.required("tools")?;
         let (mut allowed, mut missed) = (Allowed::default(), None);
-        for tool in choice.objects("tools", MOST)? {
+        for tool in choice.objects("tools", self.most)? {
             match self.meant(&tool)? {
                 Meant::Offers(all) => allowed.offers.extend(all),
                 Meant::Hosted(_, hosted) if hosted.offered.is_none() => missed = missed.or(Some(hosted)),

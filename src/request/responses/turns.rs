@@ -37,7 +37,7 @@ enum Speaker<'a> {
     /// The tool that was called with this id.
     Tool(Text<'a>),
     /// A tool of the engine's own: its item, as it is.
-    Hosted(Raw<'a>),
+    Hosted(Cow<'a, str>),
 }
 
 #[derive(Debug)]
@@ -202,7 +202,7 @@ impl<'a> Turn<'a> {
 
     /// Its role, and what stands between its parts where they become one text.
     fn role(&self, developer: DeveloperRole) -> (&'static str, &'static str) {
-        match self.speaker {
+        match &self.speaker {
             Speaker::Developer if developer == DeveloperRole::Developer => ("developer", "\n"),
             Speaker::System | Speaker::Developer => ("system", "\n"),
             Speaker::User => ("user", "\n"),
@@ -263,9 +263,9 @@ impl<'a> Turn<'a> {
             *number += 1;
             *number
         };
-        if let Speaker::Hosted(raw) = self.speaker {
+        if let Speaker::Hosted(item) = &self.speaker {
             begin(out);
-            return write_compact(raw.get(), out);
+            return write_compact(item, out);
         }
         if !self.reasoning.is_empty() {
             let number = begin(out);

@@ -121,7 +121,7 @@ impl<'h> Subject<'h> {
     }
 
     async fn create(&self, body: &[u8], out: &mut BytesMut) -> Result<(), Failure> {
-        let (metadata, sent) = conversations::creation(body)?;
+        let (metadata, sent) = conversations::creation(body, self.handling.rules())?;
         let (metadata, now) = (Json::from(metadata), self.now());
         let items = self.made(&sent).await?;
         let created = self.store.create_conversation(self.key(), Arc::clone(&metadata), items, now).await;
@@ -140,7 +140,7 @@ impl<'h> Subject<'h> {
     }
 
     async fn update(&self, body: &[u8], out: &mut BytesMut) -> Result<(), Failure> {
-        let metadata = conversations::update(body)?;
+        let metadata = conversations::update(body, self.handling.rules())?;
         let changed = self.store.update_conversation(self.key(), metadata.into(), self.now()).await;
         changed.map_err(|error| self.told(error))?;
         self.show(out).await
@@ -161,7 +161,7 @@ impl<'h> Subject<'h> {
     }
 
     async fn add(&self, body: &[u8], out: &mut BytesMut) -> Result<(), Failure> {
-        let sent = conversations::addition(body)?;
+        let sent = conversations::addition(body, self.handling.rules())?;
         let now = self.now();
         self.store.conversation(self.key(), now).await.map_err(|error| self.told(error))?;
         for (at, id) in sent.iter().enumerate().filter_map(|(at, sent)| Some((at, sent.id.as_ref()?))) {

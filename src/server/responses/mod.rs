@@ -134,7 +134,8 @@ impl Handling {
     fn question(&self, head: &request::Parts, route: Route, body: Bytes) -> Result<Question, Failure> {
         let since = Instant::now();
         let app = &self.worker.app;
-        let mut asked = Asked::read_for(&body, &route.options, route.responses, self.door.deployment(head))?;
+        let deployment = self.door.deployment(head);
+        let mut asked = Asked::read_for(&body, &route.options, route.responses, deployment, self.rules())?;
         self.check_model(&asked.model)?;
         if route.responses == Way::Native && route.engine.takes().native.hosted_items {
             asked.with_hosted_items();

@@ -26,7 +26,7 @@ impl Handling {
     ) -> Result<Response<Body>, Failure> {
         let limit = self.worker.app.config.limits.max_body_bytes;
         let body = self.body(body, limit).await?;
-        let outputs = Outputs::read(&body)?;
+        let outputs = Outputs::read(&body, self.rules())?;
         let (store, key) = self.named(head)?;
         if let Some(pending) = Arc::clone(&self.worker.app).holds.put(&key, &outputs.all).await {
             return Ok(self.waiting(&key.id, pending?.iter()));

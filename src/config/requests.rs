@@ -1,0 +1,102 @@
+//! `[requests]`: what clients may ask for, beyond what the APIs say.
+
+use super::file::File;
+use super::mistakes::Mistakes;
+use crate::request::{Caps, Media, Rules};
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::fmt;
+use std::sync::Arc;
+
+/// What clients may ask for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct Requests {
+    pub media_urls: MediaUrls,
+    pub allowed_fields: Vec<String>,
+}
+
+/// Where media may come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum MediaUrls {
+    /// From any host of the Internet.
+    #[default]
+    Public,
+    /// Out of the request alone.
+    Data,
+    /// From these hosts.
+    Hosts(Vec<String>),
+}
+
+impl Serialize for MediaUrls {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Public => serializer.serialize_str("public"),
+            Self::Data => serializer.serialize_str("data"),
+            Self::Hosts(hosts) => hosts.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for MediaUrls {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Written;
+        impl<'de> Visitor<'de> for Written {
+            type Value = MediaUrls;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"public\", \"data\" or a list of hosts")
+            }
+
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<MediaUrls, E> {
+                match word {
+                    "public" => Ok(MediaUrls::Public),
+                    "data" => Ok(MediaUrls::Data),
+                    _ => Err(E::custom("must be \"public\", \"data\" or a list of hosts")),
+                }
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<MediaUrls, A::Error> {
+                let mut hosts = Vec::new();
+                while let Some(host) = all.next_element()? {
+                    hosts.push(host);
+                }
+                Ok(MediaUrls::Hosts(hosts))
+            }
+        }
+        deserializer.deserialize_any(Written)
+    }
+}
+
+/// What it means, with the bounds of `[limits]`.
+pub(super) fn rules(file: &File, mistakes: &mut Mistakes) -> Option<Arc<Rules>> {
+    let Requests { media_urls, allowed_fields } = &file.requests;
+    let media = match media_urls {
+        MediaUrls::Public => Media::Public,
+        MediaUrls::Data => Media::Data,
+        MediaUrls::Hosts(hosts) => match Media::hosts(hosts.iter().map(String::as_str)) {
+            Ok(media) => media,
+            Err(host) => {
+                let why =
+                    format!("\"{host}\" is not a host such as images.example.com, without scheme and port");
+                return mistakes.none("requests.media_urls", why);
+            }
+        },
+    };
+    if allowed_fields.iter().any(String::is_empty) {
+        return mistakes.none("requests.allowed_fields", "a field without a name");
+    }
+    let limits = &file.limits;
+    let number = |limit: usize| u64::try_from(limit).unwrap_or(u64::MAX);
+    let caps = Caps {
+        depth: limits.max_json_depth,
+        messages: limits.max_messages,
+        tools: limits.max_tools,
+        stops: limits.max_stop_strings,
+        pairs: limits.max_metadata_pairs,
+        choices: number(limits.max_choices),
+        logprobs: number(limits.max_logprobs),
+    };
+    Some(Arc::new(Rules { media, allowed: allowed_fields.clone(), caps }))
+}
