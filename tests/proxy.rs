@@ -42,6 +42,8 @@ mod crashes;
 mod cuts;
 #[path = "proxy/engine_errors.rs"]
 mod engine_errors;
+#[path = "proxy/fields.rs"]
+mod fields;
 #[path = "proxy/fixtures.rs"]
 mod fixtures;
 #[path = "proxy/framing.rs"]
@@ -60,6 +62,8 @@ mod leaving;
 mod limits;
 #[path = "proxy/load.rs"]
 mod load;
+#[path = "proxy/media.rs"]
+mod media;
 #[path = "proxy/native.rs"]
 mod native;
 #[path = "proxy/operators.rs"]

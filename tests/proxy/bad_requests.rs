@@ -426,8 +426,31 @@ async fn fault_c33_fields_that_steer_the_engine() {
         let param = format!("chat_template_kwargs.{inner}");
         assert_eq!(check(&answer, "forbidden_parameter", inner).param, Some(param));
     }
-    // An escape in the name is no way around.
-    check(&world.ask(&Request::stream(r#","r\u0069d":"x""#)).await, "forbidden_parameter", "escaped");
+    // An escape in the name is no way around, nor is what clients' libraries lay over the request.
+    for (more, param) in [
+        (r#","r\u0069d":"x""#, "rid"),
+        (r#","requ\u0065st_id":"x""#, "request_id"),
+        (r#","chat_template_kw\u0061rgs":{"t\u006fols":[]}"#, "chat_template_kwargs.tools"),
+        (r#","extra_body":{"lora_path":"x"}"#, "extra_body.lora_path"),
+        (
+            r#","extra_body":{"chat_template_kwargs":{"tokenize":true}}"#,
+            "extra_body.chat_template_kwargs.tokenize",
+        ),
+        (r#","extra_body":{"extra_body":{"rid":1}}"#, "extra_body.extra_body.rid"),
+    ] {
+        let fault = check(&world.ask(&Request::stream(more)).await, "forbidden_parameter", more);
+        assert_eq!(fault.param.as_deref(), Some(param));
+    }
+    for (target, body) in [
+        ("/v1/completions", r#"{"model":"m","prompt":"a","r\u0069d":"x"}"#),
+        ("/v1/embeddings", r#"{"model":"m","input":"a","rid":"x"}"#),
+        ("/v1/responses", r#"{"model":"m","input":"a","rid":"x"}"#),
+        ("/v1/responses/input_tokens", r#"{"model":"m","input":"a","rid":"x"}"#),
+        ("/v1/responses/compact", r#"{"model":"m","input":"a","rid":"x"}"#),
+    ] {
+        let fault = check(&world.ask(&Request::post(target, body)).await, "forbidden_parameter", target);
+        assert_eq!(fault.param.as_deref(), Some("rid"), "{target}");
+    }
     end(world).await;
 }
 
