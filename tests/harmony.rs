@@ -336,6 +336,50 @@ fn logprobs_stay_with_their_chunk() {
     assert_eq!(frames, expected);
 }
 
+/// A whole answer has all its tokens at once; the message that is made of some has those.
+#[test]
+fn logprobs_of_a_whole_answer_are_those_of_the_stream() {
+    let entry = |token: &str| json!({"token": token, "logprob": -1.0, "bytes": null, "top_logprobs": []});
+    let tokens = [
+        "<|channel|>",
+        "analysis",
+        "<|message|>",
+        "A",
+        "<|end|>",
+        "<|start|>",
+        "assistant",
+        "<|channel|>",
+        "final",
+        "<|message|>",
+        "Hel",
+        "lo",
+        "<|return|>",
+    ];
+    let request = |stream: bool| json!({"model": "m", "input": "hi", "stream": stream, "include": ["message.output_text.logprobs"], "logprobs": true});
+    let choice = |tokens: &[&str], part: &str, finish: &Value| {
+        let content: Vec<_> = tokens.iter().map(|token| entry(token)).collect();
+        json!({"index": 0, part: {"content": tokens.concat()}, "logprobs": {"content": content}, "finish_reason": finish})
+    };
+    let answer = |choice: Value| json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]});
+    let chunks: String = tokens
+        .iter()
+        .map(|token| format!("data: {}\n\n", answer(choice(&[token], "delta", &Value::Null))))
+        .collect();
+    let end = chunk(&json!({}), &"stop".into());
+    let streamed = Case {
+        request: request(true),
+        ..case(Api::Responses, true, format!("{chunks}{end}data: [DONE]\n\n"))
+    };
+    let streamed = data(&streamed.run(&Cut::Whole).body).last().unwrap()["response"]["output"].clone();
+    let whole = answer(choice(&tokens, "message", &"stop".into())).to_string();
+    let whole = Case { request: request(false), ..case(Api::Responses, false, whole) };
+    let whole: Value = serde_json::from_str(&whole.run(&Cut::Whole).body).unwrap();
+    let said = whole["output"][1]["content"][0]["logprobs"].as_array().unwrap();
+    let said: Vec<_> = said.iter().map(|entry| entry["token"].as_str().unwrap()).collect();
+    assert_eq!(said, ["Hel", "lo"]);
+    assert_eq!(whole["output"], streamed);
+}
+
 #[test]
 fn no_reasoning_where_none_is_wanted() {
     let options = json!({"harmony": "text", "reasoning_field": "none"});

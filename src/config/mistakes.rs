@@ -81,7 +81,8 @@ pub(super) fn explain(message: &str, noun: &str) -> String {
             return message.to_owned();
         };
         let known = TYPES.iter().find(|(rust, _)| *rust == expected).map(|(_, plain)| *plain);
-        let expected = known.unwrap_or(if expected.starts_with("struct ") { "a table" } else { expected });
+        let table = if expected.starts_with("struct ") { "a table" } else { expected };
+        let expected = known.unwrap_or(table);
         // The kind of what was found, without itself.
         let kind = found.split(['`', '"']).next().unwrap_or("").trim();
         return match kind {

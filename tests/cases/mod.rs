@@ -79,10 +79,11 @@ impl Case {
     /// The same for a client of Responses.
     fn responder(&self, body: &Bytes, route: &Route, stamp: Stamp, transcript: bool) -> Rewriter {
         let stream = self.streams();
-        let included = self.request["include"].as_array().into_iter().flatten();
+        let mut included = self.request["include"].as_array().into_iter().flatten();
+        let logprobs = included.any(|name| name == "message.output_text.logprobs");
         let reply = Reply {
             echo: echo(body).unwrap(),
-            logprobs: included.into_iter().any(|name| name == "message.output_text.logprobs"),
+            logprobs,
             reasoning: route.options.responses_reasoning,
             dialect: route.options.responses_dialect,
             stream,
@@ -90,6 +91,7 @@ impl Case {
         };
         let shape = Shape {
             include_usage: true,
+            logprobs,
             quirks: route.engine.quirks,
             max_event_bytes: route.max_event_bytes,
             ..Shape::new(self.upstream, stream, route.options.clone())
