@@ -116,7 +116,7 @@ fn every_mistake_is_told_with_its_path() {
         ),
         (
             &with("[requests]\nmedia_urls = true"),
-            "requests.media_urls: invalid type: boolean `true`, expected \"public\", \"data\" or a list of hosts",
+            "requests.media_urls: expected \"public\", \"data\" or a list of hosts, found boolean",
         ),
         (
             &with("[requests]\nmedia_urls = [\"a.example\", \"https://b.example\"]"),
