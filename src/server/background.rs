@@ -459,10 +459,9 @@ async fn more(app: &App, key: &Key, total: u64) {
     }
 }
 
-fn frames<'e>(events: impl Iterator<Item = Cow<'e, str>>) -> Bytes {
+fn frames<'e>(events: impl Iterator<Item = (String, Cow<'e, str>)>) -> Bytes {
     let mut out = BytesMut::new();
-    for event in events {
-        let kind = json::member(&event, "type").unwrap_or_default();
+    for (kind, event) in events {
         for piece in ["event: ", &kind, "\ndata: ", &event, "\n\n"] {
             out.extend_from_slice(piece.as_bytes());
         }
@@ -473,7 +472,7 @@ fn frames<'e>(events: impl Iterator<Item = Cow<'e, str>>) -> Bytes {
 /// The event that says why a stored stream is not read on.
 fn broken(failure: &Failure, after: Option<u64>) -> Bytes {
     let event = error_event(failure, after.map_or(0, |after| after + 1));
-    frames(std::iter::once(Cow::Borrowed(&*event)))
+    frames(std::iter::once(("error".to_owned(), Cow::Borrowed(&*event))))
 }
 
 fn error_event(failure: &Failure, number: u64) -> Json {

@@ -57,12 +57,13 @@ pub(super) fn is_last(kind: &str) -> bool {
     matches!(kind, "response.completed" | "response.incomplete" | "response.failed")
 }
 
-/// A stored event in a reader's dialect, whichever it was made in; none if there is no such event in it (wire-format 4.9).
-pub(super) fn told_in(dialect: ResponsesDialect, event: &str) -> Option<Cow<'_, str>> {
-    if dialect == ResponsesDialect::CodexLegacy {
-        return Some(Cow::Borrowed(event));
-    }
+/// A stored event in a reader's dialect, whichever it was made in, and its name; none if there is no such event in it
+/// (wire-format 4.9).
+pub(super) fn told_in(dialect: ResponsesDialect, event: &str) -> Option<(String, Cow<'_, str>)> {
     let kind = json::member(event, "type")?;
+    if dialect == ResponsesDialect::CodexLegacy {
+        return Some((kind, Cow::Borrowed(event)));
+    }
     if LEGACY.contains(&kind.as_str())
         && json::read::<Members<'_>>(event).ok()?.0.iter().any(|(key, _)| key == "response")
     {
@@ -72,8 +73,9 @@ pub(super) fn told_in(dialect: ResponsesDialect, event: &str) -> Option<Cow<'_, 
         ResponsesDialect::Openresponses => (kind == *plain).then_some(open),
         _ => (kind == *open).then_some(plain),
     });
-    let renamed = named.and_then(|name| Some((name, event.strip_prefix(&format!("{{\"type\":\"{kind}\""))?)));
-    Some(renamed.map_or(Cow::Borrowed(event), |(name, rest)| format!("{{\"type\":\"{name}\"{rest}").into()))
+    let rest = |name| Some((name, event.strip_prefix(&format!("{{\"type\":\"{kind}\""))?));
+    let Some((name, rest)) = named.and_then(rest) else { return Some((kind, Cow::Borrowed(event))) };
+    Some(((*name).to_owned(), format!("{{\"type\":\"{name}\"{rest}").into()))
 }
 
 /// Where the event that ends a stream begins.
@@ -104,9 +106,13 @@ mod tests {
             (text, Some(text), Some(text)),
             (last, Some(last), Some(last)),
         ] {
-            assert_eq!(told_in(Openai, event).as_deref(), openai, "{event}");
-            assert_eq!(told_in(Openresponses, event).as_deref(), openresponses, "{event}");
-            assert_eq!(told_in(CodexLegacy, event).as_deref(), Some(event));
+            for (dialect, expected) in
+                [(Openai, openai), (Openresponses, openresponses), (CodexLegacy, Some(event))]
+            {
+                let told = told_in(dialect, event);
+                assert_eq!(told.as_ref().map(|(_, event)| &**event), expected, "{event}");
+                assert!(told.is_none_or(|(kind, event)| json::member(&event, "type") == Some(kind)));
+            }
         }
     }
 
