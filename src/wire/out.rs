@@ -36,7 +36,7 @@ enum Piece {
 }
 
 /// A place in what is written.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Mark {
     piece: usize,
     /// Bytes of that piece before it.
@@ -143,7 +143,11 @@ impl Out {
 
     /// Takes what stands behind a place from which nothing has been taken since.
     pub(crate) fn split_off(&mut self, at: Mark) -> Self {
-        let mut rest = Self::default();
+        let end = self.end.take_if(|end| *end >= at).map(|end| Mark {
+            piece: end.piece - at.piece,
+            offset: if end.piece == at.piece { end.offset - at.offset } else { end.offset },
+        });
+        let mut rest = Self { end, ..Self::default() };
         if at.piece >= self.pieces.len() {
             rest.open = self.open.split_off(at.offset.min(self.open.len()));
             return rest;
@@ -358,6 +362,26 @@ mod tests {
             assert_eq!(out.len(), all - taken, "{before} {texts} {takes}");
             assert_eq!(end.copied(), format!("end{}!", long.join()).as_bytes());
             assert!(out.split_end().is_none());
+        }
+    }
+
+    /// The mark of the end goes with it, whichever part is kept.
+    #[test]
+    fn a_part_knows_where_its_end_begins() {
+        let long = rope(2 * CHUNK);
+        for texts in 0..3 {
+            let mut out = Out::default();
+            out.extend_from_slice(b"held");
+            let at = out.mark();
+            out.extend_from_slice(b"then ");
+            (0..texts).for_each(|_| out.tell(Spelled::Whole(&long)));
+            out.begin_end();
+            out.extend_from_slice(b"end");
+            let mut rest = out.split_off(at);
+            assert_eq!(out.copied(), b"held");
+            assert!(out.split_end().is_none());
+            assert_eq!(rest.split_end().unwrap().copied(), b"end", "{texts}");
+            assert_eq!(rest.len(), 5 + texts * long.join().len());
         }
     }
 
