@@ -7,6 +7,7 @@ mod file;
 mod keys;
 mod mistakes;
 mod requests;
+mod upstreams;
 
 pub use file::{
     Auth, AuthFile, Azure, Compaction, File, Health, Hidden, KeyFile, Level, Limits, Log, SealFile, Seconds,
@@ -14,15 +15,13 @@ pub use file::{
 };
 pub use mistakes::Mistakes;
 pub use requests::{MediaUrls, Requests};
+pub use upstreams::{Credentials, UpstreamConfig};
 
 use crate::auth::Keyring;
-use crate::engine::{self, ENGINES, Engine};
 use crate::request::Rules;
-use crate::request::responses::Way;
 use crate::seal::Keys;
 use crate::store::{Caps, Place};
 use crate::wire::options::Options;
-use http::Uri;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -237,57 +236,6 @@ fn seal_keys(file: &SealFile, mistakes: &mut Mistakes) -> Option<Arc<Keys>> {
     keys.map(Arc::new).map_err(|why| mistakes.add("seal.keys_file", why)).ok()
 }
 
-/// One upstream.
-#[derive(Clone, Debug)]
-pub struct UpstreamConfig {
-    /// Its name in logs and metrics.
-    pub name: String,
-    /// Its host, as written.
-    pub host: String,
-    /// Its port.
-    pub port: u16,
-    /// What stands before `/v1` in its paths; usually nothing.
-    pub prefix: String,
-    /// What it is.
-    pub engine: &'static Engine,
-    /// The models it serves, where they are named.
-    pub models: Vec<String>,
-    /// Its credentials.
-    pub auth: Credentials,
-    /// How Responses reaches it.
-    pub responses: Way,
-    /// Options of the wire format for its answers.
-    pub options: Arc<Options>,
-}
-
-/// What an engine sees as `authorization`.
-#[derive(Clone)]
-pub enum Credentials {
-    /// Nothing.
-    None,
-    /// What the client sent.
-    Pass,
-    /// A key of the proxy.
-    Own(http::HeaderValue),
-}
-
-impl Credentials {
-    /// What the engine refuses in them is none of the client's doing (wire-format 3.4).
-    pub fn are_ours(&self) -> bool {
-        !matches!(self, Self::Pass)
-    }
-}
-
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::None => "none",
-            Self::Pass => "pass",
-            Self::Own(_) => "own",
-        })
-    }
-}
-
 impl Config {
     /// Reads the file, the environment and the flags.
     ///
@@ -412,122 +360,9 @@ fn address(path: &str, text: &str, mistakes: &mut Mistakes) -> Option<SocketAddr
     found.or_else(|| mistakes.none(path, format!("\"{text}\" is not an address such as 127.0.0.1:8080")))
 }
 
-impl UpstreamConfig {
-    fn meant(at: usize, file: &UpstreamFile, all: &File, mistakes: &mut Mistakes) -> Option<Self> {
-        let path = |key: &str| format!("upstream[{at}].{key}");
-        let target = target(&file.url).map_err(|why| mistakes.add(path("url"), why)).ok();
-        let engine = engine::named(&file.engine).or_else(|| {
-            let names: Vec<_> = ENGINES.iter().map(|engine| engine.name).collect();
-            let why = format!("unknown engine \"{}\"; one of {}", file.engine, names.join(", "));
-            mistakes.none(&path("engine"), why)
-        });
-        let auth = credentials(&path("api_key_file"), file, all.checks_keys(), mistakes);
-        let options = overlay(&all.wire, &file.wire)
-            .map_err(|error| mistakes.add(path("wire"), mistakes::explain(error.message(), "option")))
-            .ok();
-        let (host, port, prefix) = target?;
-        Some(Self {
-            name: if file.name.is_empty() { format!("{host}:{port}") } else { file.name.clone() },
-            host,
-            port,
-            prefix,
-            engine: engine?,
-            models: file.models.clone(),
-            auth: auth?,
-            responses: file.responses,
-            options: Arc::new(options?),
-        })
-    }
-}
-
-/// Host, port and the path before `/v1`.
-fn target(url: &str) -> Result<(String, u16, String), String> {
-    if url.is_empty() {
-        return Err("missing; an address such as http://127.0.0.1:8000".to_owned());
-    }
-    let example = || format!("\"{url}\" is not an address such as http://127.0.0.1:8000");
-    let uri: Uri = url.parse().map_err(|_| example())?;
-    match uri.scheme_str() {
-        Some("http") => {}
-        Some("https") => return Err("https is not supported by this version; use http".to_owned()),
-        _ => return Err(example()),
-    }
-    let authority = uri.authority().ok_or_else(example)?;
-    if authority.as_str().contains('@') {
-        return Err("must not carry a user name or password; use api_key_file".to_owned());
-    }
-    if uri.query().is_some() || authority.host().is_empty() {
-        return Err(example());
-    }
-    let path = uri.path().trim_end_matches('/');
-    let prefix = path.strip_suffix("/v1").unwrap_or(path);
-    Ok((authority.host().to_owned(), authority.port_u16().unwrap_or(80), prefix.to_owned()))
-}
-
-/// `auto`: a key of the proxy's own if one is given. Else the client's passes where samewire itself checks none; a key of
-/// ours says nothing to the engine, and is not its business.
-fn credentials(
-    path: &str,
-    file: &UpstreamFile,
-    checks_keys: bool,
-    mistakes: &mut Mistakes,
-) -> Option<Credentials> {
-    let given = !file.api_key_file.as_os_str().is_empty();
-    match file.auth {
-        Auth::None => Some(Credentials::None),
-        Auth::Pass => Some(Credentials::Pass),
-        Auth::Auto if !given && checks_keys => Some(Credentials::None),
-        Auth::Auto if !given => Some(Credentials::Pass),
-        Auth::Own if !given => mistakes.none(path, "missing, although auth = \"own\""),
-        Auth::Auto | Auth::Own => {
-            let key = match std::fs::read_to_string(&file.api_key_file) {
-                Ok(key) => key,
-                Err(error) => {
-                    // Not what stands there: it may be the key itself.
-                    return mistakes.none(path, format!("the file cannot be read: {error}"));
-                }
-            };
-            let value = http::HeaderValue::from_str(&format!("Bearer {}", key.trim()));
-            match value {
-                Ok(mut value) if !key.trim().is_empty() => {
-                    value.set_sensitive(true);
-                    Some(Credentials::Own(value))
-                }
-                _ => mistakes.none(path, "the file holds no key"),
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_of_engines() {
-        for (url, host, port, prefix) in [
-            ("http://127.0.0.1:8000", "127.0.0.1", 8000, ""),
-            ("http://127.0.0.1:8000/", "127.0.0.1", 8000, ""),
-            ("http://vllm:8000/v1", "vllm", 8000, ""),
-            ("http://vllm:8000/v1/", "vllm", 8000, ""),
-            ("http://gateway/a/v1", "gateway", 80, "/a"),
-            ("http://[::1]:30000", "[::1]", 30000, ""),
-        ] {
-            assert_eq!(target(url), Ok((host.to_owned(), port, prefix.to_owned())), "{url}");
-        }
-        for url in [
-            "",
-            "127.0.0.1:8000",
-            "ftp://a",
-            "https://a",
-            "http://u:p@a",
-            "http://a?b",
-            "http://",
-            "http:// a",
-        ] {
-            assert!(target(url).is_err(), "{url}");
-        }
-    }
 
     #[test]
     fn the_environment_names_what_the_flags_name() {
