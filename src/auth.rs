@@ -4,7 +4,6 @@
 //! one before it is hashed, or ends a comparison early.
 
 use crate::wire::ident;
-use crate::wire::options::Options;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
@@ -84,8 +83,8 @@ pub struct Caller {
     pub named: bool,
     /// The models that it may use; empty: all of them.
     pub models: Vec<String>,
-    /// Options of the wire format for its answers.
-    pub options: Arc<Options>,
+    /// Its place among all keys, by which its options are found.
+    pub place: usize,
 }
 
 impl Caller {
@@ -122,13 +121,7 @@ mod tests {
     use super::*;
 
     fn caller(name: &str) -> Caller {
-        Caller {
-            name: name.into(),
-            tenant: "t".into(),
-            named: true,
-            models: Vec::new(),
-            options: Arc::default(),
-        }
+        Caller { name: name.into(), tenant: "t".into(), named: true, models: Vec::new(), place: 0 }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod file;
 mod keys;
 mod mistakes;
+mod pool;
 mod requests;
 mod upstreams;
 
@@ -14,6 +15,7 @@ pub use file::{
     StoreFile, Timeouts, UpstreamFile,
 };
 pub use mistakes::Mistakes;
+pub use pool::{Affinity, AffinityFile, By, Layers, ModelConfig, ModelFile, Retry};
 pub use requests::{MediaUrls, Requests};
 pub use upstreams::{Credentials, UpstreamConfig};
 
@@ -188,8 +190,16 @@ pub struct Config {
     pub compaction: Compaction,
     /// What clients may ask for.
     pub rules: Arc<Rules>,
-    /// Where requests go.
-    pub upstream: UpstreamConfig,
+    /// Where requests go; at least one.
+    pub upstreams: Vec<UpstreamConfig>,
+    /// Models of which something is configured.
+    pub models: Vec<ModelConfig>,
+    /// Options of the wire format.
+    pub layers: Layers,
+    /// What keeps requests together.
+    pub affinity: Affinity,
+    /// How often another upstream is asked.
+    pub retry: Retry,
     /// The file as it came to be: what `check` prints.
     pub file: File,
 }
@@ -289,22 +299,16 @@ impl Config {
         let listen = address("listen", &file.listen, &mut mistakes);
         let admin_listen = address("admin_listen", &file.admin_listen, &mut mistakes);
         keys::check_reach(&file, listen, &mut mistakes);
-        let all = file.upstream.iter().enumerate();
-        let mut upstreams: Vec<_> =
-            all.map(|(at, one)| UpstreamConfig::meant(at, one, &file, &mut mistakes)).collect();
-        let upstream = match upstreams.len() {
-            1 => upstreams.pop().flatten(),
-            0 => mistakes
-                .none("upstream", "no engine is named; give its address with --upstream http://HOST:PORT"),
-            _ => mistakes.none("upstream", "this version takes exactly one upstream"),
-        };
-        let options = upstream.as_ref().map_or(&file.wire, |upstream| &*upstream.options);
-        let auth = keys::keyring(&file.auth, options, &mut mistakes);
+        let upstreams = UpstreamConfig::all(&file, &mut mistakes);
+        let models = ModelConfig::all(&file, upstreams.as_deref().unwrap_or_default(), &mut mistakes);
+        let affinity = Affinity::meant(&file.affinity, &mut mistakes);
+        let layers = Layers::of(&file, &mut mistakes);
+        let auth = keys::keyring(&file.auth, &mut mistakes);
         let store = StoreConfig::meant(&file.store, &mut mistakes);
         let seal = seal_keys(&file.seal, &mut mistakes);
         let rules = requests::rules(&file, &mut mistakes);
-        let (Some(listen), Some(admin_listen), Some(upstream), Some(store), Some(rules)) =
-            (listen, admin_listen, upstream, store, rules)
+        let (Some(listen), Some(admin_listen), Some(upstreams), Some(affinity), Some(store), Some(rules)) =
+            (listen, admin_listen, upstreams, affinity, store, rules)
         else {
             return Err(mistakes);
         };
@@ -323,7 +327,11 @@ impl Config {
             seal,
             compaction: file.compaction.clone(),
             rules,
-            upstream,
+            upstreams,
+            models,
+            layers,
+            affinity,
+            retry: file.retry.clone(),
             file,
         };
         mistakes.or(this)
@@ -336,7 +344,7 @@ impl Config {
         if let Place::Postgres(url) = &self.store.place {
             file.store.place = without_password(url);
         }
-        let auth = self.auth.as_ref().map(|_| keys::summary(&self.file.auth, &self.upstream.auth));
+        let auth = self.auth.as_ref().map(|_| keys::summary(&self.file.auth, &self.upstreams));
         auth.unwrap_or_default() + &toml::to_string(&file).unwrap_or_default()
     }
 }

@@ -27,6 +27,43 @@ impl Side {
     }
 }
 
+/// Whether a request that failed may be sent to another upstream (faults 7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// The engine did not get it.
+    Unsent,
+    /// The engine has too much to do.
+    Pushed,
+    /// The engine broke off before it said anything. It may have died of the request.
+    Reset,
+    /// The engine may have worked for it.
+    Perhaps,
+    /// Another one would say the same, or the client has part of the answer.
+    Never,
+}
+
+impl Class {
+    /// That of a failure which no status of the engine's tells.
+    pub fn of(failure: &Failure) -> Self {
+        match failure.fault {
+            Fault::Unreachable => Self::Unsent,
+            Fault::RateLimit | Fault::EngineOverloaded => Self::Pushed,
+            Fault::Reset => Self::Reset,
+            Fault::Internal | Fault::Aborted | Fault::Timeout => Self::Perhaps,
+            _ => Self::Never,
+        }
+    }
+
+    /// That of an engine's status.
+    pub fn of_status(status: u16) -> Self {
+        match status {
+            429 | 503 => Self::Pushed,
+            500 | 502 | 504 => Self::Perhaps,
+            _ => Self::Never,
+        }
+    }
+}
+
 /// A fault with its cause.
 #[derive(Debug)]
 pub struct Error {
@@ -36,12 +73,20 @@ pub struct Error {
     pub side: Side,
     /// Nothing of the answer had come and the connection had served before: it died of old age, and a fresh one may be
     /// tried.
-    pub retry: bool,
+    pub aged: bool,
+    /// Whether another upstream may be asked.
+    pub class: Class,
     /// What the log is told besides.
     pub source: Option<std::io::Error>,
 }
 
 impl Error {
+    /// The same of another class.
+    #[must_use]
+    pub fn classed(self, class: Class) -> Self {
+        Self { class, ..self }
+    }
+
     /// The same with its cause.
     #[must_use]
     pub fn because(mut self, source: std::io::Error) -> Self {
@@ -53,7 +98,8 @@ impl Error {
 impl From<Failure> for Error {
     fn from(public: Failure) -> Self {
         let side = Side::of(&public);
-        Self { public, side, retry: false, source: None }
+        let class = Class::of(&public);
+        Self { public, side, aged: false, class, source: None }
     }
 }
 

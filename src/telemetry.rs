@@ -8,15 +8,17 @@
 
 mod lines;
 mod series;
+mod upstream;
 
 pub use lines::{Guard, start as start_logging};
 pub use series::{Counters, Gauge, Histogram, Histograms};
+pub use upstream::OfUpstream;
 
 use crate::wire::event::Usage;
 use crate::wire::rule::Tally;
 use std::fmt::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 /// Panics since the start: counted by the panic hook, which belongs to the process.
@@ -96,6 +98,8 @@ impl End {
 pub struct Finished<'a> {
     /// What was asked for.
     pub route: Route,
+    /// Whom it was asked of last, if anybody.
+    pub upstream: Option<&'a OfUpstream>,
     /// The status that the client saw; 499 if it left before one.
     pub status: u16,
     /// How it ended.
@@ -119,25 +123,20 @@ pub struct Finished<'a> {
 /// Every metric.
 #[derive(Debug)]
 pub struct Metrics {
-    upstream: String,
+    upstreams: RwLock<Vec<Arc<OfUpstream>>>,
+    /// Of requests that no upstream was asked for.
+    nowhere: OfUpstream,
     requests: Counters,
     tokens: Counters,
     rewrites: Counters,
     attempts: Counters,
     in_flight: [Gauge; Route::ALL.len()],
-    request_seconds: [Histogram; Route::ALL.len()],
     rewriting: Histogram,
     planning: Histogram,
-    /// From the request's arrival to the engine's first word.
-    pub first_token: Histogram,
-    /// Between one write to a client and the next.
-    pub inter_token: Histogram,
     /// What operations of the store take, by their names.
     pub store: Arc<Histograms>,
-    /// Whether the upstream answers its probes.
-    pub up: Gauge,
-    /// Exchanges with the upstream that are under way.
-    pub active: Gauge,
+    /// Requests that were not sent again because too many were.
+    pub budget_exhausted: Gauge,
     /// Connections that could not be accepted.
     pub accept_errors: Gauge,
 }
@@ -150,26 +149,35 @@ const STORE: &[f64] =
 const TINY: &[f64] =
     &[0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25];
 
-impl Metrics {
-    /// All at zero, for one upstream of this name.
-    pub fn new(upstream: &str) -> Self {
+impl Default for Metrics {
+    fn default() -> Self {
         Self {
-            upstream: upstream.to_owned(),
+            upstreams: RwLock::default(),
+            nowhere: OfUpstream::new("none"),
             requests: Counters::default(),
             tokens: Counters::default(),
             rewrites: Counters::default(),
             attempts: Counters::default(),
             in_flight: Default::default(),
-            request_seconds: std::array::from_fn(|_| Histogram::new(SECONDS)),
             rewriting: Histogram::new(TINY),
             planning: Histogram::new(TINY),
-            first_token: Histogram::new(SECONDS),
-            inter_token: Histogram::new(SHORT),
             store: Arc::new(Histograms::new("op", STORE)),
-            up: Gauge::default(),
-            active: Gauge::default(),
+            budget_exhausted: Gauge::default(),
             accept_errors: Gauge::default(),
         }
+    }
+}
+
+impl Metrics {
+    /// The figures of the upstream of this name.
+    pub fn upstream(&self, name: &str) -> Arc<OfUpstream> {
+        let mut all = self.upstreams.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.iter().find(|known| known.name == name) {
+            return Arc::clone(known);
+        }
+        let new = Arc::new(OfUpstream::new(name));
+        all.push(Arc::clone(&new));
+        new
     }
 
     /// Requests of this route that are under way.
@@ -177,17 +185,18 @@ impl Metrics {
         self.in_flight.get(route as usize)
     }
 
-    /// An attempt at the upstream is over; `outcome` is `ok` or an error code.
-    pub fn attempt(&self, outcome: &str) {
-        self.attempts.add(&[("upstream", &self.upstream), ("outcome", outcome)], 1);
+    /// An attempt at an upstream is over; `outcome` is `ok` or an error code.
+    pub fn attempt(&self, upstream: &OfUpstream, outcome: &str) {
+        self.attempts.add(&[("upstream", &upstream.name), ("outcome", outcome)], 1);
     }
 
     /// A request has ended.
     pub fn finished(&self, request: &Finished<'_>) {
-        let upstream = self.upstream.as_str();
+        let figures = request.upstream.unwrap_or(&self.nowhere);
+        let upstream = figures.name.as_str();
         let (route, end, status) = (request.route.name(), request.end.name(), request.status.to_string());
         self.requests.add(&[("route", route), ("upstream", upstream), ("status", &status), ("end", end)], 1);
-        if let Some(seconds) = self.request_seconds.get(request.route as usize) {
+        if let Some(seconds) = figures.request_seconds(request.route) {
             seconds.observe(request.total);
         }
         if let Some(usage) = &request.usage {
@@ -209,43 +218,29 @@ impl Metrics {
     /// The Prometheus text.
     pub fn rendered(&self) -> String {
         let mut out = String::with_capacity(16 << 10);
-        let upstream = series::labels(&[("upstream", &self.upstream)]);
-        let of_route = |route: &Route| series::labels(&[("route", route.name())]);
         let name = "samewire_requests_total";
         self.requests.render(name, "Requests, by how they ended.", &mut out);
         series::head("samewire_requests_in_flight", "Requests under way.", "gauge", &mut out);
         for (route, gauge) in Route::ALL.iter().zip(&self.in_flight) {
-            gauge.render("samewire_requests_in_flight", &of_route(route), &mut out);
+            let labels = series::labels(&[("route", route.name())]);
+            gauge.render("samewire_requests_in_flight", &labels, &mut out);
         }
-        let name = "samewire_time_to_first_token_seconds";
-        series::head(name, "From a request's arrival to the engine's first word.", "histogram", &mut out);
-        self.first_token.render(name, &upstream, &mut out);
-        let name = "samewire_inter_token_seconds";
-        series::head(name, "Between one write to a client and the next.", "histogram", &mut out);
-        self.inter_token.render(name, &upstream, &mut out);
-        let name = "samewire_request_seconds";
-        series::head(name, "From a request's arrival to its end.", "histogram", &mut out);
-        for (route, histogram) in Route::ALL.iter().zip(&self.request_seconds) {
-            let labels = series::labels(&[("route", route.name()), ("upstream", &self.upstream)]);
-            histogram.render(name, &labels, &mut out);
-        }
+        self.render_upstreams(&mut out);
         let name = "samewire_overhead_seconds";
         series::head(name, "Time spent in the proxy itself, for each request.", "histogram", &mut out);
         self.planning.render(name, &series::labels(&[("stage", "plan")]), &mut out);
         self.rewriting.render(name, &series::labels(&[("stage", "rewrite")]), &mut out);
         self.store.render("samewire_store_seconds", "What operations of the store take.", &mut out);
         self.tokens.render("samewire_tokens_total", "Tokens, as the engine counts them.", &mut out);
-        self.attempts.render("samewire_upstream_attempts_total", "Requests sent to the upstream.", &mut out);
+        self.attempts.render("samewire_upstream_attempts_total", "Requests sent to upstreams.", &mut out);
         self.rewrites.render("samewire_rewrites_total", "What was mended in answers.", &mut out);
-        for (name, help, gauge) in [
-            ("samewire_upstream_up", "Whether the upstream answers its probes.", &self.up),
-            ("samewire_upstream_active_streams", "Exchanges under way with the upstream.", &self.active),
-        ] {
-            series::head(name, help, "gauge", &mut out);
-            gauge.render(name, &upstream, &mut out);
-        }
         let panics = PANICS.load(Ordering::Relaxed);
         for (name, help, count) in [
+            (
+                "samewire_retry_budget_exhausted_total",
+                "Requests that were not sent again because too many were.",
+                self.budget_exhausted.value(),
+            ),
             (
                 "samewire_accept_errors_total",
                 "Connections that could not be accepted.",
@@ -262,6 +257,36 @@ impl Metrics {
         }
         process(&mut out);
         out
+    }
+
+    fn render_upstreams(&self, out: &mut String) {
+        let all = self.upstreams.read().unwrap_or_else(PoisonError::into_inner);
+        let name = "samewire_time_to_first_token_seconds";
+        series::head(name, "From a request's arrival to the engine's first word.", "histogram", out);
+        all.iter().for_each(|one| one.first_token.render(name, one.labels(), out));
+        let name = "samewire_inter_token_seconds";
+        series::head(name, "Between one write to a client and the next.", "histogram", out);
+        all.iter().for_each(|one| one.inter_token.render(name, one.labels(), out));
+        let name = "samewire_request_seconds";
+        series::head(name, "From a request's arrival to its end.", "histogram", out);
+        all.iter().map(|one| &**one).chain([&self.nowhere]).for_each(|one| one.render_requests(name, out));
+        type Of = fn(&OfUpstream) -> &Gauge;
+        let gauges: [(_, _, _, Of); 3] = [
+            ("samewire_upstream_up", "gauge", "Whether the upstream answers its probes.", |one| &one.up),
+            ("samewire_upstream_active_streams", "gauge", "Exchanges under way with the upstream.", |one| {
+                &one.active
+            }),
+            (
+                "samewire_upstream_cancels_total",
+                "counter",
+                "Exchanges that were broken off from here.",
+                |one| &one.cancels,
+            ),
+        ];
+        for (name, kind, help, gauge) in gauges {
+            series::head(name, help, kind, out);
+            all.iter().for_each(|one| gauge(one).render(name, one.labels(), out));
+        }
     }
 }
 

@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use samewire::config::{AuthFile, Config, File, KeyFile, Mistakes, Overrides, UpstreamFile};
+use samewire::config::{
+    AuthFile, Config, File, KeyFile, Mistakes, ModelFile, Overrides, UpstreamConfig, UpstreamFile,
+};
+use samewire::wire::options::Options;
 use std::collections::BTreeSet;
 use toml::{Table, Value};
 
@@ -64,13 +67,15 @@ fn the_example_is_the_defaults() {
     let engine = UpstreamFile { url: "http://127.0.0.1:8000".to_owned(), ..UpstreamFile::default() };
     assert_eq!(config.file, File { upstream: vec![engine], ..File::default() });
     let more = toml::from_str::<File>(&uncommented()).unwrap();
-    assert_eq!(more, File { auth: AuthFile { key: vec![KeyFile::default()] }, ..config.file });
+    let (auth, model) = (AuthFile { key: vec![KeyFile::default()] }, vec![ModelFile::default()]);
+    assert_eq!(more, File { auth, model, ..config.file });
 }
 
 #[test]
 fn the_example_has_every_key_and_a_reason_for_each() {
     let auth = AuthFile { key: vec![KeyFile::default()] };
-    let all = File { upstream: vec![UpstreamFile::default()], auth, ..File::default() };
+    let (upstream, model) = (vec![UpstreamFile::default()], vec![ModelFile::default()]);
+    let all = File { upstream, model, auth, ..File::default() };
     let written = toml::from_str::<Table>(&uncommented()).unwrap();
     assert_eq!(keys_of(&written), keys_of(&Table::try_from(all).unwrap()));
     for line in uncommented().lines().filter(|line| line.contains(" = ") && !line.starts_with('#')) {
@@ -209,9 +214,49 @@ fn every_mistake_is_told_with_its_path() {
             "upstream[0].api_key_file: the file cannot be read: No such file or directory (os error 2)",
         ),
         (
-            "[[upstream]]\nurl = \"http://a\"\n[[upstream]]\nurl = \"http://b\"",
-            "upstream: this version takes exactly one upstream",
+            "[[upstream]]\nurl = \"http://a\"\n[[upstream]]\nurl = \"http://a/v1\"",
+            "upstream[1].name: \"a:80\" is the name of upstream[0] already",
         ),
+        (
+            "[[upstream]]\nurl = \"http://a\"\nweight = 0",
+            "upstream: every weight is 0: no engine would be asked",
+        ),
+        ("[[upstream]]\nurl = \"http://a\"\nweight = 1001", "upstream[0].weight: must be at most 1000"),
+        (
+            &with("[[model]]\naliases = [\"a\"]"),
+            "model[0].name: missing; the name that the engines know the model by",
+        ),
+        (
+            &with("[[model]]\nname = \"a\"\n[[model]]\nname = \"b\"\naliases = [\"c\", \"a\"]"),
+            "model[1].aliases: \"a\" is a name of model[0] already",
+        ),
+        (
+            &with("[[model]]\nname = \"a\"\nupstreams = [\"x\"]"),
+            "model[0].upstreams: there is no upstream \"x\"",
+        ),
+        (
+            &with("[[model]]\nname = \"a\"\ndefaults = { messages = [] }"),
+            "model[0].defaults.messages: has no default; clients say it",
+        ),
+        (
+            &with("[[model]]\nname = \"a\"\nwire.rolle_frame = 1"),
+            "model[0].wire.rolle_frame: unknown key; is role_frame meant?",
+        ),
+        (&with("model = 1"), "model: expected a list, found integer"),
+        (
+            &with("model = [1]"),
+            "model: expected a table; begin each model with [[model]], found integer",
+        ),
+        (&with("[affinity]\nby = \"header\""), "affinity.header: missing, although by = \"header\""),
+        (
+            &with("[affinity]\nby = \"header\"\nheader = \"a b\""),
+            "affinity.header: must be the name of a header",
+        ),
+        (&with("[affinity]\nby = \"user\""), "affinity.by: expected one of `none`, `conversation`, `header`"),
+        (&with("[retry]\nmax_attempts = 5"), "retry.max_attempts: must be from 1 to 4"),
+        (&with("[retry]\nmax_attempts = 0"), "retry.max_attempts: must be from 1 to 4"),
+        (&with("[retry]\nbudget_percent = 101"), "retry.budget_percent: must be at most 100"),
+        (&with("[retry]\nbudget_per_second = 1001"), "retry.budget_per_second: must be at most 1000"),
         (
             "[[upstream]]\nurl = \"http://a\"\n[[upstream]]\nurll = \"http://b\"",
             "upstream[1].urll: unknown key; is url meant?",
@@ -247,7 +292,7 @@ fn options_on_the_command_line() {
     let config =
         set(&["reasoning_field=both", "wire.force_usage=true", "model_name=7", "fingerprint_salt=\"a b\""])
             .unwrap();
-    let options = &config.upstream.options;
+    let options = config.layers.options(0, None, None);
     assert_eq!(Value::try_from(options.reasoning_field).unwrap().as_str(), Some("both"));
     assert_eq!((options.force_usage, options.keepalive_seconds), (true, 7));
     assert_eq!((options.model_name.as_str(), options.fingerprint_salt.as_str()), ("7", "a b"));
@@ -280,15 +325,17 @@ fn flags_beat_the_environment_which_beats_the_file() {
     let text = with("listen = \"127.0.0.1:1\"\nadmin_listen = \"127.0.0.1:1\"\ninsecure_no_auth = true");
     let config = Config::read(&text, &[&environment, &flags]).unwrap();
     assert_eq!((config.listen.port(), config.admin_listen.port(), config.threads), (3, 2, 3));
-    assert_eq!((config.upstream.host.as_str(), config.upstream.engine.name), ("flag", "vllm"));
-    assert_eq!(config.upstream.name, "flag:80");
+    let upstream = &config.upstreams[0];
+    assert_eq!((upstream.host.as_str(), upstream.engine.name), ("flag", "vllm"));
+    assert_eq!((upstream.name.as_str(), config.upstreams.len()), ("flag:80", 1));
 }
 
 #[test]
 fn options_of_one_upstream_lie_over_those_of_all() {
     let text = "[wire]\nkeepalive_seconds = 7\nforce_usage = true\n[[upstream]]\nurl = \"http://a\"\n[upstream.wire]\nkeepalive_seconds = 3\n";
     let config = read(text, &Overrides::default()).unwrap();
-    assert_eq!((config.upstream.options.keepalive_seconds, config.upstream.options.force_usage), (3, true));
+    let options = config.layers.options(0, None, None);
+    assert_eq!((options.keepalive_seconds, options.force_usage), (3, true));
 }
 
 #[test]
@@ -300,12 +347,12 @@ fn a_key_of_ones_own_is_read_and_never_shown() {
     std::fs::remove_file(&path).unwrap();
     assert!(!format!("{config:?}").contains("CANARY"));
     assert!(!config.shown().contains("CANARY"));
-    assert_eq!(format!("{:?}", config.upstream.auth), "own");
+    assert_eq!(format!("{:?}", config.upstreams[0].auth), "own");
 }
 
 #[test]
 fn what_is_checked_decides_who_may_connect_and_what_the_engine_sees() {
-    let auth = |text: &str| format!("{:?}", read(text, &Overrides::default()).unwrap().upstream.auth);
+    let auth = |text: &str| format!("{:?}", read(text, &Overrides::default()).unwrap().upstreams[0].auth);
     let keys = format!("listen = \"0.0.0.0:1\"\n{}", key('a', "disabled = true"));
     assert_eq!((auth(&with("")).as_str(), auth(&with(&keys)).as_str()), ("pass", "none"));
     assert_eq!(auth(&(with(&keys) + "auth = \"pass\"")), "pass");
@@ -327,12 +374,46 @@ fn options_of_a_key_lie_over_those_of_the_upstream() {
     let ring = config.auth.unwrap();
     let caller = ring.caller(b"abc").unwrap();
     assert_eq!((&*caller.tenant, caller.named, caller.may_use("m")), ("acme", true, true));
-    let dialect = |options: &samewire::wire::options::Options| {
-        Value::try_from(options.responses_dialect).unwrap().as_str().map(str::to_owned)
+    let dialect =
+        |options: &Options| Value::try_from(options.responses_dialect).unwrap().as_str().map(str::to_owned);
+    let options = config.layers.options(0, None, Some(caller.place));
+    assert_eq!(dialect(&options).as_deref(), Some("openresponses"));
+    assert_eq!(dialect(&config.layers.options(0, None, None)).as_deref(), Some("codex-legacy"));
+    assert_eq!((options.keepalive_seconds, options.force_usage), (3, true));
+}
+
+#[test]
+fn options_lie_over_each_other_in_order() {
+    let text = format!(
+        "[wire]\nkeepalive_seconds = 1\ncommit_after_seconds = 1\nmodel_name = \"all\"\nforce_usage = true\n{}{}\
+         [[upstream]]\nurl = \"http://a\"\n\
+         [[upstream]]\nurl = \"http://b\"\nwire = {{ keepalive_seconds = 2, commit_after_seconds = 2, model_name = \"upstream\" }}\n\
+         [[model]]\nname = \"m\"\n\
+         [[model]]\nname = \"n\"\nwire = {{ keepalive_seconds = 3, commit_after_seconds = 3 }}\n",
+        key('a', ""),
+        key('b', "wire.keepalive_seconds = 4"),
+    );
+    let config = read(&text, &Overrides::default()).unwrap();
+    let told = |upstream, model, key| {
+        let options = config.layers.options(upstream, model, key);
+        assert!(options.force_usage);
+        (options.keepalive_seconds, options.commit_after_seconds, options.model_name.clone())
     };
-    assert_eq!(dialect(&caller.options).as_deref(), Some("openresponses"));
-    assert_eq!(dialect(&config.upstream.options).as_deref(), Some("codex-legacy"));
-    assert_eq!((caller.options.keepalive_seconds, caller.options.force_usage), (3, true));
+    for (upstream, model, key, expected) in [
+        (0, None, None, (1, 1, "all")),
+        (1, None, None, (2, 2, "upstream")),
+        (0, Some(0), Some(0), (1, 1, "all")),
+        (0, Some(1), None, (3, 3, "all")),
+        (1, Some(1), Some(0), (3, 3, "upstream")),
+        (1, Some(1), Some(1), (4, 3, "upstream")),
+        (0, None, Some(1), (4, 1, "all")),
+    ] {
+        let (keepalive, commit, name) = told(upstream, model, key);
+        assert_eq!((keepalive, commit, name.as_str()), expected, "{upstream} {model:?} {key:?}");
+    }
+    let upstreams: Vec<_> =
+        config.upstreams.iter().map(|upstream: &UpstreamConfig| upstream.name.as_str()).collect();
+    assert_eq!(upstreams, ["a:80", "b:80"]);
 }
 
 #[test]
@@ -345,7 +426,7 @@ fn keys_are_counted_and_their_hashes_never_shown() {
     ];
     let config = read(&(with(&keys.concat()) + salt), &Overrides::default()).unwrap();
     let shown = config.shown();
-    let start = "# Keys: 3, 1 disabled; tenants: acme (2), 1 without a tenant's name, each for itself.\n# The engine sees no key.\n";
+    let start = "# Keys: 3, 1 disabled; tenants: acme (2), 1 without a tenant's name, each for itself.\n# 127.0.0.1:8000 sees no key.\n";
     assert!(shown.starts_with(start), "{shown}");
     for part in ["hash = \"(hidden)\"", "name = \"laptop\"", "models = [\"m\"]", "disabled = true"] {
         assert!(shown.contains(part), "{part}: {shown}");

@@ -1,6 +1,7 @@
 //! The file as it is written: its keys, their defaults, and reading it key by key so that every mistake is found.
 
 use super::mistakes::{Mistakes, explain};
+use super::pool::{AffinityFile, ModelFile, Retry};
 use super::requests::Requests;
 use crate::request::responses::Way;
 use crate::wire::options::Options;
@@ -32,7 +33,10 @@ pub struct File {
     pub seal: SealFile,
     pub compaction: Compaction,
     pub requests: Requests,
+    pub retry: Retry,
+    pub affinity: AffinityFile,
     pub upstream: Vec<UpstreamFile>,
+    pub model: Vec<ModelFile>,
 }
 
 impl Default for File {
@@ -53,7 +57,10 @@ impl Default for File {
             seal: SealFile::default(),
             compaction: Compaction::default(),
             requests: Requests::default(),
+            retry: Retry::default(),
+            affinity: AffinityFile::default(),
             upstream: Vec::new(),
+            model: Vec::new(),
         }
     }
 }
@@ -302,6 +309,7 @@ pub struct UpstreamFile {
     pub url: String,
     pub engine: String,
     pub models: Vec<String>,
+    pub weight: u32,
     pub api_key_file: PathBuf,
     pub auth: Auth,
     pub responses: Way,
@@ -315,6 +323,7 @@ impl Default for UpstreamFile {
             url: String::new(),
             engine: "auto".to_owned(),
             models: Vec::new(),
+            weight: 1,
             api_key_file: PathBuf::new(),
             auth: Auth::default(),
             responses: Way::default(),
@@ -394,11 +403,12 @@ impl File {
         Ok((good.try_into().unwrap_or_default(), mistakes))
     }
 
-    /// Options of one upstream or key are kept as written until they are laid over others; they must be options all the
+    /// Options of one upstream, model or key are kept as written until they are laid over others; they must be options all the
     /// same.
     fn check_overlays(&self) -> Result<(), toml::de::Error> {
         let keys = self.auth.key.iter().map(|key| &key.wire);
-        let mut overlays = self.upstream.iter().map(|upstream| &upstream.wire).chain(keys);
+        let models = self.model.iter().map(|model| &model.wire);
+        let mut overlays = self.upstream.iter().map(|upstream| &upstream.wire).chain(models).chain(keys);
         overlays.try_for_each(|wire| wire.clone().try_into::<Options>().map(|_| ()))
     }
 
@@ -413,7 +423,8 @@ impl File {
             HIDDEN.clone_into(&mut self.wire.fingerprint_salt);
         }
         let keys = self.auth.key.iter_mut().map(|key| &mut key.wire);
-        for wire in self.upstream.iter_mut().map(|upstream| &mut upstream.wire).chain(keys) {
+        let models = self.model.iter_mut().map(|model| &mut model.wire);
+        for wire in self.upstream.iter_mut().map(|upstream| &mut upstream.wire).chain(models).chain(keys) {
             if let Some(salt) = wire.get_mut("fingerprint_salt").filter(|salt| salt.as_str() != Some("")) {
                 *salt = Value::from(HIDDEN);
             }
@@ -422,6 +433,7 @@ impl File {
 
     /// Numbers that would make no proxy.
     pub(super) fn check_numbers(&self, mistakes: &mut Mistakes) {
+        self.retry.check(mistakes);
         let limits = [
             ("max_body_bytes", self.limits.max_body_bytes, 1),
             ("other_body_bytes", self.limits.other_body_bytes, 1),

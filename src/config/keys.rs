@@ -1,19 +1,17 @@
 //! `[[auth.key]]`: whose keys open, and what they open.
 
 use super::file::{AuthFile, File, KeyFile};
-use super::mistakes::{Mistakes, explain};
-use super::{Credentials, overlay};
+use super::mistakes::Mistakes;
+use super::{Credentials, UpstreamConfig};
 use crate::auth::{Caller, Hash, Keyring, is_name};
-use crate::wire::options::Options;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 const NAMES: &str = "must be 1 to 64 letters, digits, dots, dashes and underscores";
 
-/// The keys, with their options laid over those of the upstream. `None`: none are checked. If all of them are disabled,
-/// none opens.
-pub(super) fn keyring(file: &AuthFile, options: &Options, mistakes: &mut Mistakes) -> Option<Arc<Keyring>> {
+/// The keys. `None`: none are checked. If all of them are disabled, none opens.
+pub(super) fn keyring(file: &AuthFile, mistakes: &mut Mistakes) -> Option<Arc<Keyring>> {
     if file.key.is_empty() {
         return None;
     }
@@ -41,8 +39,8 @@ pub(super) fn keyring(file: &AuthFile, options: &Options, mistakes: &mut Mistake
         if let Some(other) = file.key.iter().take(at).position(|other| same(&other)) {
             mistakes.add(path("name"), format!("the same as that of auth.key[{other}]"));
         }
-        let caller = caller(at, key, &hash, options, path, mistakes);
-        all.extend(caller.filter(|_| !key.disabled).map(|caller| (hash, caller)));
+        let caller = caller(at, key, &hash, path, mistakes);
+        all.extend((!key.disabled).then_some((hash, caller)));
     }
     Some(Arc::new(all.into_iter().collect()))
 }
@@ -51,10 +49,9 @@ fn caller(
     at: usize,
     file: &KeyFile,
     hash: &Hash,
-    options: &Options,
     path: impl Fn(&str) -> String,
     mistakes: &mut Mistakes,
-) -> Option<Caller> {
+) -> Caller {
     for (part, name) in [("name", &file.name), ("tenant", &file.tenant)] {
         if !name.is_empty() && !is_name(name) {
             mistakes.add(path(part), NAMES);
@@ -63,17 +60,14 @@ fn caller(
     if file.models.iter().any(String::is_empty) {
         mistakes.add(path("models"), "a model without a name");
     }
-    let options = overlay(options, &file.wire)
-        .map_err(|error| mistakes.add(path("wire"), explain(error.message(), "option")))
-        .ok()?;
     let named = !file.tenant.is_empty();
-    Some(Caller {
+    Caller {
         name: if file.name.is_empty() { format!("auth.key[{at}]").into() } else { file.name.as_str().into() },
         tenant: if named { file.tenant.as_str().into() } else { hash.tenant().into() },
         named,
         models: file.models.clone(),
-        options: Arc::new(options),
-    })
+        place: at,
+    }
 }
 
 /// Whoever can connect may ask: that must be said, and then be true.
@@ -95,7 +89,7 @@ pub(super) fn check_reach(file: &File, listen: Option<SocketAddr>, mistakes: &mu
 }
 
 /// What there is of keys, in lines that no program reads.
-pub(super) fn summary(file: &AuthFile, engine: &Credentials) -> String {
+pub(super) fn summary(file: &AuthFile, upstreams: &[UpstreamConfig]) -> String {
     let mut tenants: BTreeMap<&str, usize> = BTreeMap::new();
     for key in &file.key {
         *tenants.entry(&key.tenant).or_default() += 1;
@@ -109,11 +103,15 @@ pub(super) fn summary(file: &AuthFile, engine: &Credentials) -> String {
         0 => String::new(),
         disabled => format!(", {disabled} disabled"),
     };
-    let sees = match engine {
-        Credentials::None => "no key",
-        Credentials::Pass => "the client's key",
-        Credentials::Own(_) => "a key of samewire's own",
+    let sees = |upstream: &UpstreamConfig| {
+        let whose = match upstream.auth {
+            Credentials::None => "no key",
+            Credentials::Pass => "the client's key",
+            Credentials::Own(_) => "a key of samewire's own",
+        };
+        format!("# {} sees {whose}.\n", upstream.name)
     };
     let (keys, whose) = (file.key.len(), whose.join(", "));
-    format!("# Keys: {keys}{disabled}; tenants: {whose}.\n# The engine sees {sees}.\n\n")
+    let engines: String = upstreams.iter().map(sees).collect();
+    format!("# Keys: {keys}{disabled}; tenants: {whose}.\n{engines}\n")
 }

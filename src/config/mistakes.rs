@@ -47,7 +47,7 @@ impl fmt::Display for Mistakes {
 impl std::error::Error for Mistakes {}
 
 /// How serde ends what it says of a wrong type, and what people say.
-const TYPES: [(&str, &str); 14] = [
+const TYPES: [(&str, &str); 15] = [
     ("usize", "a whole number"),
     ("u32", "a whole number"),
     ("u64", "a whole number"),
@@ -58,6 +58,7 @@ const TYPES: [(&str, &str); 14] = [
     ("a sequence", "a list"),
     ("a map", "a table"),
     ("struct KeyFile", "a table; begin each key with [[auth.key]]"),
+    ("struct ModelFile", "a table; begin each model with [[model]]"),
     ("struct UpstreamFile", "a table; begin each engine with [[upstream]]"),
     ("struct AuthFile", "a table; begin each key with [[auth.key]]"),
     ("struct StoreFile", "a table; say place = \"memory\" under [store]"),

@@ -1,13 +1,10 @@
 //! `[[upstream]]`: where requests go.
 
 use super::file::{Auth, File, UpstreamFile};
-use super::mistakes::{Mistakes, explain};
-use super::overlay;
+use super::mistakes::Mistakes;
 use crate::engine::{self, ENGINES, Engine};
 use crate::request::responses::Way;
-use crate::wire::options::Options;
 use http::Uri;
-use std::sync::Arc;
 
 /// One upstream.
 #[derive(Clone, Debug)]
@@ -24,12 +21,12 @@ pub struct UpstreamConfig {
     pub engine: &'static Engine,
     /// The models it serves, where they are named.
     pub models: Vec<String>,
+    /// How much of the traffic it gets beside others; 0: no new request.
+    pub weight: u32,
     /// Its credentials.
     pub auth: Credentials,
     /// How Responses reaches it.
     pub responses: Way,
-    /// Options of the wire format for its answers.
-    pub options: Arc<Options>,
 }
 
 /// What an engine sees as `authorization`.
@@ -61,7 +58,30 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl UpstreamConfig {
-    pub(super) fn meant(at: usize, file: &UpstreamFile, all: &File, mistakes: &mut Mistakes) -> Option<Self> {
+    /// All of them, with names of their own.
+    pub(super) fn all(file: &File, mistakes: &mut Mistakes) -> Option<Vec<Self>> {
+        if file.upstream.is_empty() {
+            return mistakes
+                .none("upstream", "no engine is named; give its address with --upstream http://HOST:PORT");
+        }
+        let all = file.upstream.iter().enumerate();
+        let all: Vec<_> = all.map(|(at, one)| Self::meant(at, one, file, mistakes)).collect();
+        for (at, one) in all.iter().enumerate().filter_map(|(at, one)| Some((at, one.as_ref()?))) {
+            let mut before = all.iter().take(at);
+            if let Some(other) =
+                before.position(|other| other.as_ref().is_some_and(|other| other.name == one.name))
+            {
+                let why = format!("\"{}\" is the name of upstream[{other}] already", one.name);
+                mistakes.add(format!("upstream[{at}].name"), why);
+            }
+        }
+        if file.upstream.iter().all(|upstream| upstream.weight == 0) {
+            mistakes.add("upstream", "every weight is 0: no engine would be asked");
+        }
+        all.into_iter().collect()
+    }
+
+    fn meant(at: usize, file: &UpstreamFile, all: &File, mistakes: &mut Mistakes) -> Option<Self> {
         let path = |key: &str| format!("upstream[{at}].{key}");
         let target = target(&file.url).map_err(|why| mistakes.add(path("url"), why)).ok();
         let engine = engine::named(&file.engine).or_else(|| {
@@ -69,10 +89,10 @@ impl UpstreamConfig {
             let why = format!("unknown engine \"{}\"; one of {}", file.engine, names.join(", "));
             mistakes.none(&path("engine"), why)
         });
+        if file.weight > 1000 {
+            mistakes.add(path("weight"), "must be at most 1000");
+        }
         let auth = credentials(&path("api_key_file"), file, all.checks_keys(), mistakes);
-        let options = overlay(&all.wire, &file.wire)
-            .map_err(|error| mistakes.add(path("wire"), explain(error.message(), "option")))
-            .ok();
         let (host, port, prefix) = target?;
         Some(Self {
             name: if file.name.is_empty() { format!("{host}:{port}") } else { file.name.clone() },
@@ -81,9 +101,9 @@ impl UpstreamConfig {
             prefix,
             engine: engine?,
             models: file.models.clone(),
+            weight: file.weight,
             auth: auth?,
             responses: file.responses,
-            options: Arc::new(options?),
         })
     }
 }

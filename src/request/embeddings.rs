@@ -7,6 +7,7 @@ use super::{Rules, chat};
 use crate::wire::fault::Failure;
 use crate::wire::options::RequestUnknown;
 use bytes::Bytes;
+use std::ops::Range;
 
 const KNOWN: &[&str] = &["model", "input", "encoding_format", "dimensions", "user"];
 
@@ -19,6 +20,8 @@ pub struct Wanted {
     unknown: Vec<String>,
     /// Addresses that have to be written anew.
     media: Edits,
+    /// Where the model is named.
+    model_at: Option<Range<usize>>,
 }
 
 impl Wanted {
@@ -44,23 +47,27 @@ impl Wanted {
             media.extend(chat::messages(&from, messages)?);
         }
         let unknown = from.unknown().map(ToOwned::to_owned).collect();
-        Ok(Self { model: from.string("model")?.unwrap_or_default(), unknown, media })
+        let model_at = from.place("model");
+        Ok(Self { model: from.string("model")?.unwrap_or_default(), unknown, media, model_at })
     }
 
-    /// The engine's request.
+    /// The engine's request; `alias`: its name for the model, if another one.
     ///
     /// # Errors
     /// A field that the API does not name, where these are refused.
-    pub fn body(&self, body: &Bytes, policy: RequestUnknown) -> Result<Bytes, Failure> {
+    pub fn body(&self, body: &Bytes, alias: Option<&str>, policy: RequestUnknown) -> Result<Bytes, Failure> {
         let dropped = match self.unknown.first() {
             Some(key) if policy == RequestUnknown::Reject => return Err(check::unknown(key)),
             first => first.is_some() && policy == RequestUnknown::Drop,
         };
-        if !dropped && self.media.is_empty() {
+        let mut edits = self.media.clone();
+        if let Some((name, place)) = alias.zip(self.model_at.clone()) {
+            edits.replace(place, serde_json::to_vec(name).unwrap_or_default());
+        }
+        if !dropped && edits.is_empty() {
             return Ok(body.clone());
         }
         let text = fields::text(body)?;
-        let mut edits = self.media.clone();
         if dropped {
             let members = fields::read(text, text)?;
             edits.remove(text, &members, |member| self.unknown.iter().any(|key| *key == member.key));

@@ -116,6 +116,31 @@ pub fn read<'a>(whole: &'a str, object: &'a str) -> Result<Vec<Field<'a>>, Failu
         .collect())
 }
 
+/// The body with members that it lacks, each a key and JSON. A token limit is one by whichever of its two names.
+pub fn with_defaults(body: Bytes, defaults: &[(String, String)]) -> Bytes {
+    // What cannot be read is told by whoever reads it next.
+    let Ok(text) = text(&body) else { return body };
+    let Ok(fields) = read(text, text) else { return body };
+    let has = |key: &str| fields.iter().any(|field| field.key == key && field.value.get() != "null");
+    let says = |key: &str| match key {
+        "max_tokens" | "max_completion_tokens" => has("max_tokens") || has("max_completion_tokens"),
+        key => has(key),
+    };
+    let mut edits = Edits::default();
+    let end = text.trim_end().len().saturating_sub(1);
+    let mut any = !fields.is_empty();
+    for (key, json) in defaults.iter().filter(|(key, _)| !says(key)) {
+        if let Some(null) = fields.iter().find(|field| field.key == key.as_str()) {
+            edits.replace(null.at.clone(), json.as_str());
+            continue;
+        }
+        let name = serde_json::to_string(key).unwrap_or_default();
+        edits.replace(end..end, format!("{}{name}:{json}", if any { "," } else { "" }));
+        any = true;
+    }
+    edits.apply(&body.slice_ref(text.as_bytes()))
+}
+
 /// Where `part` stands in `whole`, of which it is a slice.
 pub(super) fn place(whole: &str, part: &str) -> Range<usize> {
     let start = (part.as_ptr() as usize).saturating_sub(whole.as_ptr() as usize);
@@ -213,6 +238,28 @@ mod tests {
             let mut edits = Edits::default();
             edits.remove(body, &fields, |field| keys.contains(field.key.as_ref()));
             assert_eq!(edits.apply(&Bytes::from(body)), expected.as_bytes(), "{keys}");
+        }
+    }
+
+    #[test]
+    fn defaults_stand_behind_what_is_said() {
+        let defaults = [("top_k", "5"), ("max_tokens", "64"), ("stop", "[\"\\n\"]")];
+        let defaults = defaults.map(|(key, json)| (key.to_owned(), json.to_owned()));
+        for (body, expected) in [
+            ("{}", r#"{"top_k":5,"max_tokens":64,"stop":["\n"]}"#),
+            (
+                r#"{"top_k":1,"stop":"x","max_completion_tokens":9}"#,
+                r#"{"top_k":1,"stop":"x","max_completion_tokens":9}"#,
+            ),
+            (
+                "\u{feff}{ \"stop\": null, \"top_k\": 1 } ",
+                r#"{ "stop": ["\n"], "top_k": 1 ,"max_tokens":64} "#,
+            ),
+            ("[1]", "[1]"),
+            ("{", "{"),
+        ] {
+            let body = Bytes::from(body);
+            assert_eq!(with_defaults(body, &defaults), expected.as_bytes(), "{expected}");
         }
     }
 

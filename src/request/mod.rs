@@ -17,6 +17,7 @@ mod rules;
 pub use media::Media;
 pub use rules::{Caps, Rules};
 
+use crate::json::{self, Raw};
 use crate::wire::Api;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::RequestUnknown;
@@ -129,6 +130,18 @@ impl Ask {
         let extras = checked.extras().map(|field| field.key.clone().into_owned());
         (ask.places.allowed, ask.places.unknown) = extras.partition(|key| rules.allows(key));
         Ok(ask)
+    }
+
+    /// How the conversation begins, up to the first thing that a user says: the same for each of its turns. Nothing if it
+    /// is no conversation.
+    pub fn beginning<'b>(&self, body: &'b [u8]) -> Vec<&'b str> {
+        let text = body.get(self.places.offset..).and_then(|body| std::str::from_utf8(body).ok());
+        let messages = self.places.messages.clone().and_then(|place| text?.get(place));
+        let all: Vec<Raw<'_>> = messages.and_then(|messages| json::read(messages).ok()).unwrap_or_default();
+        let users =
+            all.iter().position(|message| json::member(message.get(), "role").as_deref() == Some("user"));
+        let until = users.map_or(all.len(), |at| at + 1);
+        all.into_iter().take(until).map(|message| message.get()).collect()
     }
 
     /// Writes one more member at the end of the body.

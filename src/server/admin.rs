@@ -32,5 +32,10 @@ fn trouble(app: &App) -> Option<String> {
     if app.is_draining() {
         return Some("draining".to_owned());
     }
-    app.upstream.trouble().map(|why| format!("upstream {}: {why}", app.upstream.config.name))
+    let mut all = Vec::new();
+    for upstream in app.pool.upstreams() {
+        // One that is ready is enough.
+        all.push(format!("upstream {}: {}", upstream.config.name, upstream.trouble()?));
+    }
+    Some(all.join("\n"))
 }

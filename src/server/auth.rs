@@ -2,20 +2,11 @@
 //!
 //! Where no keys are checked, everybody who sends the same key to the engine is one tenant, and all models are there.
 
-use super::App;
 use super::door::{Door, Shown};
 use super::routes::Handling;
-use crate::auth::Caller;
-use crate::plan::Route;
 use crate::wire::fault::{Failure, Fault};
-use crate::wire::options::Options;
 use http::{HeaderMap, request};
 use std::sync::Arc;
-
-/// The options in force for this caller.
-pub(super) fn options<'a>(app: &'a App, caller: Option<&'a Caller>) -> &'a Arc<Options> {
-    caller.map_or(&app.upstream.config.options, |caller| &caller.options)
-}
 
 /// What is said of a model that is not there, and of one that is not there for this caller.
 pub(super) fn no_such_model(name: &str) -> Failure {
@@ -50,13 +41,6 @@ impl Handling {
             Some(caller) => Arc::clone(&caller.tenant),
             None => self.door.tenant(headers),
         }
-    }
-
-    /// The way to the engine, with this caller's options.
-    pub(super) fn upstream_route(&self) -> Route {
-        let app = &self.worker.app;
-        let options = Arc::clone(options(app, self.caller.as_deref()));
-        Route { options, ..app.upstream.route() }
     }
 
     pub(super) fn may_use(&self, model: &str) -> bool {

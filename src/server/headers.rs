@@ -7,10 +7,12 @@ use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
 use http::header::{
     ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName,
-    HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_VERSION, UPGRADE,
+    HeaderValue, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::{Response, Version, request};
 use std::time::Duration;
+
+pub(super) use http::header::RETRY_AFTER;
 
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-samewire-attempts");
@@ -138,6 +140,8 @@ pub(super) fn limits(passed: &HeaderMap) -> Option<Limits> {
 pub(super) struct Success<'a> {
     pub(super) request_id: &'a str,
     pub(super) passed: &'a HeaderMap,
+    /// How many requests went to engines.
+    pub(super) attempts: u32,
 }
 
 impl Success<'_> {
@@ -162,7 +166,7 @@ impl Success<'_> {
         common(headers, self.request_id, cache);
         let limits = self.passed.iter().filter(|(name, _)| name.as_str().starts_with("x-ratelimit-"));
         headers.extend(limits.map(|(name, value)| (name.clone(), value.clone())));
-        headers.insert(ATTEMPTS, HeaderValue::from_static("1"));
+        headers.insert(ATTEMPTS, self.attempts.into());
         response
     }
 }
@@ -182,6 +186,10 @@ fn milliseconds(elapsed: Duration) -> HeaderValue {
 /// An error as an HTTP answer.
 pub(super) struct Refusal<'a> {
     pub(super) failure: &'a Failure,
+    /// Repeating the request cannot help.
+    pub(super) is_final: bool,
+    /// How many requests went to engines.
+    pub(super) attempts: u32,
     /// What passes of the engine's headers; empty if it was not asked.
     pub(super) passed: &'a HeaderMap,
     pub(super) elapsed: Duration,
@@ -198,7 +206,10 @@ impl Refusal<'_> {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         common(headers, request_id, "no-store");
         headers.insert(PROCESSING, milliseconds(self.elapsed));
-        if self.failure.is_final() {
+        if self.attempts > 0 {
+            headers.insert(ATTEMPTS, self.attempts.into());
+        }
+        if self.is_final {
             headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
         }
         if matches!(self.failure.status, 429 | 503) {
@@ -220,7 +231,7 @@ fn is_number(value: &HeaderValue) -> bool {
 }
 
 /// Whole seconds from 1 to 60, whatever the engine says; seconds or a date.
-fn retry_after(given: Option<&HeaderValue>) -> u64 {
+pub(super) fn retry_after(given: Option<&HeaderValue>) -> u64 {
     let seconds = given.and_then(|value| value.to_str().ok()).and_then(|text| {
         let number = text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
         number.or_else(|| {

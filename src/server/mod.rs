@@ -5,14 +5,17 @@
 //! serves operators.
 
 mod admin;
+mod attempt;
 mod auth;
 mod background;
 mod body;
+mod clock;
 mod connection;
 mod door;
 mod event;
 mod headers;
 mod keep;
+mod listing;
 mod record;
 mod relay;
 mod responses;
@@ -22,7 +25,7 @@ mod told;
 
 use crate::config::Config;
 use crate::telemetry::{Gauge, Metrics};
-use crate::upstream::{Client, Upstream, health};
+use crate::upstream::{Pool, Upstream, health};
 use axum::Router;
 use background::Runs;
 use connection::{Guarded, Stage};
@@ -56,7 +59,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// The state that all requests share.
 pub(crate) struct App {
     pub(crate) config: Config,
-    pub(crate) upstream: Upstream,
+    pub(crate) pool: Pool,
     pub(crate) metrics: Metrics,
     shelf: Shelf,
     runs: Runs,
@@ -144,7 +147,8 @@ impl App {
 /// One thread's share: the shared state, and connections to the engine of its own.
 struct Worker {
     app: Arc<App>,
-    client: Arc<Client>,
+    /// Which of the threads it is.
+    thread: usize,
     http: http1::Builder,
     connections: AtomicUsize,
     /// Responses that are made here without a client waiting.
@@ -172,7 +176,8 @@ pub fn run_on(listeners: Listeners, config: Config) -> io::Result<()> {
 async fn serve(listeners: Listeners, config: Config) -> io::Result<()> {
     let signals = Signals::new()?;
     // Whoever reads "listening" takes it that there will be answers.
-    let metrics = Metrics::new(&config.upstream.name);
+    let metrics = Metrics::default();
+    let pool = Pool::new(&config, &metrics).ok_or(io::ErrorKind::InvalidInput)?;
     let shelf = Shelf::open(&config, &metrics).await?;
     let proxy = listen("proxy", listeners.proxy)?;
     let operators = listen("admin", listeners.admin)?;
@@ -181,7 +186,7 @@ async fn serve(listeners: Listeners, config: Config) -> io::Result<()> {
         shelf,
         runs: Runs::default(),
         holds: Holds::default(),
-        upstream: Upstream::new(config.upstream.clone(), config.limits.max_event_bytes),
+        pool,
         metrics,
         requests: Gauge::default(),
         course: Course::new(),
@@ -192,7 +197,9 @@ async fn serve(listeners: Listeners, config: Config) -> io::Result<()> {
     drop(alive);
     #[expect(clippy::disallowed_methods, reason = "these serve the process, not a request")]
     {
-        tokio::spawn(watch_upstream(Arc::clone(&app)));
+        for upstream in app.pool.upstreams() {
+            tokio::spawn(watch(Arc::clone(&app), Arc::clone(upstream)));
+        }
         tokio::spawn(tend_shelf(Arc::clone(&app)));
         tokio::spawn(serve_operators(operators, Arc::clone(&app)));
     }
@@ -311,8 +318,8 @@ async fn settle(app: &Arc<App>, mut signals: Signals) {
     });
 }
 
-async fn watch_upstream(app: Arc<App>) {
-    health::watch(&app.upstream, &app.config.health, &app.metrics).await;
+async fn watch(app: Arc<App>, upstream: Arc<Upstream>) {
+    health::watch(&upstream, &app.config.health).await;
 }
 
 async fn tend_shelf(app: Arc<App>) {
@@ -361,7 +368,6 @@ fn hand_over(stream: std::net::TcpStream, doors: &[Door]) {
 /// Starts a thread.
 fn start(n: usize, app: &Arc<App>, alive: mpsc::Sender<Infallible>) -> io::Result<Door> {
     let (to, arrivals) = mpsc::channel(app.config.limits.connections);
-    let client = Arc::new(Client::new(&app.config.upstream, &app.config.timeouts));
     let limits = &app.config.limits;
     let mut http = http1::Builder::new();
     // `Guarded` times heads: the library's timer would also end idle connections.
@@ -371,7 +377,7 @@ fn start(n: usize, app: &Arc<App>, alive: mpsc::Sender<Infallible>) -> io::Resul
         .max_headers(limits.max_headers);
     let worker = Arc::new(Worker {
         app: Arc::clone(app),
-        client,
+        thread: n,
         http,
         connections: AtomicUsize::new(0),
         background: AtomicUsize::new(0),
@@ -403,7 +409,9 @@ fn work(
             tokio::spawn(async move {
                 loop {
                     tokio::time::sleep(SWEEP).await;
-                    sweeping.client.sweep();
+                    for upstream in sweeping.app.pool.upstreams() {
+                        upstream.client(sweeping.thread).sweep();
+                    }
                 }
             });
             while let Some(stream) = arrivals.recv().await {

@@ -4,6 +4,7 @@ use super::App;
 use crate::auth::Caller;
 use crate::error::{Error, Side};
 use crate::telemetry::{End, Finished, Route};
+use crate::upstream::Upstream;
 use crate::wire::Summary;
 use crate::wire::fault::Failure;
 use crate::wire::rule::Rule;
@@ -27,6 +28,8 @@ pub(super) struct Record {
     /// How it would have ended if it ended now.
     end: End,
     pub(super) model: Arc<str>,
+    /// Whom it was asked of last.
+    pub(super) upstream: Option<Arc<Upstream>>,
     pub(super) attempts: u32,
     pub(super) request_bytes: usize,
     pub(super) bytes: usize,
@@ -54,6 +57,7 @@ impl Record {
             cause: None,
             end: End::ClientClosed,
             model: "other".into(),
+            upstream: None,
             attempts: 0,
             request_bytes: 0,
             bytes: 0,
@@ -109,7 +113,7 @@ impl Record {
                     cause = self.cause,
                     end = self.end.name(),
                     attempts = self.attempts,
-                    upstream = (self.attempts > 0).then_some(self.app.upstream.config.name.as_str()),
+                    upstream = self.upstream.as_ref().map(|upstream| upstream.config.name.as_str()),
                     request_bytes = self.request_bytes,
                     bytes = self.bytes,
                     prompt_tokens = self.summary.usage.as_ref().map(|usage| usage.prompt),
@@ -157,7 +161,8 @@ impl Drop for Record {
             status: self.status.unwrap_or(499),
             end: self.end,
             model: &self.model,
-            engine: self.app.upstream.engine().name,
+            upstream: self.upstream.as_ref().map(|upstream| &*upstream.figures),
+            engine: self.upstream.as_ref().map_or("none", |upstream| upstream.engine().name),
             usage: self.summary.usage,
             tally: &self.summary.tally,
             total,

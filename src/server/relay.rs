@@ -4,16 +4,18 @@
 //! the client. A client that reads slowly slows the engine; one that is gone drops the relay, and with it the engine's
 //! connection.
 
+use super::attempt::{Leg, Letter, Search, To, tell};
 use super::body::{Body, Broken as Unsendable};
+use super::clock::{Clock, Due};
 use super::keep::{Keeper, Keeping};
 use super::record::Record;
-use super::{auth, event, headers};
-use crate::config::{Limits, Timeouts};
-use crate::error::Error;
-use crate::telemetry::Gauge;
-use crate::upstream::{Answer, Broken, Client, Head, Outgoing, Read};
+use super::{event, headers};
+use crate::config::Limits;
+use crate::error::{Class, Error};
+use crate::upstream::{Answer, Broken, Chosen, Client, Head, Outgoing, Read, Upstream};
 use crate::wire::encode::Encode;
 use crate::wire::fault::{Failure, Fault};
+use crate::wire::options::Options;
 use crate::wire::{Ending, Form, Out, Rewriter};
 use bytes::{Bytes, BytesMut};
 use http::Response;
@@ -22,7 +24,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::Instant;
 
 /// Reads that are joined in one write at most, so that a fast engine does not starve other streams of the thread.
 const READS: usize = 64;
@@ -37,6 +39,31 @@ enum Engine {
     Answers(Box<Answer>, Manner),
     /// It has let go of it.
     Done,
+}
+
+/// An exchange with one upstream. What is not over when it is dropped is broken off.
+struct Exchange {
+    engine: Engine,
+    /// Who is asked.
+    chosen: Chosen,
+}
+
+impl Exchange {
+    /// The engine is not to go on.
+    fn let_go(&mut self) {
+        let goes_on = match std::mem::replace(&mut self.engine, Engine::Done) {
+            Engine::Asked(_) => true,
+            Engine::Answers(answer, _) => !answer.is_over(),
+            Engine::Done => false,
+        };
+        self.chosen.upstream().figures.cancels.add(goes_on.into());
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.let_go();
+    }
 }
 
 /// A request on its way, up to the head of its answer.
@@ -56,8 +83,13 @@ enum Manner {
 
 /// One request under way.
 pub(super) struct Relay {
-    engine: Engine,
-    client: Arc<Client>,
+    exchange: Exchange,
+    /// The thread that this is polled by.
+    thread: usize,
+    /// How another one is asked; nothing as soon as it is too late.
+    again: Option<Box<Again>>,
+    /// What kind of failure it was, where the failure does not say it.
+    class: Option<Class>,
     pen: Pen,
     /// Bytes received from the engine.
     received: usize,
@@ -70,12 +102,18 @@ pub(super) struct Relay {
     goes_on: bool,
     /// SSE for the client, or one object.
     stream: bool,
-    own_key: bool,
     /// Headers of the engine's answer that pass.
     passed: http::HeaderMap,
     record: Record,
     keep: Keep,
-    lease: Lease,
+}
+
+/// How another upstream is asked.
+struct Again {
+    letter: Box<dyn Letter>,
+    search: Search,
+    /// The shortest time after which one of those that pushed back may be asked again, in seconds.
+    wait: Option<u64>,
 }
 
 /// How a response gets into the store.
@@ -166,28 +204,15 @@ impl Pen {
     }
 }
 
-/// A request is with the upstream; returned by drop.
-struct Lease(Arc<super::App>);
-
-impl Lease {
-    fn gauge(&self) -> &Gauge {
-        &self.0.metrics.active
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.gauge().add(-1);
-    }
-}
-
 /// What a request needs to be relayed.
 pub(super) struct Order {
-    pub(super) asking: Asking,
-    pub(super) client: Arc<Client>,
-    pub(super) rewriter: Rewriter,
+    pub(super) leg: Leg,
+    /// How another upstream is asked, if one may be.
+    pub(super) again: Option<(Box<dyn Letter>, Search)>,
+    /// The thread that this is polled by.
+    pub(super) thread: usize,
+    pub(super) options: Arc<Options>,
     pub(super) stream: bool,
-    pub(super) own_key: bool,
     pub(super) record: Record,
     /// What stores the answer.
     pub(super) keeper: Option<Box<Keeper>>,
@@ -203,15 +228,17 @@ pub(super) fn asking(client: Arc<Client>, request: Outgoing) -> Asking {
 impl Relay {
     /// Begins to send.
     pub(super) fn new(order: Order) -> Box<Self> {
-        let Order { asking, client, rewriter, stream, own_key, mut record, keeper, numbered } = order;
+        let Order { leg, again, thread, options, stream, mut record, keeper, numbered } = order;
+        let Leg { chosen, asking, rewriter } = leg;
         record.attempts = 1;
-        let app = Arc::clone(&record.app);
-        app.metrics.active.add(1);
-        let options = auth::options(&app, record.caller.as_deref());
-        let clock = Clock::new(stream, &app.config.timeouts, options);
+        record.upstream = Some(Arc::clone(chosen.upstream()));
+        let clock = Clock::new(stream, &record.app.config.timeouts, &options);
+        let again = again.filter(|_| !record.app.pool.is_single());
         Box::new(Self {
-            engine: Engine::Asked(asking),
-            client,
+            exchange: Exchange { engine: Engine::Asked(asking), chosen },
+            thread,
+            again: again.map(|(letter, search)| Box::new(Again { letter, search, wait: None })),
+            class: None,
             pen: Pen { rewriter, out: Out::default(), unspoken: false, numbered, committed: false },
             received: 0,
             clock,
@@ -219,12 +246,15 @@ impl Relay {
             by_events: false,
             goes_on: false,
             stream,
-            own_key,
             passed: http::HeaderMap::new(),
             record,
             keep: keeper.map_or(Keep::Nothing, Keep::Later),
-            lease: Lease(app),
         })
+    }
+
+    /// Who is asked.
+    pub(super) fn upstream(&self) -> &Arc<Upstream> {
+        self.exchange.chosen.upstream()
     }
 
     /// How long it took to read and plan the request.
@@ -257,7 +287,7 @@ impl Relay {
 
     /// The encoder of an answer that is over, to go on with another.
     pub(super) fn into_encoder(mut self: Box<Self>) -> Box<dyn Encode> {
-        if !matches!(self.engine, Engine::Done) {
+        if !matches!(self.exchange.engine, Engine::Done) {
             self.close();
         }
         self.pen.rewriter.into_encoder()
@@ -271,7 +301,7 @@ impl Relay {
     }
 
     fn limits(&self) -> &Limits {
-        &self.lease.0.config.limits
+        &self.record.app.config.limits
     }
 
     /// Waits until the status is known: for a stream until the engine has said something or `commit_after`, else for the
@@ -282,7 +312,11 @@ impl Relay {
             return self.refusal(&failure);
         }
         self.record.answered(200);
-        let head = headers::Success { request_id: &self.record.request_id, passed: &self.passed };
+        let head = headers::Success {
+            request_id: &self.record.request_id,
+            passed: &self.passed,
+            attempts: self.record.attempts,
+        };
         if self.stream {
             let response = head.stream();
             return response.map(|()| Body::relay(self));
@@ -297,10 +331,22 @@ impl Relay {
     }
 
     fn refusal(mut self: Box<Self>, failure: &Failure) -> Response<Body> {
+        let again = self.again.as_ref();
+        if let Some(wait) = again.and_then(|again| again.wait) {
+            let own = self.passed.get(headers::RETRY_AFTER);
+            let least = wait.min(own.map_or(wait, |own| headers::retry_after(Some(own))));
+            self.passed.insert(headers::RETRY_AFTER, least.into());
+        }
+        let is_poison = self.again.as_ref().is_some_and(|again| again.search.is_poison());
         self.close();
-        let elapsed = self.record.started.elapsed();
-        let response =
-            headers::Refusal { failure, passed: &self.passed, elapsed }.response(&self.record.request_id);
+        let refusal = headers::Refusal {
+            failure,
+            is_final: failure.is_final() || is_poison,
+            passed: &self.passed,
+            attempts: self.record.attempts,
+            elapsed: self.record.started.elapsed(),
+        };
+        let response = refusal.response(&self.record.request_id);
         self.record.answered(response.status().as_u16());
         self.record.bytes = response.body().len();
         response.map(Body::full)
@@ -311,7 +357,7 @@ impl Relay {
         self.clock.reads();
         let mut waits = false;
         for _ in 0..READS {
-            if self.pen.ended() || self.is_full() {
+            if self.pen.ended() && !self.goes_elsewhere() || self.is_full() {
                 break;
             }
             if self.record.app.is_cut() {
@@ -334,8 +380,13 @@ impl Relay {
         }
         match ready!(due) {
             Due::Timeout => {
-                self.engine = Engine::Done;
+                self.exchange.let_go();
+                self.class = Some(if self.clock.has_half() { Class::Perhaps } else { Class::Never });
                 self.pen.finish(Ending::Timeout);
+                if self.goes_elsewhere() {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
             }
             Due::Comment => {
                 self.clock.committed();
@@ -354,17 +405,19 @@ impl Relay {
 
     /// The engine's socket held no more than what was read.
     fn has_drained(&self) -> bool {
-        matches!(&self.engine, Engine::Answers(answer, _) if answer.has_drained())
+        matches!(&self.exchange.engine, Engine::Answers(answer, _) if answer.has_drained())
     }
 
     fn poll_engine(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut self.engine {
+        match &mut self.exchange.engine {
             Engine::Asked(asked) => {
                 let answer = ready!(asked.as_mut().poll(cx));
                 match answer {
                     Ok(answer) => self.begin(answer),
                     Err(error) => {
+                        self.exchange.engine = Engine::Done;
                         self.record.because(&error);
+                        self.class = Some(error.class);
                         self.fail(error.public);
                     }
                 }
@@ -381,17 +434,17 @@ impl Relay {
         if let Some(limits) = headers::limits(&self.passed) {
             self.pen.rewriter.limits(limits);
         }
-        self.record.attempts = answer.attempts;
+        self.record.attempts += answer.attempts.saturating_sub(1);
         match manner(&answer.head) {
-            Some(manner) => self.engine = Engine::Answers(Box::new(answer), manner),
+            Some(manner) => self.exchange.engine = Engine::Answers(Box::new(answer), manner),
             None => self.fail(Fault::InvalidResponse.into()),
         }
     }
 
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Self { engine, pen, received, lease, .. } = self;
+        let Self { exchange: Exchange { engine, .. }, pen, received, record, .. } = self;
         let Engine::Answers(answer, manner) = engine else { return Poll::Ready(()) };
-        let limits = &lease.0.config.limits;
+        let limits = &record.app.config.limits;
         let mut reading = Reading { pen, received, manner, limits, wrong: false, began: None };
         let read = ready!(answer.poll_read(cx, &mut |bytes| reading.bytes(bytes)));
         let Reading { wrong, began, .. } = reading;
@@ -400,12 +453,12 @@ impl Relay {
             self.record.rewriting += now.saturating_duration_since(began);
         }
         if self.clock.heard(now, self.pen.spoken() || !self.stream) {
-            self.record.app.upstream.heard(now);
+            self.exchange.chosen.upstream().heard(now);
         }
         if self.pen.spoken() && self.record.first_token.is_none() {
             let elapsed = self.record.started.elapsed();
             self.record.first_token = Some(elapsed);
-            self.record.app.metrics.first_token.observe(elapsed);
+            self.exchange.chosen.upstream().figures.first_token.observe(elapsed);
         }
         match read {
             _ if wrong => self.fail(Fault::InvalidResponse.into()),
@@ -419,7 +472,7 @@ impl Relay {
 
     /// An error's text is long enough to be told.
     fn refused_early(&mut self) {
-        if let Engine::Answers(_, Manner::Refusal(body)) = &self.engine
+        if let Engine::Answers(_, Manner::Refusal(body)) = &self.exchange.engine
             && body.len() >= self.limits().max_error_bytes
         {
             self.end(Ending::Reset);
@@ -428,15 +481,20 @@ impl Relay {
 
     /// The body is over.
     fn end(&mut self, ending: Ending) {
-        let Self { engine, pen, .. } = self;
+        let Self { exchange: Exchange { engine, chosen }, pen, .. } = self;
         let Engine::Answers(answer, manner) = engine else { return };
         if pen.ended() {
             return;
         }
+        if ending == Ending::Reset {
+            self.class = Some(Class::Reset);
+        }
         match manner {
             Manner::Refusal(body) => {
                 let body = if answer.head.is_encoded() { &[] } else { body.as_ref() };
-                pen.fail(Failure::of_answer(answer.head.status, body, self.own_key));
+                self.class = Some(Class::of_status(answer.head.status));
+                let own_key = chosen.upstream().config.auth.are_ours();
+                pen.fail(Failure::of_answer(answer.head.status, body, own_key));
             }
             Manner::Whole(body) if ending == Ending::Clean => pen.whole(body),
             Manner::Unknown(_) if ending == Ending::Clean && !says_events(&answer.head) => {
@@ -448,33 +506,80 @@ impl Relay {
 
     /// HTTP that cannot be read on. What was complete stays complete.
     fn malformed(&mut self) {
-        if let Engine::Answers(_, Manner::Events) = &self.engine {
+        if let Engine::Answers(_, Manner::Events) = &self.exchange.engine {
             self.end(Ending::Reset);
         } else {
+            self.class = Some(Class::Perhaps);
             self.fail(Fault::InvalidResponse.into());
         }
     }
 
     fn fail(&mut self, failure: Failure) {
-        self.engine = Engine::Done;
+        self.exchange.let_go();
         self.pen.fail(failure);
+    }
+
+    /// It failed before the client had anything of it, and another upstream is asked.
+    fn goes_elsewhere(&mut self) -> bool {
+        let Some(failure) = self.pen.rewriter.any_failure().filter(|_| !self.pen.spoken()) else {
+            return false;
+        };
+        let class = self.class.take().unwrap_or_else(|| Class::of(failure));
+        let Some(again) = &mut self.again else { return false };
+        let Some((chosen, pause)) = again.search.after(class, &self.record.app) else { return false };
+        let to = To { upstream: chosen.upstream(), attempt: again.search.attempts() };
+        let Ok((asking, mut rewriter)) = again.letter.send(&to) else { return false };
+        if class == Class::Pushed {
+            let wait = headers::retry_after(self.passed.get(headers::RETRY_AFTER));
+            again.wait = Some(again.wait.map_or(wait, |least| least.min(wait)));
+        }
+        self.told();
+        // The one before is let go of first.
+        self.exchange.let_go();
+        self.exchange = Exchange { engine: Engine::Asked(after(pause, asking)), chosen };
+        if self.pen.committed {
+            rewriter.commit();
+        }
+        let Pen { numbered, committed, .. } = self.pen;
+        self.pen = Pen { rewriter, out: Out::default(), unspoken: false, numbered, committed };
+        self.received = 0;
+        self.passed.clear();
+        self.record.attempts += 1;
+        self.record.upstream = Some(Arc::clone(self.exchange.chosen.upstream()));
+        self.clock.asks_again();
+        true
+    }
+
+    /// The upstream's account of this attempt.
+    fn told(&mut self) {
+        let Self { exchange: Exchange { engine, chosen }, pen, record, passed, .. } = self;
+        let failure = pen.rewriter.any_failure();
+        let outcome = failure.map_or("ok", |failure| failure.code.as_deref().unwrap_or("refused"));
+        record.app.metrics.attempt(&chosen.upstream().figures, outcome);
+        let status = match engine {
+            Engine::Answers(answer, Manner::Refusal(_)) => Some(answer.head.status),
+            _ => None,
+        };
+        tell(chosen, failure, status, passed);
     }
 
     /// The last bytes are on their way: the record is complete, and the engine's connection may serve again.
     fn close(&mut self) {
+        self.again = None;
         self.record.summarised(self.pen.rewriter.summary());
         let failure = self.pen.rewriter.any_failure();
         match failure {
             Some(failure) => self.record.failed(failure),
             None => self.record.completed(),
         }
-        let refused = matches!(&self.engine, Engine::Answers(_, Manner::Refusal(_)));
-        let outcome = failure.map_or("ok", |failure| failure.code.as_deref().unwrap_or("refused"));
-        self.record.app.metrics.attempt(outcome);
-        if let (Engine::Answers(answer, _), true) =
-            (std::mem::replace(&mut self.engine, Engine::Done), failure.is_none() || refused)
-        {
-            self.client.give_back_soon(*answer);
+        let refused = matches!(&self.exchange.engine, Engine::Answers(_, Manner::Refusal(_)));
+        let whole = failure.is_none() || refused;
+        self.told();
+        if !whole {
+            return self.exchange.let_go();
+        }
+        if let Engine::Answers(answer, _) = std::mem::replace(&mut self.exchange.engine, Engine::Done) {
+            self.exchange.chosen.client(self.thread).give_back_soon(*answer);
         }
     }
 
@@ -502,7 +607,7 @@ impl Relay {
         self.record.bytes += bytes.len();
         let goes_on = std::mem::replace(&mut self.goes_on, !self.pen.out.is_empty());
         if let Some(pause) = self.clock.wrote().filter(|_| !goes_on) {
-            self.record.app.metrics.inter_token.observe(pause);
+            self.exchange.chosen.upstream().figures.inter_token.observe(pause);
         }
         if self.is_end() {
             self.close();
@@ -511,6 +616,7 @@ impl Relay {
     }
 
     fn hand_over(&mut self) -> Bytes {
+        self.again = None;
         if self.by_events { self.pen.out.join() } else { self.pen.out.take() }
     }
 
@@ -605,136 +711,15 @@ impl Reading<'_> {
     }
 }
 
-/// What the clock says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Due {
-    /// The engine takes too long.
-    Timeout,
-    /// The client must hear something: its status, or that it is not forgotten.
-    Comment,
-}
-
-/// The timers of one request. There is one timer of the runtime; it is touched only when it has run out or something is
-/// due earlier, and the time is read no more than three times for each token.
-struct Clock {
-    /// When it was last read.
-    now: Instant,
-    started: Instant,
-    /// Since when we wait for the engine, and nobody waits for us.
-    waiting: Instant,
-    written: Instant,
-    /// The engine has said something.
-    spoken: bool,
-    committed: bool,
-    wrote: bool,
-    paused: bool,
-    total: Duration,
-    first_token: Duration,
-    inter_token: Duration,
-    commit_after: Option<Duration>,
-    keepalive: Option<Duration>,
-    /// When the timer will wake the task.
-    armed: Option<Instant>,
-    sleep: Option<Pin<Box<Sleep>>>,
-}
-
-impl Clock {
-    fn new(stream: bool, timeouts: &Timeouts, options: &crate::wire::options::Options) -> Self {
-        let now = Instant::now();
-        let seconds = |seconds: u64| Some(Duration::from_secs(seconds)).filter(|_| stream);
-        Self {
-            now,
-            started: now,
-            waiting: now,
-            written: now,
-            spoken: false,
-            committed: !stream,
-            wrote: false,
-            paused: false,
-            total: if stream { *timeouts.total_stream } else { *timeouts.total_whole },
-            first_token: *timeouts.first_token,
-            inter_token: *timeouts.inter_token,
-            commit_after: seconds(options.commit_after_seconds),
-            keepalive: seconds(options.keepalive_seconds).filter(|pause| !pause.is_zero()),
-            armed: None,
-            sleep: None,
-        }
+/// Asks after a pause.
+fn after(pause: Duration, asking: Asking) -> Asking {
+    if pause.is_zero() {
+        return asking;
     }
-
-    /// We turn to the engine. The time since the last turn to the client was not the engine's.
-    fn reads(&mut self) {
-        self.now = Instant::now();
-        if std::mem::take(&mut self.paused) {
-            self.waiting = self.now;
-        }
-    }
-
-    /// The engine has sent something; true once a second, or if it is the first time.
-    fn heard(&mut self, now: Instant, spoken: bool) -> bool {
-        let second = |at: Instant| at.saturating_duration_since(self.started).as_secs();
-        let first = spoken && !self.spoken || second(now) > second(self.waiting);
-        self.now = now;
-        self.waiting = now;
-        self.spoken |= spoken;
-        first
-    }
-
-    /// Bytes go to the client; since when it had none.
-    fn wrote(&mut self) -> Option<Duration> {
-        let pause = self.now.saturating_duration_since(self.written);
-        self.written = self.now;
-        self.paused = true;
-        self.committed = true;
-        std::mem::replace(&mut self.wrote, true).then_some(pause)
-    }
-
-    /// Nobody has to hear anything.
-    fn detach(&mut self) {
-        self.committed = true;
-        self.silence();
-    }
-
-    fn silence(&mut self) {
-        self.commit_after = None;
-        self.keepalive = None;
-    }
-
-    fn committed(&mut self) {
-        self.committed = true;
-        self.written = self.now;
-    }
-
-    fn next(&self) -> (Instant, Due) {
-        let patience =
-            if self.spoken { self.waiting + self.inter_token } else { self.started + self.first_token };
-        let timeout = (patience.min(self.started + self.total), Due::Timeout);
-        let commit =
-            self.commit_after.filter(|_| !self.committed).map(|after| (self.started + after, Due::Comment));
-        let keepalive =
-            self.keepalive.filter(|_| self.committed).map(|pause| (self.written + pause, Due::Comment));
-        [commit, keepalive]
-            .into_iter()
-            .flatten()
-            .fold(timeout, |first, other| if other.0 < first.0 { other } else { first })
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Due> {
-        loop {
-            let (at, due) = self.next();
-            if at <= self.now {
-                return Poll::Ready(due);
-            }
-            // The task's waker never changes: a timer that runs will wake it.
-            if self.armed.is_some_and(|armed| self.now < armed && armed <= at) {
-                return Poll::Pending;
-            }
-            let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(at)));
-            sleep.as_mut().reset(at);
-            self.armed = Some(at);
-            ready!(sleep.as_mut().poll(cx));
-            self.now = Instant::now();
-        }
-    }
+    Box::pin(async move {
+        tokio::time::sleep(pause).await;
+        asking.await
+    })
 }
 
 impl std::fmt::Debug for Relay {

@@ -1,20 +1,19 @@
 //! Routes: read, plan, send, relay.
 
+use super::attempt::{Letter, Sender, To};
 use super::body::{self, Body};
 use super::connection::{Busy, Stage};
 use super::door::{self, DOORS, Door};
 use super::record::Record;
-use super::relay::{Order, Relay, asking};
+use super::relay::{Asking, Order, Relay, asking};
 use super::responses::{Conversing, Stored};
 use super::{Worker, auth, headers};
 use crate::auth::Caller;
-use crate::config::Credentials;
-use crate::error::Error;
+use crate::json;
 use crate::plan::plan;
 use crate::request::embeddings::Wanted;
-use crate::request::{Ask, Rules};
+use crate::request::{Ask, Rules, fields};
 use crate::telemetry::Route;
-use crate::upstream::Outgoing;
 use crate::upstream::models::{self, Model};
 use crate::wire::event::Usage;
 use crate::wire::fault::{Failure, Fault};
@@ -31,8 +30,6 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Bytes of a request's target.
 const TARGET: usize = 8 << 10;
-/// Bytes of an engine's list of models.
-const LIST: usize = 1 << 20;
 
 /// The routes, each to its [`Target`]. Paths are compared as they stand: what is decoded or normalised in one place and
 /// not in the other opens doors.
@@ -294,29 +291,45 @@ impl Handling {
         let limit = if api == Api::Chat { limits.max_body_bytes } else { limits.other_body_bytes };
         let body = self.body(body, limit).await?;
         let start = Instant::now();
-        let ask = Ask::read_for(api, &body, self.door.deployment(head).as_deref(), self.rules())?;
+        let deployment = self.door.deployment(head);
+        let body = self.with_defaults(body, deployment.as_deref());
+        let ask = Ask::read_for(api, &body, deployment.as_deref(), self.rules())?;
         self.check_model(&ask.model)?;
-        let upstream = &self.worker.app.upstream;
-        let plan = plan(&ask, &body, &self.upstream_route())?;
-        let accept = if ask.stream { "text/event-stream" } else { "application/json" };
-        let request = self.outgoing("POST", plan.path, accept, &head.headers, plan.body);
+        let mut search = self.search(&ask.model, &head.headers, None, || ask.beginning(&body));
+        let (model, stream) = (ask.model.clone(), ask.stream);
+        let sender = self.sender(&head.headers);
+        let mut letter = Box::new(Chat { ask, body, stamp: self.chance.stamp(), sender });
+        let leg = self.begin(&mut search, &mut *letter)?;
         let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
-        record.model = upstream.label(&ask.model);
-        let client = Arc::clone(&self.worker.client);
+        record.model = self.worker.app.pool.label(&model);
+        let options = letter.sender.options(leg.chosen.upstream(), &model);
         let order = Order {
-            asking: asking(Arc::clone(&client), request),
-            client,
-            rewriter: Rewriter::new(plan.shape, self.chance.stamp()),
-            stream: ask.stream,
-            own_key: upstream.config.auth.are_ours(),
+            leg,
+            again: Some((letter, search)),
+            thread: self.worker.thread,
+            options,
+            stream,
             record,
             keeper: None,
             numbered: false,
         };
-        drop((ask, body));
         let mut relay = Relay::new(order);
         relay.planned(start.elapsed());
         Ok(relay.answer().await)
+    }
+
+    /// A request with what the operator says where it says nothing.
+    pub(super) fn with_defaults(&self, body: Bytes, deployment: Option<&str>) -> Bytes {
+        let pool = &self.worker.app.pool;
+        if pool.models().iter().all(|model| model.defaults.is_empty()) {
+            return body;
+        }
+        let named = || json::member(std::str::from_utf8(&body).ok()?, "model");
+        let model = deployment.map(ToOwned::to_owned).or_else(named).unwrap_or_default();
+        match pool.model(&model) {
+            Some((_, known)) => fields::with_defaults(body, &known.defaults),
+            None => body,
+        }
     }
 
     async fn embed(
@@ -329,13 +342,18 @@ impl Handling {
         let body = self.body(body, limit).await?;
         let wanted = Wanted::read(&body, self.rules())?;
         self.check_model(&wanted.model)?;
-        let body = wanted.body(&body, self.upstream_route().options.request_unknown)?;
-        let model = wanted.model;
+        let model = wanted.model.clone();
         if let Some(record) = &mut self.record {
-            record.model = self.worker.app.upstream.label(&model);
+            record.model = self.worker.app.pool.label(&model);
         }
-        let request = self.outgoing("POST", "/v1/embeddings", "application/json", &head.headers, body);
-        let answer = self.ask(&request, answer_limit).await?;
+        let sender = self.sender(&head.headers);
+        let mut search = self.search(&model, &head.headers, None, Vec::new);
+        let request = |to: &To<'_>| {
+            let route = sender.route(to.upstream, &model);
+            let body = wanted.body(&body, route.model_alias.as_deref(), route.options.request_unknown)?;
+            Ok(sender.outgoing(to, "POST", "/v1/embeddings", body))
+        };
+        let answer = self.ask(&sender, &mut search, answer_limit, request).await?;
         let mut out = BytesMut::new();
         let prompt = wire::embeddings::rewrite(&answer, &model, &mut out)?;
         if let Some(record) = &mut self.record {
@@ -347,10 +365,7 @@ impl Handling {
 
     async fn list(&mut self, head: &request::Parts) -> Result<Response<Body>, Failure> {
         self.busy.has_read();
-        let request = self.outgoing("GET", "/v1/models", "application/json", &head.headers, Bytes::new());
-        let answer = self.ask(&request, LIST).await?;
-        let mut listed = models::read(&answer).ok_or(Fault::InvalidResponse)?;
-        self.worker.app.upstream.listed(listed.iter().map(|model| model.id.as_str()), None);
+        let mut listed = self.union(&head.headers).await?;
         listed.retain(|model| self.may_use(&model.id));
         let mut out = BytesMut::new();
         match head.uri.path().split_once("/models/").map(|(_, id)| id) {
@@ -377,79 +392,17 @@ impl Handling {
         Ok(bytes)
     }
 
-    pub(super) fn outgoing(
-        &self,
-        method: &'static str,
-        path: &'static str,
-        accept: &'static str,
-        headers: &HeaderMap,
-        body: Bytes,
-    ) -> Outgoing {
-        Outgoing {
-            method,
-            path,
-            accept,
-            authorization: match &self.worker.app.upstream.config.auth {
-                Credentials::None => None,
-                Credentials::Own(key) => Some(key.clone()),
-                Credentials::Pass => self.door.authorization(headers),
-            },
-            request_id: format!("{}-1", self.chance.request_id()),
-            trace: headers::trace(headers),
-            body,
-        }
-    }
-
-    /// Asks for one object, which comes whole.
-    pub(super) async fn ask(&mut self, request: &Outgoing, limit: usize) -> Result<Bytes, Failure> {
-        if let Some(record) = &mut self.record {
-            record.attempts = 1;
-        }
-        let app = Arc::clone(&self.worker.app);
-        let result = tokio::select! {
-            result = self.exchange(request, limit) => result,
-            () = tokio::time::sleep(*app.config.timeouts.total_whole) => Err(Fault::Timeout.into()),
-            () = app.cut() => Err(Fault::Draining.into()),
-        };
-        let outcome =
-            result.as_ref().err().map_or("ok", |error| error.public.code.as_deref().unwrap_or("refused"));
-        app.metrics.attempt(outcome);
-        result.map_err(|error| {
-            if let Some(record) = &mut self.record {
-                record.because(&error);
-            }
-            error.public
-        })
-    }
-
-    async fn exchange(&mut self, request: &Outgoing, limit: usize) -> Result<Bytes, Error> {
-        let (app, client) = (&self.worker.app, &self.worker.client);
-        let mut answer = client.send(request).await?;
-        self.passed = headers::passed(&answer.head.headers);
-        let status = answer.head.status;
-        let good = (200..300).contains(&status) && status != 204;
-        if !(good || status >= 400) || answer.head.is_encoded() {
-            return Err(Fault::InvalidResponse.into());
-        }
-        let limit = if good { limit } else { app.config.limits.max_error_bytes };
-        let collected = answer.collect(limit).await;
-        if !good {
-            let own_key = app.upstream.config.auth.are_ours();
-            let body = collected.unwrap_or_else(|(body, _)| body);
-            return Err(Failure::of_answer(status, &body, own_key).into());
-        }
-        let body = collected.map_err(|_| Fault::Incomplete)?;
-        client.give_back(answer);
-        Ok(body.freeze())
-    }
-
     pub(super) fn object(&mut self, bytes: Bytes) -> Response<Body> {
         let response = match &mut self.record {
             Some(record) => {
                 record.answered(200);
                 record.completed();
                 record.bytes = bytes.len();
-                let head = headers::Success { request_id: &record.request_id, passed: &self.passed };
+                let head = headers::Success {
+                    request_id: &record.request_id,
+                    passed: &self.passed,
+                    attempts: record.attempts,
+                };
                 head.object(record.started.elapsed())
             }
             None => Response::new(()),
@@ -459,12 +412,38 @@ impl Handling {
 
     pub(super) fn refuse(&mut self, failure: &Failure) -> Response<Body> {
         let Some(record) = &mut self.record else { return bare(StatusCode::INTERNAL_SERVER_ERROR) };
-        let refusal = headers::Refusal { failure, passed: &self.passed, elapsed: record.started.elapsed() };
+        let refusal = headers::Refusal {
+            failure,
+            is_final: failure.is_final(),
+            passed: &self.passed,
+            attempts: record.attempts,
+            elapsed: record.started.elapsed(),
+        };
         let response = refusal.response(&record.request_id);
         record.answered(failure.status);
         record.failed(failure);
         record.bytes = response.body().len();
         response.map(Body::full)
+    }
+}
+
+/// A request for Chat Completions or Completions.
+struct Chat {
+    ask: Ask,
+    body: Bytes,
+    stamp: Stamp,
+    sender: Sender,
+}
+
+impl Letter for Chat {
+    fn send(&mut self, to: &To<'_>) -> Result<(Asking, Rewriter), Failure> {
+        let plan = plan(&self.ask, &self.body, &self.sender.route(to.upstream, &self.ask.model))?;
+        let mut request = self.sender.outgoing(to, "POST", plan.path, plan.body);
+        if self.ask.stream {
+            request.accept = "text/event-stream";
+        }
+        let asking = asking(self.sender.client(to.upstream), request);
+        Ok((asking, Rewriter::new(plan.shape, self.stamp.clone())))
     }
 }
 
@@ -501,6 +480,11 @@ impl Chance {
         let mut id = String::from("req_");
         hex(self.0.get(..16).unwrap_or_default(), &mut id);
         id
+    }
+
+    /// Decides between equals.
+    pub(super) fn number(&self) -> u64 {
+        self.0.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
     pub(super) fn stamp(&self) -> Stamp {

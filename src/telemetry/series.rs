@@ -60,6 +60,11 @@ impl Histogram {
         self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
     }
 
+    /// Nothing has been observed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.counts.iter().all(|count| count.load(Ordering::Relaxed) == 0)
+    }
+
     pub(super) fn render(&self, name: &str, labels: &str, out: &mut String) {
         let mut total = 0;
         let bounds = self.bounds.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);

@@ -46,11 +46,13 @@ pub struct Answer {
     seen: BytesMut,
     /// How often the engine was asked for it.
     pub attempts: u32,
+    /// The engine has closed the connection, or it broke.
+    closed: bool,
 }
 
 impl Answer {
     pub(super) fn new(head: Head, stream: TcpStream, rest: BytesMut) -> Self {
-        Self { head, stream, rest, drained: false, seen: BytesMut::new(), attempts: 1 }
+        Self { head, stream, rest, drained: false, seen: BytesMut::new(), attempts: 1, closed: false }
     }
 
     /// Looks at the front of the body, as far as `enough` says, and no further than `limit` bytes or its end. It is still
@@ -94,6 +96,7 @@ impl Answer {
         let mut buffer = ReadBuf::uninit(&mut space);
         let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer));
         self.drained = buffer.remaining() > 0;
+        self.closed = buffer.filled().is_empty();
         match read {
             Err(_) => Poll::Ready(Err(Broken::Reset)),
             Ok(()) if buffer.filled().is_empty() => Poll::Ready(self.closed()),
@@ -159,6 +162,11 @@ impl Answer {
                 Err(broken) => return Err((body, broken)),
             }
         }
+    }
+
+    /// The engine has nothing left to say.
+    pub fn is_over(&self) -> bool {
+        self.closed || self.head.framing == Framing::Over
     }
 
     /// The connection, if the answer was read to its end and another request may follow.

@@ -9,8 +9,8 @@
 use super::answer::Answer;
 use super::http1::{HEAD_LIMIT, Head, Malformed};
 use crate::config::{Timeouts, UpstreamConfig};
-use crate::error::Error;
-use crate::wire::fault::{Failure, Fault};
+use crate::error::{Class, Error};
+use crate::wire::fault::Fault;
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderValue;
 use socket2::{SockRef, TcpKeepalive};
@@ -100,7 +100,7 @@ impl Client {
         let head = self.head(request);
         if let Some(stream) = self.checkout() {
             match exchange(stream, &head, &request.body, true).await {
-                Err(error) if error.retry => {}
+                Err(error) if error.aged => {}
                 other => return other,
             }
         }
@@ -199,7 +199,7 @@ impl Client {
         let stream = match tokio::time::timeout(self.connect, connected).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return Err(Error::from(Fault::Unreachable).because(error)),
-            Err(_) => return Err(Fault::Timeout.into()),
+            Err(_) => return Err(Error::from(Fault::Timeout).classed(Class::Unsent)),
         };
         // Small writes leave at once, and an engine that vanished without a word is noticed.
         let keepalive =
@@ -257,10 +257,10 @@ async fn exchange(mut stream: TcpStream, head: &[u8], body: &[u8], reused: bool)
                     Ok(_) => continue,
                     Err(error) => error,
                 };
-                let retry = reused && buffer.is_empty() && interim == 0;
-                return Err(Error { retry, ..Error::from(Fault::Reset).because(cause) });
+                let aged = reused && buffer.is_empty() && interim == 0;
+                return Err(Error { aged, ..Error::from(Fault::Reset).because(cause) });
             }
-            Err(Malformed) => return Err(Failure::from(Fault::InvalidResponse).into()),
+            Err(Malformed) => return Err(Error::from(Fault::InvalidResponse).classed(Class::Perhaps)),
         }
     }
 }

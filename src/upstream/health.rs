@@ -2,7 +2,6 @@
 
 use super::{Upstream, models};
 use crate::config::{Credentials, Health};
-use crate::telemetry::Metrics;
 use reqwest::header::AUTHORIZATION;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response};
@@ -17,7 +16,7 @@ const LIVELY: Duration = Duration::from_secs(10);
 const LIST: usize = 1 << 20;
 
 /// Probes for ever.
-pub async fn watch(upstream: &Upstream, config: &Health, metrics: &Metrics) {
+pub async fn watch(upstream: &Upstream, config: &Health) {
     let probe = Probe::new(upstream, config);
     let mut verdict = Verdict::default();
     loop {
@@ -30,16 +29,17 @@ pub async fn watch(upstream: &Upstream, config: &Health, metrics: &Metrics) {
             }
         }
         upstream.set_trouble(trouble);
-        metrics.up.set(trouble.is_none().into());
-        let pause = if verdict.proven { between(*config.interval) } else { EAGER.min(*config.interval) };
+        upstream.set_down(verdict.is_down(config));
+        upstream.figures.up.set(trouble.is_none().into());
+        let pause = if verdict.proven { spread(*config.interval) } else { EAGER.min(*config.interval) };
         tokio::time::sleep(pause).await;
     }
 }
 
-/// The time between two probes, a fifth more or less: many processes shall not ask at once.
-fn between(interval: Duration) -> Duration {
+/// A time, a fifth more or less: many processes shall not ask at once.
+pub(super) fn spread(time: Duration) -> Duration {
     let chance = f64::from(getrandom::u32().unwrap_or(u32::MAX / 2)) / f64::from(u32::MAX);
-    interval.mul_f64(0.8 + 0.4 * chance)
+    time.mul_f64(0.8 + 0.4 * chance)
 }
 
 /// Why a probe was not good.
@@ -72,6 +72,10 @@ struct Verdict {
     trouble: Option<&'static str>,
     /// How many probes in a row have said otherwise.
     otherwise: u32,
+    /// How many in a row have failed.
+    failed: u32,
+    /// The last one said that it is not ready.
+    refuses: bool,
 }
 
 impl Verdict {
@@ -96,7 +100,14 @@ impl Verdict {
             }
         }
         self.proven |= found.is_ok();
+        self.failed = if found.is_ok() { 0 } else { self.failed.saturating_add(1) };
+        self.refuses = found == Err(Trouble::Refuses);
         self.trouble
+    }
+
+    /// It is not asked any more. One that has not been there yet may come at any moment.
+    fn is_down(&self, config: &Health) -> bool {
+        self.trouble.is_some() && (self.proven || self.refuses || self.failed >= config.down_after)
     }
 
     fn turn(&mut self, enough: bool, trouble: Option<&'static str>) {
@@ -149,6 +160,10 @@ impl<'u> Probe<'u> {
         let listed = models::read(&body).ok_or("its list of models cannot be read")?;
         let owner = listed.iter().find_map(|model| model.owner.as_deref());
         self.upstream.listed(listed.iter().map(|model| model.id.as_str()), owner);
+        let configured = &self.upstream.config.models;
+        if !configured.is_empty() && !listed.iter().any(|model| configured.contains(&model.id)) {
+            self.upstream.misplace("it lists none of the models that the configuration names");
+        }
         Ok(())
     }
 
@@ -218,7 +233,7 @@ mod tests {
     #[test]
     fn probes_are_spread() {
         let interval = Duration::from_secs(5);
-        let pauses: Vec<_> = (0..200).map(|_| between(interval)).collect();
+        let pauses: Vec<_> = (0..200).map(|_| spread(interval)).collect();
         assert!(pauses.iter().all(|pause| (4_000..=6_000).contains(&pause.as_millis())));
         assert!(pauses.iter().any(|pause| *pause < interval) && pauses.iter().any(|pause| *pause > interval));
     }

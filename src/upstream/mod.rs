@@ -1,24 +1,34 @@
-//! Upstreams: the way to an engine, and whether it is there.
+//! Upstreams: the ways to engines, which of them is asked, and whether they are there.
 
 mod answer;
 mod client;
+mod condition;
 pub mod health;
 mod http1;
 pub mod models;
+mod pool;
+mod tries;
 
 pub use answer::{Answer, Broken, Read};
 pub use client::{Client, Outgoing};
+pub use condition::Outcome;
 pub use http1::Head;
+pub use pool::{Chosen, Nobody, Pool, Wish};
+pub use tries::Tries;
 
-use crate::config::UpstreamConfig;
+use crate::config::{Config, UpstreamConfig};
 use crate::engine::{self, Engine};
 use crate::plan::Route;
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::telemetry::OfUpstream;
+use crate::wire::options::Options;
+use condition::{Condition, Standing};
+use pool::Ejected;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Most model names that are kept as labels.
+/// Most model names that are kept of one upstream.
 const MODELS: usize = 256;
 
 /// One upstream: what is configured of it, and what it has told.
@@ -26,28 +36,57 @@ const MODELS: usize = 256;
 pub struct Upstream {
     /// As configured.
     pub config: UpstreamConfig,
+    /// Where it stands in the configuration.
+    pub place: usize,
+    /// Its figures.
+    pub figures: Arc<OfUpstream>,
     /// Bytes of one event.
     max_event_bytes: usize,
     /// What it turned out to be, where the configuration leaves that open.
     found: RwLock<&'static Engine>,
-    /// The models it lists.
-    models: RwLock<Vec<Arc<str>>>,
+    /// The models it lists; `None`: it has not said.
+    listed: RwLock<Option<Vec<Arc<str>>>>,
     /// Why it is not ready; `None` once it answered a probe.
     trouble: Mutex<Option<&'static str>>,
+    /// Its probes say that it is not there.
+    down: AtomicBool,
+    /// It refuses the proxy's key, or answers as a model that it should not have.
+    misplaced: AtomicBool,
+    /// What its answers come to.
+    condition: Mutex<Condition>,
+    ejected: Arc<Ejected>,
     /// Milliseconds from `since` to when it was last heard; 0: never.
     heard: AtomicU64,
     since: Instant,
+    /// The first thread's.
+    client: Arc<Client>,
+    /// Those of the others.
+    clients: Box<[Arc<Client>]>,
 }
 
 impl Upstream {
     /// Available, but not proven.
-    pub fn new(config: UpstreamConfig, max_event_bytes: usize) -> Self {
-        let models = config.models.iter().map(|name| name.as_str().into()).collect();
+    fn new(
+        config: UpstreamConfig,
+        place: usize,
+        all: &Config,
+        figures: Arc<OfUpstream>,
+        ejected: Arc<Ejected>,
+    ) -> Self {
+        let client = || Arc::new(Client::new(&config, &all.timeouts));
         Self {
-            max_event_bytes,
+            client: client(),
+            clients: (1..all.threads).map(|_| client()).collect(),
+            place,
+            figures,
+            max_event_bytes: all.limits.max_event_bytes,
             found: RwLock::new(config.engine),
-            models: RwLock::new(models),
+            listed: RwLock::default(),
             trouble: Mutex::new(Some("not probed yet")),
+            down: AtomicBool::new(false),
+            misplaced: AtomicBool::new(false),
+            condition: Mutex::default(),
+            ejected,
             heard: AtomicU64::new(0),
             since: Instant::now(),
             config,
@@ -60,30 +99,78 @@ impl Upstream {
     }
 
     /// How requests to it are planned.
-    pub fn route(&self) -> Route {
-        let options = Arc::clone(&self.config.options);
+    fn route(&self, options: Arc<Options>) -> Route {
         Route { responses: self.config.responses, ..Route::new(self.engine(), options, self.max_event_bytes) }
     }
 
-    /// The name of this model as a label: only names that configuration or engine know.
-    pub fn label(&self, model: &str) -> Arc<str> {
-        let models = self.models.read().unwrap_or_else(PoisonError::into_inner);
-        models.iter().find(|known| known.as_ref() == model).cloned().unwrap_or_else(|| "other".into())
+    /// The way to it, for a thread.
+    pub fn client(&self, thread: usize) -> &Arc<Client> {
+        thread.checked_sub(1).and_then(|at| self.clients.get(at)).unwrap_or(&self.client)
+    }
+
+    /// Requests under way.
+    fn load(&self) -> f64 {
+        f64::from(i32::try_from(self.figures.active.value()).unwrap_or(i32::MAX))
+    }
+
+    /// A model's name, if the configuration or the engine knows it.
+    fn known(&self, model: &str) -> Option<Arc<str>> {
+        let configured = self.config.models.iter().find(|name| *name == model);
+        let listed = self.listed.read().unwrap_or_else(PoisonError::into_inner);
+        let listed = listed.as_ref().and_then(|all| all.iter().find(|name| &***name == model).cloned());
+        listed.or_else(|| configured.map(|name| name.as_str().into()))
+    }
+
+    /// Whether it serves a model; `None`: neither the configuration nor the engine has said what it serves.
+    fn serves(&self, model: &str) -> Option<bool> {
+        if !self.config.models.is_empty() {
+            return Some(self.config.models.iter().any(|name| name == model));
+        }
+        let listed = self.listed.read().unwrap_or_else(PoisonError::into_inner);
+        listed.as_ref().map(|all| all.iter().any(|name| &**name == model))
+    }
+
+    /// Whether both have said what they serve, and it is the same.
+    fn lists_the_same_as(&self, other: &Self) -> bool {
+        let of = |upstream: &Self| upstream.names();
+        of(self).zip(of(other)).is_some_and(|(one, other)| one == other)
+    }
+
+    /// The names of its models, in order.
+    fn names(&self) -> Option<Vec<Arc<str>>> {
+        let mut all = match self.config.models.is_empty() {
+            true => self.listed.read().unwrap_or_else(PoisonError::into_inner).clone()?,
+            false => self.config.models.iter().map(|name| name.as_str().into()).collect(),
+        };
+        all.sort_unstable();
+        Some(all)
     }
 
     /// The engine has listed its models.
     pub fn listed<'a>(&self, models: impl Iterator<Item = &'a str>, owner: Option<&str>) {
-        let mut known = self.models.write().unwrap_or_else(PoisonError::into_inner);
-        for model in models.filter(|name| name.len() <= 256) {
-            if known.len() < MODELS && !known.iter().any(|name| name.as_ref() == model) {
-                known.push(model.into());
-            }
-        }
+        let models = models.filter(|name| name.len() <= 256).take(MODELS);
+        let mut known = self.listed.write().unwrap_or_else(PoisonError::into_inner);
+        let before = known.take().unwrap_or_default();
+        let kept = |name: &str| before.iter().find(|known| &***known == name).cloned();
+        *known = Some(models.map(|name| kept(name).unwrap_or_else(|| name.into())).collect());
         drop(known);
+        self.misplaced.store(false, Ordering::Relaxed);
         if let Some(engine) = owner.filter(|_| self.config.engine.name == "auto").and_then(engine::recognised)
         {
             *self.found.write().unwrap_or_else(PoisonError::into_inner) = engine;
         }
+    }
+
+    /// It has listed them to a client: probes may not be let in.
+    pub fn learn<'a>(&self, models: impl Iterator<Item = &'a str>) {
+        if self.listed.read().unwrap_or_else(PoisonError::into_inner).is_none() {
+            self.listed(models, None);
+        }
+    }
+
+    /// Whether it may be asked for a model that it lists.
+    pub fn may_serve(&self, model: &str) -> bool {
+        self.config.models.is_empty() || self.config.models.iter().any(|name| name == model)
     }
 
     /// It has sent something of an answer at this time.
@@ -105,5 +192,62 @@ impl Upstream {
 
     fn set_trouble(&self, trouble: Option<&'static str>) {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+
+    /// Its probes say that it is not there.
+    pub fn is_down(&self) -> bool {
+        self.down.load(Ordering::Relaxed)
+    }
+
+    /// Probes say so, or say no more so: whoever comes back comes back slowly.
+    fn set_down(&self, down: bool) {
+        if self.down.swap(down, Ordering::Relaxed) && !down {
+            self.with_condition(|condition| condition.come_back(Instant::now()));
+        }
+    }
+
+    /// Something of it is not as the configuration says: it is asked only where no other is there.
+    pub fn misplace(&self, why: &str) {
+        if !self.misplaced.swap(true, Ordering::Relaxed) {
+            tracing::warn!(upstream = self.config.name, why, "upstream is misconfigured");
+        }
+    }
+
+    fn is_misplaced(&self) -> bool {
+        self.misplaced.load(Ordering::Relaxed)
+    }
+
+    fn standing(&self, now: Instant) -> Standing {
+        self.condition.lock().unwrap_or_else(PoisonError::into_inner).standing(now)
+    }
+
+    fn try_out(&self) {
+        self.with_condition(Condition::try_out);
+    }
+
+    fn found_nothing(&self) {
+        self.with_condition(Condition::found_nothing);
+    }
+
+    /// What came of a request.
+    fn after(&self, outcome: Outcome, now: Instant) {
+        let may = || self.ejected.one_more();
+        self.with_condition(|condition| condition.after(outcome, now, self.since, may));
+    }
+
+    fn with_condition(&self, change: impl FnOnce(&mut Condition)) {
+        let mut condition = self.condition.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = condition.is_ejected();
+        change(&mut condition);
+        match (before, condition.is_ejected()) {
+            (false, true) => {
+                tracing::warn!(upstream = self.config.name, "upstream fails: ejected for a while")
+            }
+            (true, false) => {
+                self.ejected.one_less();
+                tracing::info!(upstream = self.config.name, "upstream is back");
+            }
+            _ => {}
+        }
     }
 }

@@ -130,6 +130,8 @@ faults! {
     Proxy = 500 "server_error" Some("internal_error"), "The proxy failed to handle the request.";
     /// No capacity left.
     Overloaded = 503 "server_error" Some("overloaded"), "The proxy is at its limit of concurrent requests.";
+    /// No engine that could be asked is well.
+    NoUpstream = 503 "server_error" Some("no_healthy_upstream"), "No upstream engine is available.";
     /// The store is needed and not there, or full.
     StoreUnavailable = 503 "server_error" Some("store_unavailable"), "Responses cannot be stored or read at the moment.";
     /// The client gave the response up.

@@ -1,10 +1,12 @@
 //! Conversations made short: the user's messages, and a summary of the rest that only samewire can read (wire-format
 //! 4.13).
 
+use super::{Question, seal};
 use crate::json::{self, Members, Raw, write_number, write_string};
 use crate::plan;
 use crate::request::responses::summary;
 use crate::seal::Kind;
+use crate::server::attempt::To;
 use crate::server::body::Body;
 use crate::server::routes::Handling;
 use crate::wire::encode::Response as Encoder;
@@ -24,17 +26,24 @@ impl Handling {
     ) -> Result<Response<Body>, Failure> {
         let app = Arc::clone(&self.worker.app);
         let body = self.body(body, app.config.limits.max_body_bytes).await?;
-        let asked = self.question(head, self.route(head)?, body.clone())?.asked;
+        let asked = self.question(head, body.clone(), None)?.asked;
         let body = summary::request(&body, &asked, &app.config.compaction.instructions)?;
-        let question = self.question(head, self.route(head)?, body)?;
+        let question = self.question(head, body, None)?;
         let past = self.past(&question).await?;
-        let (path, shape, reply) = plan::response(&question.asked, &question.route);
-        let body = past.body(&question.asked, &question.tenant, &app.shelf.keys, &question.route, 0)?;
+        let Question { asked, upstream, tenant, sender, .. } = question;
         if let Some(record) = &mut self.record {
-            record.model = app.upstream.label(&question.asked.model);
+            record.model = app.pool.label(&asked.model);
         }
-        let request = self.outgoing("POST", path, "application/json", &head.headers, body);
-        let answer = self.ask(&request, app.config.limits.max_answer_bytes).await?;
+        let mut search = self.search(&asked.model, &head.headers, Some(upstream), || past.beginning(&asked));
+        let mut reader = None;
+        let request = |to: &To<'_>| {
+            let route = sender.route(to.upstream, &asked.model);
+            let (path, shape, reply) = plan::response(&asked, &route);
+            reader = Some((shape, reply));
+            Ok(sender.outgoing(to, "POST", path, past.body(&asked, &tenant, &app.shelf.keys, &route, 0)?))
+        };
+        let answer = self.ask(&sender, &mut search, app.config.limits.max_answer_bytes, request).await?;
+        let (shape, reply) = reader.ok_or(Fault::Proxy)?;
         let stamp = self.chance.stamp();
         let encoder = Box::new(Encoder::new(reply, &stamp));
         let mut rewriter = Rewriter::with_encoder(shape, stamp.clone(), encoder);
@@ -49,10 +58,10 @@ impl Handling {
         let summary = Summary::of(&object.join()).ok_or_else(|| {
             Failure::from(Fault::Incomplete).with_message("The upstream engine did not complete the summary.")
         })?;
-        let seal = self.seal(Kind::Compaction, Arc::clone(&question.tenant), stamp.now);
+        let seal = seal(&app.shelf.keys, Kind::Compaction, tenant, stamp.now);
         let sealed = seal(&summary.text).ok_or(Fault::Proxy)?;
         // The last item asks for the summary.
-        let mut said: Vec<_> = past.all(&question.asked).collect();
+        let mut said: Vec<_> = past.all(&asked).collect();
         said.pop();
         let said = said.into_iter().filter(|item| summary::is_users(item));
         Ok(self.object(write(&stamp.id, stamp.now, said, &sealed, &summary.usage)))

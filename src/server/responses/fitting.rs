@@ -7,10 +7,10 @@ use super::past::Past;
 use crate::plan::Route;
 use crate::request::responses::Asked;
 use crate::seal::Keys;
-use crate::server::App;
+use crate::server::attempt::Sender;
 use crate::server::relay::{Asking, asking};
 use crate::store::Item;
-use crate::upstream::{Answer, Client, Outgoing};
+use crate::upstream::{Answer, Client, Outgoing, Upstream};
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -21,14 +21,15 @@ pub(super) struct Talk {
     pub(super) asked: Asked,
     pub(super) past: Past,
     pub(super) tenant: Arc<str>,
-    pub(super) route: Route,
     pub(super) keys: Arc<Keys>,
+    /// The client's name for the request, for the log.
+    pub(super) request_id: Arc<str>,
 }
 
 impl Talk {
     /// The engine's request without its `forget` oldest messages.
-    pub(super) fn body(&self, forget: usize) -> Result<Bytes, Failure> {
-        self.past.body(&self.asked, &self.tenant, &self.keys, &self.route, forget)
+    pub(super) fn body(&self, route: &Route, forget: usize) -> Result<Bytes, Failure> {
+        self.past.body(&self.asked, &self.tenant, &self.keys, route, forget)
     }
 
     /// Goes on behind these items.
@@ -42,23 +43,29 @@ impl Talk {
 
     /// Sends a request as it is, or as much of it as the engine takes where the client allows that.
     pub(super) fn asking(
-        self,
-        client: Arc<Client>,
+        self: Arc<Self>,
+        sender: &Sender,
+        upstream: &Upstream,
         request: Outgoing,
-        app: &App,
-        request_id: &str,
+        route: Route,
     ) -> Asking {
-        match self.asked.truncation_auto {
-            true => self.fitting(client, request, app, request_id),
-            false => asking(client, request),
+        let client = sender.client(upstream);
+        if !self.asked.truncation_auto {
+            return asking(client, request);
         }
+        let own_key = upstream.config.auth.are_ours();
+        self.fitting(client, request, route, sender.error_bytes(), own_key)
     }
 
     /// Sends the request, then shorter ones while the engine says that it is too long.
-    fn fitting(self, client: Arc<Client>, mut request: Outgoing, app: &App, request_id: &str) -> Asking {
-        let own_key = app.upstream.config.auth.are_ours();
-        let most = app.config.limits.max_error_bytes;
-        let request_id = request_id.to_owned();
+    fn fitting(
+        self: Arc<Self>,
+        client: Arc<Client>,
+        mut request: Outgoing,
+        route: Route,
+        most: usize,
+        own_key: bool,
+    ) -> Asking {
         Box::pin(async move {
             let (mut forget, mut attempts) = (0, 0);
             loop {
@@ -71,11 +78,11 @@ impl Talk {
                 // By half as much again: a few requests for any length, and not much more left out than need be.
                 forget = (forget + 1).max(forget * 3 / 2);
                 // Nothing would be left to ask.
-                let Ok(shorter) = self.body(forget) else { return Ok(answer) };
+                let Ok(shorter) = self.body(&route, forget) else { return Ok(answer) };
                 client.give_back_soon(answer);
                 request.body = shorter;
                 tracing::info!(
-                    request_id,
+                    request_id = &*self.request_id,
                     forget,
                     "the conversation is too long; its oldest messages are left out"
                 );

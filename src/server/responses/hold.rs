@@ -11,8 +11,10 @@ use super::fitting::Talk;
 use super::{Errand, outputs};
 use crate::auth::Caller;
 use crate::json;
+use crate::plan::{self, Route};
 use crate::request::responses::outputs::{self as given, Output, Pending};
 use crate::server::App;
+use crate::server::attempt::{Leg, Sender, To};
 use crate::server::body::Body;
 use crate::server::event;
 use crate::server::keep::{self, Keeper};
@@ -20,12 +22,12 @@ use crate::server::record::Record;
 use crate::server::relay::{Order, Relay};
 use crate::server::routes::{Chance, Handling};
 use crate::store::{Item, Key};
-use crate::telemetry::Route;
-use crate::upstream::{Client, Outgoing};
-use crate::wire::encode::{Encode, Hold, Reply};
+use crate::telemetry;
+use crate::upstream::{Pool, Upstream};
+use crate::wire::encode::{Encode, Hold};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::ResponsesDialect;
-use crate::wire::{Out, Rewriter, Shape, Stamp};
+use crate::wire::{Out, Rewriter, Stamp};
 use bytes::Bytes;
 use futures::Stream;
 use http::{HeaderMap, Response};
@@ -41,9 +43,9 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 const EARLY: Duration = Duration::from_secs(60);
 
 /// Whether the client wants its stream held.
-pub(super) fn is_wanted(headers: &HeaderMap, reply: &Reply, background: bool) -> bool {
+pub(super) fn is_wanted(headers: &HeaderMap, stream: bool, route: &Route) -> bool {
     let asked = headers.get(HOLD).is_some_and(|hold| hold == "1");
-    asked && reply.stream && !background && reply.dialect == ResponsesDialect::CodexLegacy
+    asked && stream && route.options.responses_dialect == ResponsesDialect::CodexLegacy
 }
 
 /// The streams that are held here.
@@ -134,11 +136,18 @@ impl Waiting {
 /// What the requests of one stream have in common.
 pub(super) struct Legs {
     pub(super) talk: Talk,
-    pub(super) request: Outgoing,
-    pub(super) shape: Shape,
+    pub(super) sender: Sender,
+    /// Who was asked last, and is asked again.
+    pub(super) upstream: Arc<Upstream>,
     pub(super) hold: Arc<Hold>,
     /// Who asks, where keys are checked.
     pub(super) caller: Option<Arc<Caller>>,
+}
+
+impl Legs {
+    fn route(&self) -> Route {
+        self.sender.route(&self.upstream, &self.talk.asked.model)
+    }
 }
 
 impl Handling {
@@ -154,7 +163,7 @@ impl Handling {
         let keeper = errand.keeper.take();
         let request_id = errand.record.request_id.clone();
         let model = Arc::clone(&errand.record.model);
-        let (app, client) = (Arc::clone(&self.worker.app), Arc::clone(&self.worker.client));
+        let (app, thread) = (Arc::clone(&self.worker.app), self.worker.thread);
         let response = self.at_once(errand, since).await;
         response.map(|body| {
             body.relayed(move |mut relay| {
@@ -162,7 +171,7 @@ impl Handling {
                 let stage = Stage::Relays(relay);
                 let held = Held {
                     app,
-                    client,
+                    thread,
                     legs,
                     stamp,
                     keeper,
@@ -183,7 +192,7 @@ impl Handling {
 /// One stream.
 struct Held {
     app: Arc<App>,
-    client: Arc<Client>,
+    thread: usize,
     legs: Legs,
     stamp: Stamp,
     keeper: Option<Box<Keeper>>,
@@ -300,6 +309,7 @@ impl Held {
 
     /// The engine has ended: the stream is over, or waits.
     fn lay_down(&mut self, relay: Box<Relay>) {
+        self.legs.upstream = Arc::clone(relay.upstream());
         let encoder = relay.into_encoder();
         let (Some(held), Some(key)) = (self.legs.hold.take(), &self.key) else { return };
         let items: Vec<_> = held.items.iter().map(|item| stored(item)).collect();
@@ -330,22 +340,28 @@ impl Held {
         self.said.extend(items.iter().cloned());
         let legs = &mut self.legs;
         legs.talk.go_on(items.into_iter());
-        let mut request = legs.request.clone();
-        let mut record = Record::new(&self.app, Route::Responses, self.request_id.clone());
+        let mut record = Record::new(&self.app, telemetry::Route::Responses, self.request_id.clone());
         record.caller.clone_from(&legs.caller);
         record.model = Arc::clone(&self.model);
-        let body = legs.talk.body(0);
+        let route = legs.route();
+        let (path, shape, _) = plan::response(&legs.talk.asked, &route);
+        let body = legs.talk.body(&route, 0);
         let failed = body.as_ref().err().cloned();
-        request.body = body.unwrap_or_default();
+        let to = To { upstream: &legs.upstream, attempt: 1 };
+        let mut request = legs.sender.outgoing(&to, "POST", path, body.unwrap_or_default());
+        request.accept = "text/event-stream";
         // Ids that are made here must not come twice.
         let stamp = Chance::draw().map_or_else(|_| self.stamp.clone(), |chance| chance.stamp());
-        let asking = legs.talk.clone().asking(Arc::clone(&self.client), request, &self.app, &self.request_id);
+        let options = Arc::clone(&route.options);
+        let asking = Arc::new(legs.talk.clone()).asking(&legs.sender, &legs.upstream, request, route);
+        let rewriter = Rewriter::with_encoder(shape, stamp, wait.encoder);
+        let leg = Leg { chosen: Pool::again(&legs.upstream), asking, rewriter };
         let mut relay = Relay::new(Order {
-            asking,
-            client: Arc::clone(&self.client),
-            rewriter: Rewriter::with_encoder(legs.shape.clone(), stamp, wait.encoder),
+            leg,
+            again: None,
+            thread: self.thread,
+            options,
             stream: true,
-            own_key: self.app.upstream.config.auth.are_ours(),
             record,
             keeper: None,
             numbered: true,
@@ -360,7 +376,8 @@ impl Held {
 
     /// The stream ends without the outputs.
     async fn fail(&mut self, encoder: Box<dyn Encode>, failure: Failure) -> Bytes {
-        let mut rewriter = Rewriter::with_encoder(self.legs.shape.clone(), self.stamp.clone(), encoder);
+        let (_, shape, _) = plan::response(&self.legs.talk.asked, &self.legs.route());
+        let mut rewriter = Rewriter::with_encoder(shape, self.stamp.clone(), encoder);
         let mut out = Out::default();
         rewriter.commit();
         rewriter.fail(failure, &mut out);

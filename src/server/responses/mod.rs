@@ -10,6 +10,7 @@ mod compact;
 mod conversations;
 mod fitting;
 mod hold;
+mod letter;
 mod outputs;
 mod past;
 mod socket;
@@ -21,27 +22,32 @@ pub(super) use hold::Holds;
 pub(super) use stored::Stored;
 
 use super::Worker;
+use super::attempt::{Leg, Search, Sender, To};
+use super::auth::no_such_model;
 use super::background::{self, Job};
 use super::body::Body;
 use super::headers;
 use super::keep::Keeper;
 use super::record::Record;
-use super::relay::{Asking, Order, Relay};
+use super::relay::{Order, Relay};
 use super::routes::Handling;
-use crate::plan::{self, Route};
+use crate::json;
+use crate::plan::Route;
 use crate::request::responses::{Asked, Way};
-use crate::seal::{Kind, NONCE};
+use crate::seal::{Keys, Kind, NONCE};
 use crate::store::{Error, Item};
-use crate::wire::encode::{Response as Encoder, Seal, Sealing};
+use crate::upstream::Upstream;
+use crate::wire::encode::Seal;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{Options, ResponsesDialect};
-use crate::wire::{Out, Rewriter, Shape, Stamp};
+use crate::wire::{Out, Rewriter};
 use axum::body::Body as Incoming;
 use bytes::Bytes;
 use fitting::Talk;
 use hold::Legs;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Response, request};
+use letter::{Made, Request};
 use past::Past;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -58,7 +64,10 @@ struct Question {
     asked: Asked,
     /// What asks it, as it was sent.
     body: Bytes,
+    /// It has been read for this one, or one that is asked in the same way.
+    upstream: Arc<Upstream>,
     route: Route,
+    sender: Sender,
     tenant: Arc<str>,
     /// When there was all of it.
     since: Instant,
@@ -75,13 +84,10 @@ struct Known {
 
 /// A request on its way to the engine.
 struct Errand {
-    stream: bool,
-    dialect: ResponsesDialect,
-    background: bool,
-    encoder: Box<Encoder>,
-    shape: Shape,
-    stamp: Stamp,
-    asking: Asking,
+    letter: Box<Request>,
+    search: Search,
+    leg: Leg,
+    options: Arc<Options>,
     record: Record,
     keeper: Option<Box<Keeper>>,
 }
@@ -116,34 +122,44 @@ impl Handling {
 
     /// The same once there is all of the request.
     async fn create(&mut self, head: &request::Parts, body: Bytes) -> Result<Response<Body>, Failure> {
-        let question = self.question(head, self.route(head)?, body)?;
+        let question = self.question(head, body, None)?;
         let past = self.past(&question).await?;
         self.make(head, question, past).await
     }
 
-    /// Where requests go, in the dialect that the client asks for.
-    fn route(&self, head: &request::Parts) -> Result<Route, Failure> {
-        let mut route = self.upstream_route();
-        if let Some(dialect) = dialect(&head.headers)? {
-            route.options = Arc::new(Options { responses_dialect: dialect, ..(*route.options).clone() });
-        }
-        Ok(route)
+    /// The dialect of a stream that no upstream is asked for.
+    fn dialect(&self, head: &request::Parts) -> Result<ResponsesDialect, Failure> {
+        let key = self.caller.as_ref().map(|caller| caller.place);
+        let usual = || self.worker.app.pool.usual_options(key).responses_dialect;
+        Ok(dialect(&head.headers)?.unwrap_or_else(usual))
     }
 
-    /// Reads what is asked.
-    fn question(&self, head: &request::Parts, route: Route, body: Bytes) -> Result<Question, Failure> {
+    /// Reads what is asked, for an upstream that serves the model. `way`: how it is asked, if not as configured.
+    fn question(&self, head: &request::Parts, body: Bytes, way: Option<Way>) -> Result<Question, Failure> {
         let since = Instant::now();
         let app = &self.worker.app;
         let deployment = self.door.deployment(head);
+        let body = self.with_defaults(body, deployment.as_deref());
+        let named = || json::member(std::str::from_utf8(&body).ok()?, "model");
+        let model = deployment.clone().or_else(named).unwrap_or_default();
+        let (upstream, is_known) = app.pool.look(&model, self.chance.number());
+        let mut sender = self.sender(&head.headers);
+        sender.dialect = dialect(&head.headers)?;
+        let mut route = sender.route(&upstream, &model);
+        route.responses = way.unwrap_or(route.responses);
         let mut asked = Asked::read_for(&body, &route.options, route.responses, deployment, self.rules())?;
         self.check_model(&asked.model)?;
+        if !is_known {
+            return Err(no_such_model(&asked.model));
+        }
         if route.responses == Way::Native && route.engine.takes().native.hosted_items {
             asked.with_hosted_items();
         }
         if self.door.is_dated() && app.config.azure.force_store {
             asked.with_store();
         }
-        Ok(Question { asked, body, route, tenant: self.tenant(&head.headers), since, known: None })
+        let tenant = self.tenant(&head.headers);
+        Ok(Question { asked, body, upstream, route, sender, tenant, since, known: None })
     }
 
     /// Has the answer made.
@@ -155,7 +171,7 @@ impl Handling {
     ) -> Result<Response<Body>, Failure> {
         question.asked.recall_tools(past.history())?;
         let keeper = self.keeper(&mut question, &past)?;
-        let Question { asked, route, tenant, since, .. } = question;
+        let Question { asked, upstream, route, sender, tenant, since, .. } = question;
         if let Some(keeper) = keeper.as_ref().filter(|_| asked.insists_on_store() && !asked.background) {
             // A write, before the engine works for an answer that could not be kept (faults O14, O15). Of nobody: in the
             // name of this process it would wait for all that runs, and two of them could wait for each other.
@@ -164,49 +180,47 @@ impl Handling {
         }
         let app = Arc::clone(&self.worker.app);
         let dropped = HeaderValue::from_str(&named(&asked.dropped)).ok().filter(|all| !all.is_empty());
-        let stamp = self.chance.stamp();
-        let (path, shape, mut reply) = plan::response(&asked, &route);
-        reply.sealing = match asked.include.encrypted_reasoning {
-            true => Sealing::Own(self.seal(Kind::Reasoning, Arc::clone(&tenant), stamp.now)),
-            false => Sealing::None,
-        };
-        let (stream, background) = (asked.stream, asked.background);
-        let dialect = route.options.responses_dialect;
-        let shape = if background { Shape { stream: true, ..shape } } else { shape };
-        reply.stream |= background;
+        let (streams, background) = (asked.stream, asked.background);
         // On a WebSocket the outputs come by the connection itself.
-        let held = !self.by_socket && hold::is_wanted(&head.headers, &reply, background);
-        let hold = held.then(Arc::default);
-        reply.hold = hold.clone();
-        let accept = if reply.stream { "text/event-stream" } else { "application/json" };
-        let encoder = Box::new(Encoder::new(reply, &stamp));
-        let talk = Talk { asked, past, tenant, route, keys: Arc::clone(&app.shelf.keys) };
-        let request = self.outgoing("POST", path, accept, &head.headers, talk.body(0)?);
+        let is_held = !self.by_socket && !background && hold::is_wanted(&head.headers, streams, &route);
+        let hold = is_held.then(Arc::default);
+        let begins = || past.beginning(&asked);
+        let mut search = self.search(&asked.model, &head.headers, Some(upstream), begins);
+        let options = Arc::clone(&route.options);
         let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
-        record.model = app.upstream.label(&talk.asked.model);
-        tell_left_out(&record, &talk.asked);
-        let client = Arc::clone(&self.worker.client);
-        let held = hold.map(|hold| {
-            let (talk, request, shape) = (talk.clone(), request.clone(), shape.clone());
-            let legs = Legs { talk, request, shape, hold, caller: self.caller.clone() };
-            (legs, stamp.clone())
-        });
-        let asking = talk.asking(client, request, &app, &record.request_id);
-        let errand = Errand { stream, dialect, background, encoder, shape, stamp, asking, record, keeper };
-        let mut response = match (errand.background, held) {
-            (true, _) => self.in_background(errand).await?,
-            (false, None) => self.at_once(errand, since).await,
-            (false, Some((legs, stamp))) => self.held(errand, legs, stamp, since).await,
-        };
-        if let Some(dropped) = dropped {
-            response.headers_mut().insert(DROPPED, dropped);
+        record.model = app.pool.label(&asked.model);
+        tell_left_out(&record, &asked);
+        let keys = Arc::clone(&app.shelf.keys);
+        let request_id = record.request_id.as_str().into();
+        let talk = Arc::new(Talk { asked, past, tenant, keys, request_id });
+        let stamp = self.chance.stamp();
+        let mut letter =
+            Box::new(Request { talk, sender, stamp, background, hold: hold.clone(), queued: false });
+        self.record = Some(record);
+        if background {
+            return Ok(with_dropped(self.in_background(letter, search, keeper, streams).await?, dropped));
         }
-        Ok(response)
+        let leg = self.begin(&mut search, &mut *letter)?;
+        let Some(record) = self.record.take() else { return Err(Fault::Proxy.into()) };
+        let legs = hold.map(|hold| Legs {
+            talk: (*letter.talk).clone(),
+            sender: letter.sender.clone(),
+            upstream: Arc::clone(leg.chosen.upstream()),
+            hold,
+            caller: self.caller.clone(),
+        });
+        let stamp = letter.stamp.clone();
+        let errand = Errand { letter, search, leg, options, record, keeper };
+        let response = match legs {
+            None => self.at_once(errand, since).await,
+            Some(legs) => self.held(errand, legs, stamp, since).await,
+        };
+        Ok(with_dropped(response, dropped))
     }
 
     /// The client waits for the answer.
     async fn at_once(&self, errand: Errand, since: Instant) -> Response<Body> {
-        let mut relay = Relay::new(order(&self.worker, errand));
+        let mut relay = Relay::new(order(self.worker.thread, errand));
         relay.planned(since.elapsed());
         if self.by_socket {
             relay.take_time();
@@ -216,15 +230,30 @@ impl Handling {
     }
 
     /// The answer is made without the client: it is told that it will be.
-    async fn in_background(&mut self, mut errand: Errand) -> Result<Response<Body>, Failure> {
+    async fn in_background(
+        &mut self,
+        mut letter: Box<Request>,
+        mut search: Search,
+        keeper: Option<Box<Keeper>>,
+        streams: bool,
+    ) -> Result<Response<Body>, Failure> {
         let (worker, app) = (Arc::clone(&self.worker), Arc::clone(&self.worker.app));
+        let chosen = self.choose(&mut search)?;
+        let Made { asking, mut encoder, shape } =
+            letter.make(&To { upstream: chosen.upstream(), attempt: 1 })?;
+        let options = Arc::clone(&shape.options);
+        let dialect = options.responses_dialect;
         let mut first = Out::default();
-        let (id, object) = errand.encoder.queue(&mut first);
-        let (streams, dialect) = (errand.stream, errand.dialect);
-        let Some(keeper) = errand.keeper.take() else { return Err(Fault::StoreUnavailable.into()) };
+        let (id, object) = encoder.queue(&mut first);
+        letter.queued = true;
+        let rewriter = Rewriter::with_encoder(shape, letter.stamp.clone(), encoder);
+        let leg = Leg { chosen, asking, rewriter };
+        let Some(keeper) = keeper else { return Err(Fault::StoreUnavailable.into()) };
         let (store, new) = keeper.queued(&id, &object);
         let (key, conversation) = (new.key.clone(), new.conversation.clone());
-        let (request_id, started) = (errand.record.request_id.clone(), errand.record.started);
+        let Some(record) = self.record.take() else { return Err(Fault::Proxy.into()) };
+        let (request_id, started) = (record.request_id.clone(), record.started);
+        let errand = Errand { letter, search, leg, options, record, keeper: None };
         let (told, begun) = oneshot::channel();
         let begin = {
             let (app, store, key) = (Arc::clone(&app), Arc::clone(&store), key.clone());
@@ -238,7 +267,7 @@ impl Handling {
                     return;
                 }
                 let _ = told.send(Ok(()));
-                let relay = Relay::new(order(&worker, errand));
+                let relay = Relay::new(order(worker.thread, errand));
                 let first = first.join();
                 let _counted = InBackground::begin(worker);
                 Job { app, store, key, relay, conversation, first }.run().await;
@@ -254,7 +283,7 @@ impl Handling {
             self.record = Some(record);
             return Err(self.unavailable(&error));
         }
-        let head = headers::Success { request_id: &request_id, passed: &HeaderMap::new() };
+        let head = headers::Success { request_id: &request_id, passed: &HeaderMap::new(), attempts: 1 };
         Ok(match streams {
             true => head.stream().map(|()| Body::stream(background::follow(app, store, key, None, dialect))),
             false => head.object(started.elapsed()).map(|()| Body::full(Bytes::from(object))),
@@ -299,15 +328,6 @@ impl Handling {
         })))
     }
 
-    fn seal(&self, kind: Kind, tenant: Arc<str>, now: u64) -> Seal {
-        let keys = Arc::clone(&self.worker.app.shelf.keys);
-        Box::new(move |text| {
-            let mut nonce = [0; NONCE];
-            getrandom::fill(&mut nonce).ok()?;
-            Some(keys.seal(kind, &tenant, text, now, nonce))
-        })
-    }
-
     fn unavailable(&self, error: &Error) -> Failure {
         let request_id = self.record.as_ref().map(|record| record.request_id.as_str());
         tracing::warn!(request_id, %error, "the store does not answer as it should");
@@ -315,18 +335,28 @@ impl Handling {
     }
 }
 
-fn order(worker: &Worker, errand: Errand) -> Order {
-    let Errand { background, encoder, shape, stamp, asking, record, keeper, .. } = errand;
-    Order {
-        asking,
-        client: Arc::clone(&worker.client),
-        stream: shape.stream,
-        rewriter: Rewriter::with_encoder(shape, stamp, encoder),
-        own_key: worker.app.upstream.config.auth.are_ours(),
-        record,
-        keeper: keeper.filter(|_| !background),
-        numbered: true,
+fn order(thread: usize, errand: Errand) -> Order {
+    let Errand { letter, search, leg, options, record, keeper } = errand;
+    let stream = letter.background || letter.talk.asked.stream;
+    Order { leg, again: Some((letter, search)), thread, options, stream, record, keeper, numbered: true }
+}
+
+/// What makes sealed text of a text.
+fn seal(keys: &Arc<Keys>, kind: Kind, tenant: Arc<str>, now: u64) -> Seal {
+    let keys = Arc::clone(keys);
+    Box::new(move |text| {
+        let mut nonce = [0; NONCE];
+        getrandom::fill(&mut nonce).ok()?;
+        Some(keys.seal(kind, &tenant, text, now, nonce))
+    })
+}
+
+/// The answer with what was left out of the request.
+fn with_dropped(mut response: Response<Body>, dropped: Option<HeaderValue>) -> Response<Body> {
+    if let Some(dropped) = dropped {
+        response.headers_mut().insert(DROPPED, dropped);
     }
+    response
 }
 
 /// Tells the log what has no effect.

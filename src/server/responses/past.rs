@@ -33,6 +33,13 @@ impl Past {
         self.history().chain(self.items(asked))
     }
 
+    /// How it began, up to the first thing that a user said.
+    pub(super) fn beginning<'a>(&'a self, asked: &'a Asked) -> Vec<&'a str> {
+        let is_users = |item: &str| json::member(item, "role").as_deref() == Some("user");
+        let users = self.all(asked).position(is_users);
+        self.all(asked).take(users.map_or(usize::MAX, |at| at + 1)).collect()
+    }
+
     /// The items of the input; what is referred to in place of the reference, which says nothing to a later turn.
     pub(super) fn items<'a>(&'a self, asked: &'a Asked) -> impl Iterator<Item = &'a str> {
         asked.input().enumerate().map(|(at, item)| {

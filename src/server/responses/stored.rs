@@ -76,7 +76,7 @@ impl Handling {
                             .with_message(what)
                             .with_param("stream"));
                     }
-                    let dialect = self.route(head)?.options.responses_dialect;
+                    let dialect = self.dialect(head)?;
                     let app = Arc::clone(&self.worker.app);
                     return Ok(self.replay(background::follow(app, store, key, after, dialect)));
                 }
@@ -162,7 +162,8 @@ impl Handling {
             Some(record) => {
                 record.answered(200);
                 record.completed();
-                headers::Success { request_id: &record.request_id, passed: &self.passed }.stream()
+                headers::Success { request_id: &record.request_id, passed: &self.passed, attempts: 0 }
+                    .stream()
             }
             None => Response::new(()),
         };

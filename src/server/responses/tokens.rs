@@ -1,13 +1,17 @@
 //! How many tokens an input is, counted by the engine (wire-format 4.1).
 
+use super::Question;
 use crate::json::{integer, object, read, write_number};
+use crate::plan::Route;
 use crate::request::responses::Way;
+use crate::server::attempt::To;
 use crate::server::body::Body;
 use crate::server::routes::Handling;
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
 use bytes::{BufMut, BytesMut};
 use http::{Response, request};
+use std::sync::Arc;
 
 /// Where vLLM and SGLang count the tokens of a chat (captures `other-tokenize-chat`, `other-tokenize`).
 const PATH: &str = "/tokenize";
@@ -29,19 +33,22 @@ impl Handling {
         let limits = &self.worker.app.config.limits;
         let (limit, answer_limit) = (limits.max_body_bytes, limits.max_answer_bytes);
         let body = self.body(body, limit).await?;
-        let mut route = self.route(head)?;
         // What engines count is a chat.
-        route.responses = Way::Chat;
-        let mut question = self.question(head, route, body)?;
+        let mut question = self.question(head, body, Some(Way::Chat))?;
         let past = self.past(&question).await?;
         question.asked.recall_tools(past.history())?;
-        let keys = &self.worker.app.shelf.keys;
-        let chat = past.body(&question.asked, &question.tenant, keys, &question.route, 0)?;
+        let Question { asked, upstream, tenant, sender, .. } = question;
+        let app = Arc::clone(&self.worker.app);
         if let Some(record) = &mut self.record {
-            record.model = self.worker.app.upstream.label(&question.asked.model);
+            record.model = app.pool.label(&asked.model);
         }
-        let request = self.outgoing("POST", PATH, "application/json", &head.headers, chat);
-        let answer = self.ask(&request, answer_limit).await.map_err(of_engine)?;
+        let mut search = self.search(&asked.model, &head.headers, Some(upstream), || past.beginning(&asked));
+        let request = |to: &To<'_>| {
+            let route = Route { responses: Way::Chat, ..sender.route(to.upstream, &asked.model) };
+            let chat = past.body(&asked, &tenant, &app.shelf.keys, &route, 0)?;
+            Ok(sender.outgoing(to, "POST", PATH, chat))
+        };
+        let answer = self.ask(&sender, &mut search, answer_limit, request).await.map_err(of_engine)?;
         let counted: Option<Counted<'_>> = std::str::from_utf8(&answer).ok().and_then(|text| read(text).ok());
         let count =
             counted.and_then(|counted| counted.count).and_then(integer).ok_or(Fault::InvalidResponse)?;

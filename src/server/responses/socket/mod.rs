@@ -20,7 +20,7 @@ use crate::server::connection::Upgraded;
 use crate::server::door::Door;
 use crate::server::headers::REQUEST_ID;
 use crate::server::routes::Handling;
-use crate::server::{App, Phase, Worker, auth};
+use crate::server::{App, Phase, Worker};
 use crate::wire::fault::{Failure, Fault};
 use axum::extract::FromRequestParts;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
@@ -179,7 +179,7 @@ impl Session {
     /// Serves the connection to its end.
     async fn run(mut self) {
         let app = Arc::clone(&self.line.worker.app);
-        let options = auth::options(&app, self.line.caller.as_deref());
+        let options = app.pool.usual_options(self.line.caller.as_ref().map(|caller| caller.place));
         let pause = Duration::from_secs(options.keepalive_seconds);
         let born = Instant::now();
         let end = born + *app.config.timeouts.socket_life;

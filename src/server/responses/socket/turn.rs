@@ -170,7 +170,7 @@ impl Handling {
         if let Some(record) = &mut self.record {
             record.request_bytes = body.len();
         }
-        let mut question = self.question(&line.head, self.route(&line.head)?, body)?;
+        let mut question = self.question(&line.head, body, None)?;
         question.asked.stream = true;
         question.asked.withhold("generate");
         if let Some(thread) = &thread {
@@ -218,7 +218,7 @@ impl Handling {
         let mut out = Out::default();
         Encoder::new(reply, &self.chance.stamp()).leave_empty(&mut out);
         if let Some(record) = &mut self.record {
-            record.model = app.upstream.label(&asked.model);
+            record.model = app.pool.label(&asked.model);
             record.answered(200);
             record.completed();
             record.bytes = out.len();

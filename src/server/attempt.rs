@@ -1,0 +1,365 @@
+//! Attempts: one request, sent to one upstream after another until one answers or none may be asked any more (faults 7).
+//!
+//! ```text
+//! Search ─→ Chosen ─→ Letter ─→ Leg ─→ the relay, which comes back for the next one
+//! ```
+
+use super::auth::no_such_model;
+use super::headers::{self, RETRY_AFTER};
+use super::relay::Asking;
+use super::routes::Handling;
+use super::{App, Worker};
+use crate::config::{Affinity, Credentials};
+use crate::error::{Class, Error};
+use crate::plan::Route;
+use crate::upstream::{Chosen, Client, Nobody, Outcome, Outgoing, Tries, Upstream, Wish};
+use crate::wire::Rewriter;
+use crate::wire::fault::{Failure, Fault};
+use crate::wire::options::{Options, ResponsesDialect};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Seconds after which it may be better where no upstream is well (faults O18).
+const UNWELL: u64 = 5;
+
+/// What all requests to engines for one client's request have in common.
+#[derive(Clone)]
+pub(super) struct Sender {
+    worker: Arc<Worker>,
+    id: String,
+    /// The client's, for engines that are to see it.
+    authorization: Option<HeaderValue>,
+    trace: Vec<(&'static str, HeaderValue)>,
+    /// The place of the caller's key.
+    key: Option<usize>,
+    /// The events that the client asks for.
+    pub(super) dialect: Option<ResponsesDialect>,
+}
+
+impl Sender {
+    /// The options for an answer of this upstream.
+    pub(super) fn options(&self, upstream: &Upstream, model: &str) -> Arc<Options> {
+        let options = self.worker.app.pool.options(upstream, model, self.key);
+        match self.dialect {
+            Some(dialect) => Arc::new(Options { responses_dialect: dialect, ..(*options).clone() }),
+            None => options,
+        }
+    }
+
+    /// How a request for this model is planned for this upstream.
+    pub(super) fn route(&self, upstream: &Upstream, model: &str) -> Route {
+        self.worker.app.pool.route(upstream, model, self.options(upstream, model))
+    }
+
+    /// A request to this upstream.
+    pub(super) fn outgoing(
+        &self,
+        to: &To<'_>,
+        method: &'static str,
+        path: &'static str,
+        body: Bytes,
+    ) -> Outgoing {
+        Outgoing {
+            method,
+            path,
+            accept: "application/json",
+            authorization: match &to.upstream.config.auth {
+                Credentials::None => None,
+                Credentials::Own(key) => Some(key.clone()),
+                Credentials::Pass => self.authorization.clone(),
+            },
+            request_id: format!("{}-{}", self.id, to.attempt),
+            trace: self.trace.clone(),
+            body,
+        }
+    }
+
+    /// Sends a request and reads the whole answer.
+    pub(super) async fn exchange(
+        &self,
+        upstream: &Arc<Upstream>,
+        request: &Outgoing,
+        limit: usize,
+    ) -> Exchanged {
+        let mut exchanged = Exchanged { result: Ok(Bytes::new()), status: None, passed: HeaderMap::new() };
+        exchanged.result = self.exchanged(upstream, request, limit, &mut exchanged).await;
+        exchanged
+    }
+
+    async fn exchanged(
+        &self,
+        upstream: &Arc<Upstream>,
+        request: &Outgoing,
+        limit: usize,
+        so_far: &mut Exchanged,
+    ) -> Result<Bytes, Error> {
+        let client = upstream.client(self.worker.thread);
+        let mut answer = client.send(request).await?;
+        so_far.passed = headers::passed(&answer.head.headers);
+        let status = answer.head.status;
+        let good = (200..300).contains(&status) && status != 204;
+        if !(good || status >= 400) || answer.head.is_encoded() {
+            return Err(Fault::InvalidResponse.into());
+        }
+        let limit = if good { limit } else { self.worker.app.config.limits.max_error_bytes };
+        let collected = answer.collect(limit).await;
+        if !good {
+            so_far.status = Some(status);
+            let own_key = upstream.config.auth.are_ours();
+            let body = collected.unwrap_or_else(|(body, _)| body);
+            let error = Error::from(Failure::of_answer(status, &body, own_key));
+            return Err(error.classed(Class::of_status(status)));
+        }
+        let body = collected.map_err(|_| Error::from(Fault::Incomplete).classed(Class::Perhaps))?;
+        client.give_back(answer);
+        Ok(body.freeze())
+    }
+
+    /// Bytes of an engine's error that are read.
+    pub(super) fn error_bytes(&self) -> usize {
+        self.worker.app.config.limits.max_error_bytes
+    }
+
+    /// The way to it.
+    pub(super) fn client(&self, upstream: &Upstream) -> Arc<Client> {
+        Arc::clone(upstream.client(self.worker.thread))
+    }
+}
+
+/// An answer that was read whole.
+pub(super) struct Exchanged {
+    pub(super) result: Result<Bytes, Error>,
+    /// The engine's, where it is an error.
+    status: Option<u16>,
+    /// Headers of the engine's answer that pass.
+    pub(super) passed: HeaderMap,
+}
+
+/// To whom a request goes, as which attempt.
+#[derive(Clone, Copy)]
+pub(super) struct To<'u> {
+    pub(super) upstream: &'u Arc<Upstream>,
+    pub(super) attempt: u32,
+}
+
+/// A request that can be sent to any of the upstreams.
+pub(super) trait Letter: Send {
+    /// Makes the engine's request, and what reads its answer.
+    ///
+    /// # Errors
+    /// It cannot be said to this engine.
+    fn send(&mut self, to: &To<'_>) -> Result<(Asking, Rewriter), Failure>;
+}
+
+/// One attempt.
+pub(super) struct Leg {
+    pub(super) chosen: Chosen,
+    pub(super) asking: Asking,
+    pub(super) rewriter: Rewriter,
+}
+
+/// The way through the upstreams for one request.
+pub(super) struct Search {
+    model: String,
+    together: Option<u64>,
+    /// It has been read for this one.
+    like: Option<Arc<Upstream>>,
+    chance: u64,
+    tries: Tries,
+}
+
+impl Search {
+    /// Chooses the next one.
+    pub(super) fn next(&mut self, app: &App) -> Result<Chosen, Nobody> {
+        if self.tries.visited.is_empty() {
+            app.pool.count();
+        }
+        let chosen = app.pool.choose(&Wish {
+            model: &self.model,
+            together: self.together,
+            visited: &self.tries.visited,
+            like: self.like.as_deref(),
+            chance: self.chance,
+        })?;
+        self.tries.ask(chosen.upstream().place);
+        Ok(chosen)
+    }
+
+    /// After a failure: the next one, and the pause before it.
+    pub(super) fn after(&mut self, class: Class, app: &App) -> Option<(Chosen, Duration)> {
+        let pause = self.tries.after(class, &app.pool.retry)?;
+        let chosen = self.next(app).ok()?;
+        if !app.pool.may_send_again() {
+            app.metrics.budget_exhausted.add(1);
+            return None;
+        }
+        Some((chosen, pause))
+    }
+
+    /// How many were asked.
+    pub(super) fn attempts(&self) -> u32 {
+        u32::try_from(self.tries.visited.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Two engines broke off on this request.
+    pub(super) fn is_poison(&self) -> bool {
+        self.tries.is_poison()
+    }
+}
+
+/// What an exchange says of the upstream (faults 8). `status`: its own, where it is an error.
+pub(super) fn outcome(failure: Option<&Failure>, status: Option<u16>, passed: &HeaderMap) -> Option<Outcome> {
+    let wait = || Duration::from_secs(headers::retry_after(passed.get(RETRY_AFTER)));
+    match (status, failure.map(|failure| failure.fault)) {
+        (_, None) => Some(Outcome::Good),
+        (_, Some(Fault::Draining | Fault::Proxy | Fault::Cancelled)) => None,
+        (Some(status @ (429 | 503)), _) => Some(Outcome::Pushed { status, wait: wait() }),
+        (Some(501), _) => Some(Outcome::Refused),
+        (Some(500..), _) => Some(Outcome::Bad),
+        (Some(_), _) => Some(Outcome::Refused),
+        (None, Some(Fault::RateLimit)) => Some(Outcome::Pushed { status: 429, wait: wait() }),
+        (None, Some(Fault::EngineOverloaded)) => Some(Outcome::Pushed { status: 503, wait: wait() }),
+        (None, Some(Fault::NotImplemented | Fault::Aborted)) => Some(Outcome::Refused),
+        (None, Some(_)) => {
+            failure.map(|failure| if failure.status >= 500 { Outcome::Bad } else { Outcome::Refused })
+        }
+    }
+}
+
+/// Says of an upstream what came of an exchange.
+pub(super) fn tell(chosen: &mut Chosen, failure: Option<&Failure>, status: Option<u16>, passed: &HeaderMap) {
+    if failure.is_some_and(|failure| failure.fault == Fault::Upstream) {
+        chosen.upstream().misplace("upstream credentials rejected");
+    }
+    if let Some(outcome) = outcome(failure, status, passed) {
+        chosen.tell(outcome);
+    }
+}
+
+impl Handling {
+    /// What the requests to engines have in common.
+    pub(super) fn sender(&self, headers: &HeaderMap) -> Sender {
+        Sender {
+            worker: Arc::clone(&self.worker),
+            id: self.chance.request_id(),
+            authorization: self.door.authorization(headers),
+            trace: headers::trace(headers),
+            key: self.caller.as_ref().map(|caller| caller.place),
+            dialect: None,
+        }
+    }
+
+    /// Looks for upstreams that serve a model. `like`: the request has been read for that one. `beginning`: how the
+    /// conversation begins.
+    pub(super) fn search<'b>(
+        &self,
+        model: &str,
+        headers: &HeaderMap,
+        like: Option<Arc<Upstream>>,
+        beginning: impl FnOnce() -> Vec<&'b str>,
+    ) -> Search {
+        let together = match &self.worker.app.pool.affinity {
+            Affinity::None => None,
+            Affinity::Conversation => {
+                Some(beginning()).filter(|said| !said.is_empty()).map(|said| hash(model, said.iter()))
+            }
+            Affinity::Header(name) => headers.get(name).map(|value| hash(model, [value.as_bytes()].iter())),
+        };
+        Search {
+            model: model.to_owned(),
+            together,
+            like,
+            chance: self.chance.number(),
+            tries: Tries::default(),
+        }
+    }
+
+    /// Takes the next upstream.
+    ///
+    /// # Errors
+    /// There is none, which is said as it is.
+    pub(super) fn choose(&mut self, search: &mut Search) -> Result<Chosen, Failure> {
+        search.next(&self.worker.app).map_err(|nobody| self.nobody(nobody, &search.model))
+    }
+
+    /// Begins a request: the first upstream that can be asked.
+    pub(super) fn begin(&mut self, search: &mut Search, letter: &mut dyn Letter) -> Result<Leg, Failure> {
+        let chosen = self.choose(search)?;
+        let (asking, rewriter) = letter.send(&To { upstream: chosen.upstream(), attempt: 1 })?;
+        Ok(Leg { chosen, asking, rewriter })
+    }
+
+    /// Why nobody is asked, for the client.
+    pub(super) fn nobody(&mut self, nobody: Nobody, model: &str) -> Failure {
+        let (failure, wait) = match nobody {
+            Nobody::Unknown => return no_such_model(model),
+            Nobody::Left | Nobody::Unwell => (Fault::NoUpstream.into(), UNWELL),
+            Nobody::Pushed { status, wait } => {
+                let fault = if status == 429 { Fault::RateLimit } else { Fault::EngineOverloaded };
+                (Failure::from(fault), wait.as_secs().saturating_add(1))
+            }
+        };
+        self.passed.insert(RETRY_AFTER, wait.into());
+        failure
+    }
+
+    /// Asks for one object, which comes whole, one upstream after another.
+    pub(super) async fn ask(
+        &mut self,
+        sender: &Sender,
+        search: &mut Search,
+        limit: usize,
+        mut request: impl FnMut(&To<'_>) -> Result<Outgoing, Failure>,
+    ) -> Result<Bytes, Failure> {
+        let app = Arc::clone(&self.worker.app);
+        let mut chosen = self.choose(search)?;
+        let until = Instant::now() + *app.config.timeouts.total_whole;
+        loop {
+            let outgoing = request(&To { upstream: chosen.upstream(), attempt: search.attempts() })?;
+            let exchanged = sender.exchange(chosen.upstream(), &outgoing, limit);
+            let result = tokio::select! {
+                Exchanged { result, status, passed } = exchanged => {
+                    tell(&mut chosen, result.as_ref().err().map(|error| &error.public), status, &passed);
+                    self.passed = passed;
+                    result
+                }
+                () = tokio::time::sleep_until(until) => Err(Error::from(Fault::Timeout).classed(Class::Never)),
+                () = app.cut() => Err(Fault::Draining.into()),
+            };
+            if let Some(record) = &mut self.record {
+                record.attempts = search.attempts();
+                record.upstream = Some(Arc::clone(chosen.upstream()));
+            }
+            let error = match result {
+                Ok(bytes) => {
+                    app.metrics.attempt(&chosen.upstream().figures, "ok");
+                    return Ok(bytes);
+                }
+                Err(error) => error,
+            };
+            let code = error.public.code.as_deref().unwrap_or("refused");
+            app.metrics.attempt(&chosen.upstream().figures, code);
+            drop(chosen);
+            let Some((next, pause)) = search.after(error.class, &app) else {
+                if let Some(record) = &mut self.record {
+                    record.because(&error);
+                }
+                return Err(error.public);
+            };
+            tokio::time::sleep(pause).await;
+            chosen = next;
+        }
+    }
+}
+
+/// What requests have in common that begin alike.
+fn hash<P: Hash>(model: &str, beginning: impl Iterator<Item = P>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    model.hash(&mut hasher);
+    beginning.for_each(|part| part.hash(&mut hasher));
+    hasher.finish()
+}

@@ -1,0 +1,79 @@
+//! The models that there are: those of all upstreams, and other names that the configuration has for them.
+
+use super::attempt::{Exchanged, Sender, To};
+use super::routes::Handling;
+use crate::error::Error;
+use crate::upstream::models::{self, Model};
+use crate::upstream::{Nobody, Upstream};
+use crate::wire::fault::{Failure, Fault};
+use bytes::Bytes;
+use futures::future::join_all;
+use http::HeaderMap;
+use std::sync::Arc;
+
+/// Bytes of an engine's list of models.
+const LIST: usize = 1 << 20;
+
+impl Handling {
+    /// Every model once. Where some upstreams do not answer, those of the others are all there are.
+    ///
+    /// # Errors
+    /// That of the first upstream, where none answers.
+    pub(super) async fn union(&mut self, headers: &HeaderMap) -> Result<Vec<Model>, Failure> {
+        let app = Arc::clone(&self.worker.app);
+        let sender = self.sender(headers);
+        let up: Vec<_> = app.pool.upstreams().iter().filter(|upstream| !upstream.is_down()).collect();
+        let Some(first) = up.first() else { return Err(self.nobody(Nobody::Unwell, "")) };
+        if let Some(record) = &mut self.record {
+            record.attempts = u32::try_from(up.len()).unwrap_or(u32::MAX);
+            record.upstream = Some(Arc::clone(first));
+        }
+        let whole = *app.config.timeouts.total_whole;
+        let asked = tokio::time::timeout(whole, join_all(up.iter().map(|upstream| ask(&sender, upstream))));
+        let answers = tokio::select! {
+            answers = asked => answers.map_err(|_| Fault::Timeout)?,
+            () = app.cut() => return Err(Fault::Draining.into()),
+        };
+        let (mut all, mut failed): (Vec<Model>, _) = (Vec::new(), None);
+        for (upstream, (result, passed)) in up.iter().zip(answers) {
+            let code =
+                result.as_ref().err().map_or("ok", |error| error.public.code.as_deref().unwrap_or("refused"));
+            app.metrics.attempt(&upstream.figures, code);
+            match result {
+                Ok(listed) => {
+                    upstream.learn(listed.iter().map(|model| model.id.as_str()));
+                    let new = listed.into_iter().filter(|model| upstream.may_serve(&model.id));
+                    let new: Vec<_> =
+                        new.filter(|model| all.iter().all(|known| known.id != model.id)).collect();
+                    all.extend(new);
+                }
+                Err(error) => failed = failed.or(Some((error, passed))),
+            }
+        }
+        if let Some((error, passed)) = failed.filter(|_| all.is_empty()) {
+            self.passed = passed;
+            if let Some(record) = &mut self.record {
+                record.because(&error);
+            }
+            return Err(error.public);
+        }
+        for (known, alias) in
+            app.pool.models().iter().flat_map(|known| known.aliases.iter().map(move |alias| (known, alias)))
+        {
+            let named = |name: &str| all.iter().find(|model| model.id == name);
+            if let (Some(model), None) = (named(&known.name), named(alias)) {
+                all.push(Model { id: alias.clone(), ..model.clone() });
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// One upstream's list.
+async fn ask(sender: &Sender, upstream: &Arc<Upstream>) -> (Result<Vec<Model>, Error>, HeaderMap) {
+    let to = To { upstream, attempt: 1 };
+    let request = sender.outgoing(&to, "GET", "/v1/models", Bytes::new());
+    let Exchanged { result, passed, .. } = sender.exchange(upstream, &request, LIST).await;
+    let read = |body: Bytes| models::read(&body).ok_or_else(|| Fault::InvalidResponse.into());
+    (result.and_then(read), passed)
+}

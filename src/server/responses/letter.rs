@@ -1,0 +1,64 @@
+//! A Responses request as it goes to engines.
+
+use super::fitting::Talk;
+use super::seal;
+use crate::plan;
+use crate::seal::Kind;
+use crate::server::attempt::{Letter, Sender, To};
+use crate::server::relay::Asking;
+use crate::wire::encode::{Hold, Response as Encoder, Sealing};
+use crate::wire::fault::Failure;
+use crate::wire::{Out, Rewriter, Shape, Stamp};
+use std::sync::Arc;
+
+/// What is asked, to be sent to any upstream that is asked in the same way.
+pub(super) struct Request {
+    pub(super) talk: Arc<Talk>,
+    pub(super) sender: Sender,
+    pub(super) stamp: Stamp,
+    pub(super) background: bool,
+    pub(super) hold: Option<Arc<Hold>>,
+    /// The client has been told that the response will be made.
+    pub(super) queued: bool,
+}
+
+/// What becomes of it for one of them.
+pub(super) struct Made {
+    pub(super) asking: Asking,
+    pub(super) encoder: Box<Encoder>,
+    pub(super) shape: Shape,
+}
+
+impl Request {
+    /// Makes the engine's request, and what tells its answer.
+    pub(super) fn make(&self, to: &To<'_>) -> Result<Made, Failure> {
+        let Talk { asked, tenant, keys, .. } = &*self.talk;
+        let route = self.sender.route(to.upstream, &asked.model);
+        let (path, shape, mut reply) = plan::response(asked, &route);
+        reply.sealing = match asked.include.encrypted_reasoning {
+            true => Sealing::Own(seal(keys, Kind::Reasoning, Arc::clone(tenant), self.stamp.now)),
+            false => Sealing::None,
+        };
+        reply.stream |= self.background;
+        reply.hold.clone_from(&self.hold);
+        let mut request = self.sender.outgoing(to, "POST", path, self.talk.body(&route, 0)?);
+        if reply.stream {
+            request.accept = "text/event-stream";
+        }
+        Ok(Made {
+            shape: Shape { stream: reply.stream, ..shape },
+            encoder: Box::new(Encoder::new(reply, &self.stamp)),
+            asking: Arc::clone(&self.talk).asking(&self.sender, to.upstream, request, route),
+        })
+    }
+}
+
+impl Letter for Request {
+    fn send(&mut self, to: &To<'_>) -> Result<(Asking, Rewriter), Failure> {
+        let Made { asking, mut encoder, shape } = self.make(to)?;
+        if self.queued {
+            encoder.queue(&mut Out::default());
+        }
+        Ok((asking, Rewriter::with_encoder(shape, self.stamp.clone(), encoder)))
+    }
+}

@@ -1,0 +1,351 @@
+//! Which upstream is asked: one that serves the model, is well, has not been asked for this request, and has the fewest
+//! requests under way for its weight (faults 8).
+//!
+//! Takes: a [`Wish`]. Gives: a [`Chosen`], which counts as a request of that upstream until it is dropped. Never: waits.
+
+use super::condition::{Outcome, Standing};
+use super::tries::Budget;
+use super::{Client, Upstream};
+use crate::config::{Affinity, Config, Layers, ModelConfig, Retry};
+use crate::plan::Route;
+use crate::telemetry::Metrics;
+use crate::wire::options::Options;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How much more than its part of all requests an upstream may have before a conversation goes elsewhere.
+const OVER: f64 = 1.25;
+
+/// All upstreams.
+#[derive(Debug)]
+pub struct Pool {
+    upstreams: Vec<Arc<Upstream>>,
+    first: Arc<Upstream>,
+    models: Vec<ModelConfig>,
+    layers: Layers,
+    /// What keeps requests together.
+    pub affinity: Affinity,
+    /// How often another one is asked.
+    pub retry: Retry,
+    budget: Budget,
+}
+
+/// What a request needs of an upstream.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish<'w> {
+    /// The model, by the client's name for it.
+    pub model: &'w str,
+    /// What it has in common with requests that went before.
+    pub together: Option<u64>,
+    /// Places of upstreams that are not asked again.
+    pub visited: &'w [usize],
+    /// It has been read for this way; another would have to be asked otherwise.
+    pub like: Option<&'w Upstream>,
+    /// Decides between equals.
+    pub chance: u64,
+}
+
+/// Why no upstream is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nobody {
+    /// None of them has the model.
+    Unknown,
+    /// All that could be asked were.
+    Left,
+    /// None that has it is well.
+    Unwell,
+    /// All of them have too much to do.
+    Pushed {
+        /// What they say: 429 or 503.
+        status: u16,
+        /// Until the first of them may be asked again.
+        wait: Duration,
+    },
+}
+
+impl Pool {
+    /// Those of a configuration, each with connections for so many threads; nothing if it names none.
+    pub fn new(config: &Config, metrics: &Metrics) -> Option<Self> {
+        let ejected = Arc::new(Ejected { now: AtomicUsize::new(0), most: config.upstreams.len() / 2 });
+        let upstreams = config.upstreams.iter().enumerate().map(|(place, upstream)| {
+            let figures = metrics.upstream(&upstream.name);
+            Arc::new(Upstream::new(upstream.clone(), place, config, figures, Arc::clone(&ejected)))
+        });
+        let upstreams: Vec<_> = upstreams.collect();
+        Some(Self {
+            first: Arc::clone(upstreams.first()?),
+            upstreams,
+            models: config.models.clone(),
+            layers: config.layers.clone(),
+            affinity: config.affinity.clone(),
+            retry: config.retry.clone(),
+            budget: Budget::default(),
+        })
+    }
+
+    /// One more request comes in.
+    pub fn count(&self) {
+        if !self.is_single() {
+            self.budget.request(Instant::now());
+        }
+    }
+
+    /// Whether one more may be sent again; if so, it counts.
+    pub fn may_send_again(&self) -> bool {
+        self.budget.take(Instant::now(), &self.retry)
+    }
+
+    /// All of them.
+    pub fn upstreams(&self) -> &[Arc<Upstream>] {
+        &self.upstreams
+    }
+
+    /// There is only one: nothing can be tried elsewhere.
+    pub fn is_single(&self) -> bool {
+        self.upstreams.len() == 1
+    }
+
+    /// Models of which something is configured.
+    pub fn models(&self) -> &[ModelConfig] {
+        &self.models
+    }
+
+    /// What is configured of a model of this name.
+    pub fn model(&self, name: &str) -> Option<(usize, &ModelConfig)> {
+        self.models.iter().enumerate().find(|(_, model)| model.is_called(name))
+    }
+
+    /// The options for an answer of this upstream; `key`: the place of the caller's.
+    pub fn options(&self, upstream: &Upstream, model: &str, key: Option<usize>) -> Arc<Options> {
+        self.layers.options(upstream.place, self.model(model).map(|(place, _)| place), key)
+    }
+
+    /// The options for what is told without an upstream: those of the first.
+    pub fn usual_options(&self, key: Option<usize>) -> Arc<Options> {
+        self.layers.options(self.first.place, None, key)
+    }
+
+    /// How requests for a model to this upstream are planned.
+    pub fn route(&self, upstream: &Upstream, model: &str, options: Arc<Options>) -> Route {
+        let alias = self.model(model).map(|(_, known)| &known.name).filter(|name| *name != model);
+        Route { model_alias: alias.cloned(), ..upstream.route(options) }
+    }
+
+    /// The name of a model as a label: only names that configuration or engines know.
+    pub fn label(&self, model: &str) -> Arc<str> {
+        if let Some((_, known)) = self.model(model) {
+            return known.name.as_str().into();
+        }
+        self.upstreams.iter().find_map(|upstream| upstream.known(model)).unwrap_or_else(|| "other".into())
+    }
+
+    /// Chooses.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn choose(&self, wish: &Wish<'_>) -> Result<Chosen, Nobody> {
+        if let [only] = self.upstreams.as_slice() {
+            return Self::take_only(only, wish);
+        }
+        let now = Instant::now();
+        let serving = self.serving(wish.model);
+        if serving.is_empty() {
+            return Err(Nobody::Unknown);
+        }
+        let is_left = |upstream: &&&Arc<Upstream>| {
+            upstream.config.weight > 0
+                && !wish.visited.contains(&upstream.place)
+                && wish.like.is_none_or(|like| self.asks_alike(like, upstream, wish.model))
+        };
+        let left: Vec<_> = serving.iter().filter(is_left).copied().collect();
+        if left.is_empty() {
+            return Err(if wish.visited.is_empty() { Nobody::Unwell } else { Nobody::Left });
+        }
+        let up: Vec<_> = left.into_iter().filter(|upstream| !upstream.is_down()).collect();
+        if up.is_empty() {
+            return Err(Nobody::Unwell);
+        }
+        // One that was told to be wrong is asked if no other is there.
+        let right: Vec<_> = up.iter().filter(|upstream| !upstream.is_misplaced()).copied().collect();
+        self.among(if right.is_empty() { &up } else { &right }, wish, now)
+    }
+
+    /// One that a request for this model may be read for, and whether there is one at all.
+    pub fn look(&self, model: &str, chance: u64) -> (Arc<Upstream>, bool) {
+        let serving = self.serving(model);
+        let up: Vec<_> = serving.iter().filter(|upstream| !upstream.is_down()).collect();
+        let at = |all: usize| usize::try_from(chance).unwrap_or(0) % all.max(1);
+        let found = up.get(at(up.len())).map(|upstream| **upstream).or_else(|| serving.first().copied());
+        (Arc::clone(found.unwrap_or(&self.first)), found.is_some())
+    }
+
+    /// The same again, for a request that goes on where it was.
+    pub fn again(upstream: &Arc<Upstream>) -> Chosen {
+        Chosen::new(upstream, false)
+    }
+
+    fn take_only(only: &Arc<Upstream>, wish: &Wish<'_>) -> Result<Chosen, Nobody> {
+        match (wish.visited.is_empty(), only.is_down()) {
+            (false, _) => Err(Nobody::Left),
+            (true, true) => Err(Nobody::Unwell),
+            (true, false) => Ok(Chosen::new(only, false)),
+        }
+    }
+
+    /// Those that serve a model: as configured, else as they list, else those that have not said what they serve.
+    fn serving(&self, model: &str) -> Vec<&Arc<Upstream>> {
+        let known = self.model(model).map(|(_, known)| known);
+        let name = known.map_or(model, |known| known.name.as_str());
+        if let Some(known) = known.filter(|known| !known.upstreams.is_empty()) {
+            return known.upstreams.iter().filter_map(|place| self.upstreams.get(*place)).collect();
+        }
+        let all = || self.upstreams.iter();
+        let sure: Vec<_> = all().filter(|upstream| upstream.serves(name) == Some(true)).collect();
+        if !sure.is_empty() {
+            return sure;
+        }
+        let silent: Vec<_> = all().filter(|upstream| upstream.serves(name).is_none()).collect();
+        // Engines that are all the same may know more names than they list.
+        let same = || all().skip(1).zip(all()).all(|(one, other)| one.lists_the_same_as(other));
+        match silent.is_empty() && known.is_none() && same() {
+            true => all().collect(),
+            false => silent,
+        }
+    }
+
+    /// Whether what was read for one can be asked of the other.
+    fn asks_alike(&self, one: &Upstream, other: &Upstream, model: &str) -> bool {
+        let of = |upstream| self.options(upstream, model, None);
+        let (a, b) = (of(one), of(other));
+        one.config.responses == other.config.responses
+            && a.unsupported_tools == b.unsupported_tools
+            && a.request_unknown == b.request_unknown
+    }
+
+    fn among(&self, all: &[&Arc<Upstream>], wish: &Wish<'_>, now: Instant) -> Result<Chosen, Nobody> {
+        let standings: Vec<_> = all.iter().map(|upstream| (*upstream, upstream.standing(now))).collect();
+        if let Some((upstream, _)) = standings.iter().find(|(_, standing)| *standing == Standing::Trial) {
+            return Ok(Chosen::new(upstream, true));
+        }
+        let good: Vec<_> = standings
+            .iter()
+            .filter_map(|(upstream, standing)| match standing {
+                Standing::Good(share) => Some((*upstream, f64::from(upstream.config.weight) * share)),
+                _ => None,
+            })
+            .collect();
+        if let Some(upstream) = preferred(&good, wish).or_else(|| least_busy(&good, wish.chance)) {
+            return Ok(Chosen::new(upstream, false));
+        }
+        let pushed = standings.iter().filter_map(|(_, standing)| match standing {
+            Standing::Pushed { status, left } => Some((*left, *status)),
+            _ => None,
+        });
+        // Whoever asks to be left alone is left alone, and of those that failed the first to be back is tried: nothing
+        // but their answers speaks against them.
+        if let Some((wait, status)) = pushed.min() {
+            return Err(Nobody::Pushed { status, wait });
+        }
+        let ejected = standings.iter().filter_map(|(upstream, standing)| match standing {
+            Standing::Ejected { left } => Some((*left, *upstream)),
+            _ => None,
+        });
+        let least_bad = ejected.min_by_key(|(left, _)| *left).ok_or(Nobody::Unwell)?;
+        Ok(Chosen::new(least_bad.1, false))
+    }
+}
+
+/// Where the conversation has been, unless that one has much more to do than the others (rendezvous hashing with bounded
+/// loads).
+fn preferred<'u>(good: &[(&'u Arc<Upstream>, f64)], wish: &Wish<'_>) -> Option<&'u Arc<Upstream>> {
+    let together = wish.together?;
+    let draw = |upstream: &Upstream, weight: f64| {
+        let mut hasher = DefaultHasher::new();
+        (together, &upstream.config.name).hash(&mut hasher);
+        // Weighted: the logarithm of a number from 0 to 1, over the weight.
+        #[expect(clippy::cast_precision_loss, reason = "it is a draw")]
+        let number = (hasher.finish() >> 11) as f64 / (1_u64 << 53) as f64;
+        number.max(f64::MIN_POSITIVE).ln() / weight.max(f64::MIN_POSITIVE)
+    };
+    let (upstream, weight) = good.iter().max_by(|(a, of_a), (b, of_b)| {
+        draw(a, f64::from(a.config.weight).max(*of_a))
+            .total_cmp(&draw(b, f64::from(b.config.weight).max(*of_b)))
+    })?;
+    let (requests, weights) =
+        good.iter().fold((1.0, 0.0), |(sum, all), (upstream, weight)| (sum + upstream.load(), all + weight));
+    let most = (OVER * requests * weight / weights).ceil();
+    (upstream.load() + 1.0 <= most).then_some(upstream)
+}
+
+/// The one with the fewest requests for its weight.
+fn least_busy<'u>(good: &[(&'u Arc<Upstream>, f64)], chance: u64) -> Option<&'u Arc<Upstream>> {
+    let load = |(upstream, weight): &(&'u Arc<Upstream>, f64)| (upstream.load() + 1.0) / weight;
+    let least = good.iter().map(load).min_by(f64::total_cmp)?;
+    let equals: Vec<_> = good.iter().filter(|one| load(one) <= least).collect();
+    let at = usize::try_from(chance % u64::try_from(equals.len()).ok()?).ok()?;
+    equals.get(at).map(|(upstream, _)| *upstream)
+}
+
+/// How many of a pool are ejected, so that most of them never are.
+#[derive(Debug)]
+pub(super) struct Ejected {
+    now: AtomicUsize,
+    most: usize,
+}
+
+impl Ejected {
+    pub(super) fn one_more(&self) -> bool {
+        let may = |now| (now < self.most).then_some(now + 1);
+        self.now.fetch_update(Ordering::Relaxed, Ordering::Relaxed, may).is_ok()
+    }
+
+    pub(super) fn one_less(&self) {
+        self.now.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// An upstream with a request; counted until dropped.
+#[derive(Debug)]
+pub struct Chosen {
+    upstream: Arc<Upstream>,
+    /// The request finds out whether it is back.
+    trial: bool,
+}
+
+impl Chosen {
+    fn new(upstream: &Arc<Upstream>, trial: bool) -> Self {
+        upstream.figures.active.add(1);
+        if trial {
+            upstream.try_out();
+        }
+        Self { upstream: Arc::clone(upstream), trial }
+    }
+
+    /// Which one.
+    pub fn upstream(&self) -> &Arc<Upstream> {
+        &self.upstream
+    }
+
+    /// The way to it, for a thread.
+    pub fn client(&self, thread: usize) -> &Arc<Client> {
+        self.upstream.client(thread)
+    }
+
+    /// What came of the request.
+    pub fn tell(&mut self, outcome: Outcome) {
+        self.trial &= matches!(outcome, Outcome::Pushed { .. });
+        self.upstream.after(outcome, Instant::now());
+    }
+}
+
+impl Drop for Chosen {
+    fn drop(&mut self) {
+        self.upstream.figures.active.add(-1);
+        if self.trial {
+            self.upstream.found_nothing();
+        }
+    }
+}
