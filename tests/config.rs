@@ -243,10 +243,7 @@ fn every_mistake_is_told_with_its_path() {
             "model[0].wire.rolle_frame: unknown key; is role_frame meant?",
         ),
         (&with("model = 1"), "model: expected a list, found integer"),
-        (
-            &with("model = [1]"),
-            "model: expected a table; begin each model with [[model]], found integer",
-        ),
+        (&with("model = [1]"), "model: expected a table; begin each model with [[model]], found integer"),
         (&with("[affinity]\nby = \"header\""), "affinity.header: missing, although by = \"header\""),
         (
             &with("[affinity]\nby = \"header\"\nheader = \"a b\""),

@@ -4,7 +4,8 @@
 //! too many would be relayed to for ever (faults C26). It has one timer for heads and none for writes. So its socket is
 //! wrapped: [`Guarded`] reads ahead while a request is under way, and times what the library does not.
 
-use super::{App, Seat};
+use super::App;
+use super::accept::Seat;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use socket2::SockRef;
