@@ -40,6 +40,8 @@ mod conversations;
 mod crashes;
 #[path = "proxy/cuts.rs"]
 mod cuts;
+#[path = "proxy/elsewhere.rs"]
+mod elsewhere;
 #[path = "proxy/engine_errors.rs"]
 mod engine_errors;
 #[path = "proxy/fields.rs"]
@@ -68,6 +70,8 @@ mod media;
 mod native;
 #[path = "proxy/operators.rs"]
 mod operators;
+#[path = "proxy/pool.rs"]
+mod pool;
 #[path = "proxy/published.rs"]
 mod published;
 #[path = "proxy/races.rs"]

@@ -255,12 +255,12 @@ impl Handling {
 
     /// Looks for upstreams that serve a model. `like`: the request has been read for that one. `beginning`: how the
     /// conversation begins.
-    pub(super) fn search<'b>(
+    pub(super) fn search<P: Hash>(
         &self,
         model: &str,
         headers: &HeaderMap,
         like: Option<Arc<Upstream>>,
-        beginning: impl FnOnce() -> Vec<&'b str>,
+        beginning: impl FnOnce() -> Vec<P>,
     ) -> Search {
         let together = match &self.worker.app.pool.affinity {
             Affinity::None => None,

@@ -357,7 +357,7 @@ impl Relay {
         self.clock.reads();
         let mut waits = false;
         for _ in 0..READS {
-            if self.pen.ended() && !self.goes_elsewhere() || self.is_full() {
+            if self.pen.ended() || self.is_full() {
                 break;
             }
             if self.record.app.is_cut() {
@@ -370,7 +370,10 @@ impl Relay {
                 break;
             }
         }
-        if self.pen.ended() || self.stream && self.pen.is_due() {
+        if self.pen.ended() {
+            return self.over(cx);
+        }
+        if self.stream && self.pen.is_due() {
             return Poll::Ready(());
         }
         let due = self.clock.poll(cx);
@@ -383,10 +386,7 @@ impl Relay {
                 self.exchange.let_go();
                 self.class = Some(if self.clock.has_half() { Class::Perhaps } else { Class::Never });
                 self.pen.finish(Ending::Timeout);
-                if self.goes_elsewhere() {
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
+                return self.over(cx);
             }
             Due::Comment => {
                 self.clock.committed();
@@ -395,6 +395,15 @@ impl Relay {
             }
         }
         Poll::Ready(())
+    }
+
+    /// The attempt is over, and with it the answer, if no other one is made.
+    fn over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.goes_elsewhere() {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// There is enough for one write. What may not be sent yet does not count: only the engine can release it, and it is

@@ -347,7 +347,7 @@ impl Handling {
             record.model = self.worker.app.pool.label(&model);
         }
         let sender = self.sender(&head.headers);
-        let mut search = self.search(&model, &head.headers, None, Vec::new);
+        let mut search = self.search(&model, &head.headers, None, Vec::<&str>::new);
         let request = |to: &To<'_>| {
             let route = sender.route(to.upstream, &model);
             let body = wanted.body(&body, route.model_alias.as_deref(), route.options.request_unknown)?;

@@ -230,13 +230,15 @@ impl Pool {
         if let Some((upstream, _)) = standings.iter().find(|(_, standing)| *standing == Standing::Trial) {
             return Ok(Chosen::new(upstream, true));
         }
-        let good: Vec<_> = standings
-            .iter()
-            .filter_map(|(upstream, standing)| match standing {
-                Standing::Good(share) => Some((*upstream, f64::from(upstream.config.weight) * share)),
-                _ => None,
-            })
-            .collect();
+        let good = |ramped: bool| -> Vec<&Arc<Upstream>> {
+            let is_good = |(upstream, standing): &(&'_ Arc<Upstream>, Standing)| match standing {
+                Standing::Good(share) => !ramped || draw(wish.chance, upstream) < *share,
+                _ => false,
+            };
+            standings.iter().filter(|one| is_good(one)).map(|(upstream, _)| *upstream).collect()
+        };
+        // Who has just come back is there for a part of the requests, or if nobody else is.
+        let good = Some(good(true)).filter(|some| !some.is_empty()).unwrap_or_else(|| good(false));
         if let Some(upstream) = preferred(&good, wish).or_else(|| least_busy(&good, wish.chance)) {
             return Ok(Chosen::new(upstream, false));
         }
@@ -258,35 +260,38 @@ impl Pool {
     }
 }
 
-/// Where the conversation has been, unless that one has much more to do than the others (rendezvous hashing with bounded
-/// loads).
-fn preferred<'u>(good: &[(&'u Arc<Upstream>, f64)], wish: &Wish<'_>) -> Option<&'u Arc<Upstream>> {
-    let together = wish.together?;
-    let draw = |upstream: &Upstream, weight: f64| {
-        let mut hasher = DefaultHasher::new();
-        (together, &upstream.config.name).hash(&mut hasher);
-        // Weighted: the logarithm of a number from 0 to 1, over the weight.
-        #[expect(clippy::cast_precision_loss, reason = "it is a draw")]
-        let number = (hasher.finish() >> 11) as f64 / (1_u64 << 53) as f64;
-        number.max(f64::MIN_POSITIVE).ln() / weight.max(f64::MIN_POSITIVE)
-    };
-    let (upstream, weight) = good.iter().max_by(|(a, of_a), (b, of_b)| {
-        draw(a, f64::from(a.config.weight).max(*of_a))
-            .total_cmp(&draw(b, f64::from(b.config.weight).max(*of_b)))
-    })?;
-    let (requests, weights) =
-        good.iter().fold((1.0, 0.0), |(sum, all), (upstream, weight)| (sum + upstream.load(), all + weight));
-    let most = (OVER * requests * weight / weights).ceil();
-    (upstream.load() + 1.0 <= most).then_some(upstream)
+/// A number from 0 to 1, always the same for the same request or conversation and upstream.
+fn draw(seed: u64, upstream: &Upstream) -> f64 {
+    let mut hasher = DefaultHasher::new();
+    (seed, &upstream.config.name).hash(&mut hasher);
+    #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
+    let number = (hasher.finish() >> 11) as f64 / (1_u64 << 53) as f64;
+    number
 }
 
-/// The one with the fewest requests for its weight.
-fn least_busy<'u>(good: &[(&'u Arc<Upstream>, f64)], chance: u64) -> Option<&'u Arc<Upstream>> {
-    let load = |(upstream, weight): &(&'u Arc<Upstream>, f64)| (upstream.load() + 1.0) / weight;
-    let least = good.iter().map(load).min_by(f64::total_cmp)?;
-    let equals: Vec<_> = good.iter().filter(|one| load(one) <= least).collect();
-    let at = usize::try_from(chance % u64::try_from(equals.len()).ok()?).ok()?;
-    equals.get(at).map(|(upstream, _)| *upstream)
+/// The same, so that the greatest of several is drawn as often as its weight says.
+fn weighted(seed: u64, upstream: &Upstream) -> f64 {
+    draw(seed, upstream).max(f64::MIN_POSITIVE).ln() / f64::from(upstream.config.weight)
+}
+
+/// Where the conversation has been, unless that one has much more to do than the others (rendezvous hashing with bounded
+/// loads).
+fn preferred<'u>(good: &[&'u Arc<Upstream>], wish: &Wish<'_>) -> Option<&'u Arc<Upstream>> {
+    let together = wish.together?;
+    let drawn = good.iter().max_by(|a, b| weighted(together, a).total_cmp(&weighted(together, b)))?;
+    let weight = |upstream: &Upstream| f64::from(upstream.config.weight);
+    let requests = good.iter().map(|upstream| upstream.load()).sum::<f64>() + 1.0;
+    let weights = good.iter().map(|upstream| weight(upstream)).sum::<f64>();
+    let most = (OVER * requests * weight(drawn) / weights).ceil();
+    (drawn.load() + 1.0 <= most).then_some(drawn)
+}
+
+/// The one with the fewest requests for its weight; among equals chance decides.
+fn least_busy<'u>(good: &[&'u Arc<Upstream>], chance: u64) -> Option<&'u Arc<Upstream>> {
+    let load = |upstream: &Upstream| upstream.load() / f64::from(upstream.config.weight);
+    let least = good.iter().map(|upstream| load(upstream)).min_by(f64::total_cmp)?;
+    let equals = good.iter().filter(|upstream| load(upstream) <= least);
+    equals.max_by(|a, b| weighted(chance, a).total_cmp(&weighted(chance, b))).copied()
 }
 
 /// How many of a pool are ejected, so that most of them never are.

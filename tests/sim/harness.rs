@@ -218,10 +218,12 @@ fn write_config(text: &str) -> PathBuf {
     path
 }
 
-/// An engine and a samewire in front of it.
+/// An engine, or several, and a samewire in front of them.
 pub struct World {
     /// The engine.
     pub engine: Engine,
+    /// Engines besides it.
+    pub others: Vec<Engine>,
     /// The proxy.
     pub samewire: Samewire,
     faulty: bool,
@@ -249,7 +251,47 @@ impl World {
             setup.upstreams.push(engine.url());
         }
         let samewire = Samewire::start(&setup).await;
-        Self { engine, samewire, faulty: setup.faulty, ended: false }
+        Self { engine, others: Vec::new(), samewire, faulty: setup.faulty, ended: false }
+    }
+
+    /// Starts samewire in front of several engines, `e0`, `e1` and so on, each with more lines about it.
+    pub async fn fleet(engines: Vec<Engine>, setup: Setup, lines: &[&str]) -> Self {
+        let mut setup = setup;
+        for (n, engine) in engines.iter().enumerate() {
+            let (url, more) = (engine.url(), lines.get(n).unwrap_or(&""));
+            setup.config +=
+                &format!("[[upstream]]\nname = \"e{n}\"\nurl = \"{url}\"\nengine = \"vllm\"\n{more}\n");
+        }
+        let samewire = Samewire::start(&setup).await;
+        let mut engines = engines.into_iter();
+        let engine = engines.next().expect("an engine at least");
+        Self { engine, others: engines.collect(), samewire, faulty: setup.faulty, ended: false }
+    }
+
+    /// All engines.
+    pub fn engines(&self) -> impl Iterator<Item = &Engine> {
+        std::iter::once(&self.engine).chain(&self.others)
+    }
+
+    /// How many requests each engine has got.
+    pub fn shares(&self) -> Vec<usize> {
+        self.engines().map(Engine::attempt_count).collect()
+    }
+
+    /// Waits until all engines have answered a probe.
+    pub async fn is_up(&self) {
+        let up = async {
+            let up = |metrics: String| {
+                metrics
+                    .lines()
+                    .filter(|l| l.starts_with("samewire_upstream_up{") && l.ends_with(" 1"))
+                    .count()
+            };
+            while up(self.samewire.metrics().await) < self.engines().count() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        super::within("all engines are up", up).await;
     }
 
     /// Where clients connect.
@@ -266,7 +308,7 @@ impl World {
     /// has panicked, and nothing that is not meant for operators has been written where operators look.
     pub async fn end(mut self) {
         self.ended = true;
-        let idle = || self.engine.active_generations() == 0;
+        let idle = || self.engines().all(|engine| engine.active_generations() == 0);
         until("no active generation", Duration::from_secs(2), idle).await;
         let start = Instant::now();
         let metrics = loop {

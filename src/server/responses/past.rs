@@ -33,11 +33,10 @@ impl Past {
         self.history().chain(self.items(asked))
     }
 
-    /// How it began, up to the first thing that a user said.
-    pub(super) fn beginning<'a>(&'a self, asked: &'a Asked) -> Vec<&'a str> {
-        let is_users = |item: &str| json::member(item, "role").as_deref() == Some("user");
-        let users = self.all(asked).position(is_users);
-        self.all(asked).take(users.map_or(usize::MAX, |at| at + 1)).collect()
+    /// What a user said first.
+    pub(super) fn beginning(&self, asked: &Asked) -> Vec<String> {
+        let is_users = |item: &&str| json::member(item, "role").as_deref() == Some("user");
+        self.all(asked).find(is_users).map(texts).unwrap_or_default()
     }
 
     /// The items of the input; what is referred to in place of the reference, which says nothing to a later turn.
@@ -72,6 +71,17 @@ impl Past {
         };
         plan::response_body(asked, &material, route)
     }
+}
+
+/// The texts of a message, which say the same however they are written.
+fn texts(message: &str) -> Vec<String> {
+    let Some(Members(members)) = Members::of(message) else { return Vec::new() };
+    let Some((_, content)) = members.iter().find(|(key, _)| key == "content") else { return Vec::new() };
+    if let Some(text) = Text::of(*content) {
+        return vec![text.decoded().into_owned()];
+    }
+    let parts: Vec<Raw<'_>> = json::read(content.get()).unwrap_or_default();
+    parts.iter().filter_map(|part| json::member(part.get(), "text")).collect()
 }
 
 impl Handling {
