@@ -24,7 +24,7 @@ use crate::request::Rules;
 use crate::seal::Keys;
 use crate::store::{Caps, Place};
 use crate::wire::options::Options;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -82,6 +82,37 @@ impl Overrides {
             set: list("SAMEWIRE_SET").unwrap_or_default(),
         };
         (this, mistakes)
+    }
+
+    /// Where the operators' side of a samewire with this configuration is reached. Of the file nothing else has to be right.
+    ///
+    /// # Errors
+    /// It cannot be read, or it is no address.
+    pub fn admin_address(&self) -> Result<SocketAddr, Mistakes> {
+        let (environment, mut mistakes) = Self::environment();
+        let told = self.admin_listen.clone().or(environment.admin_listen);
+        let path = self.config.as_ref().or(environment.config.as_ref()).filter(|_| told.is_none());
+        let written = match path.map(std::fs::read_to_string).transpose() {
+            Ok(text) => text,
+            Err(error) => {
+                return Err(Mistakes::one(
+                    path.map_or_else(String::new, |path| path.display().to_string()),
+                    error.to_string(),
+                ));
+            }
+        };
+        let table = written.and_then(|text| toml::from_str::<toml::Table>(&text).ok()).unwrap_or_default();
+        let written = table.get("admin_listen").and_then(toml::Value::as_str).map(ToOwned::to_owned);
+        let text = told.or(written).unwrap_or_else(|| File::default().admin_listen);
+        let Some(mut found) = address("admin_listen", &text, &mut mistakes) else { return Err(mistakes) };
+        if found.ip().is_unspecified() {
+            found.set_ip(if found.is_ipv4() {
+                Ipv4Addr::LOCALHOST.into()
+            } else {
+                Ipv6Addr::LOCALHOST.into()
+            });
+        }
+        Ok(found)
     }
 
     fn apply(&self, file: &mut File, mistakes: &mut Mistakes) {

@@ -380,6 +380,32 @@ fn options_of_a_key_lie_over_those_of_the_upstream() {
 }
 
 #[test]
+fn a_drain_finds_the_operators_side() {
+    let path = std::env::temp_dir().join(format!("samewire-admin-{}.toml", std::process::id()));
+    let found = |told: Option<&str>, text: &str| {
+        std::fs::write(&path, text).unwrap();
+        let flags = Overrides {
+            admin_listen: told.map(str::to_owned),
+            config: Some(path.clone()),
+            ..Overrides::default()
+        };
+        flags.admin_address().map(|address| address.to_string()).map_err(|mistakes| mistakes.to_string())
+    };
+    for (told, text, expected) in [
+        (None, "", "127.0.0.1:9090"),
+        (None, "admin_listen = \"0.0.0.0:7\"", "127.0.0.1:7"),
+        (None, "admin_listen = \"[::]:7\"\nupstream = 1", "[::1]:7"),
+        (Some("127.0.0.1:8"), "admin_listen = \"0.0.0.0:7\"", "127.0.0.1:8"),
+    ] {
+        assert_eq!(found(told, text).as_deref(), Ok(expected), "{told:?} {text}");
+    }
+    assert!(found(Some("nine"), "").is_err_and(|why| why.starts_with("admin_listen: ")));
+    std::fs::remove_file(&path).unwrap();
+    let flags = Overrides { config: Some(path), ..Overrides::default() };
+    assert!(flags.admin_address().is_err_and(|mistakes| mistakes.to_string().contains("No such file")));
+}
+
+#[test]
 fn options_lie_over_each_other_in_order() {
     let text = format!(
         "[wire]\nkeepalive_seconds = 1\ncommit_after_seconds = 1\nmodel_name = \"all\"\nforce_usage = true\n{}{}\

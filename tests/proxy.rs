@@ -40,6 +40,8 @@ mod conversations;
 mod crashes;
 #[path = "proxy/cuts.rs"]
 mod cuts;
+#[path = "proxy/draining.rs"]
+mod draining;
 #[path = "proxy/elsewhere.rs"]
 mod elsewhere;
 #[path = "proxy/engine_errors.rs"]

@@ -5,6 +5,7 @@
 
 mod check;
 mod demo;
+mod drain;
 mod key;
 mod replay;
 mod rewrite;
@@ -40,6 +41,8 @@ Examples:
       Says what is wrong with a configuration, or what it means.
   samewire key new
       Makes a key for a client.
+  samewire drain --wait 300s
+      Has a running samewire take no more traffic, and waits until nothing is under way.
 
 Every flag of serve is also a key of the configuration file and an environment variable:
 --admin-listen is admin_listen in the file and SAMEWIRE_ADMIN_LISTEN in the environment.";
@@ -58,6 +61,8 @@ enum Command {
     Check(check::Check),
     /// Make keys for clients.
     Key(key::Key),
+    /// Take no more traffic, and wait until nothing is under way.
+    Drain(drain::Drain),
 }
 
 /// Does what the command line says.
@@ -69,6 +74,7 @@ pub fn main() -> ExitCode {
         Command::Replay(replay) => replay.run(),
         Command::Check(check) => check.run(),
         Command::Key(key) => key.run(),
+        Command::Drain(drain) => drain.run(),
     }
 }
 

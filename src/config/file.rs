@@ -133,6 +133,7 @@ pub struct Timeouts {
     pub socket_life: Seconds,
     pub settle: Seconds,
     pub drain: Seconds,
+    pub flush: Seconds,
 }
 
 impl Default for Timeouts {
@@ -151,8 +152,9 @@ impl Default for Timeouts {
             total_whole: Seconds::of(600),
             tool_hold: Seconds::of(600),
             socket_life: Seconds::of(3600),
-            settle: Seconds::of(0),
+            settle: Seconds::of(5),
             drain: Seconds::of(20),
+            flush: Seconds::of(3),
         }
     }
 }

@@ -12,6 +12,7 @@ mod background;
 mod body;
 mod clock;
 mod connection;
+mod course;
 mod door;
 mod event;
 mod headers;
@@ -31,6 +32,7 @@ use crate::telemetry::{Gauge, Metrics};
 use crate::upstream::{Pool, Upstream, health};
 use accept::{Door, Seat, accept, listen, serve_connection};
 use background::Runs;
+use course::{Course, End, Phase};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -39,15 +41,12 @@ use shelf::Shelf;
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
-/// How long streams have to take leave once they are cut.
-const LEAVE: Duration = Duration::from_secs(2);
 /// How often each thread closes upstream connections that have grown old.
 const SWEEP: Duration = Duration::from_secs(1);
 
@@ -62,81 +61,6 @@ pub(crate) struct App {
     /// Requests under way.
     requests: Gauge,
     course: Course,
-}
-
-/// How near the end of the process is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Phase {
-    /// It is not in sight.
-    Serving,
-    /// Not ready any more, but whoever still comes is served.
-    Settling,
-    /// Running requests go on to their end; connections are closed behind them.
-    Draining,
-    /// What still runs is cut.
-    Cut,
-}
-
-/// The phases as they follow each other.
-struct Course {
-    /// The present one. Streams look at it for each token, which behind the lock of `changes` could be felt.
-    phase: AtomicU8,
-    changes: watch::Sender<Phase>,
-}
-
-impl Course {
-    fn new() -> Self {
-        Self { phase: AtomicU8::new(Phase::Serving as u8), changes: watch::Sender::new(Phase::Serving) }
-    }
-
-    fn phase(&self) -> Phase {
-        match self.phase.load(Ordering::Acquire) {
-            0 => Phase::Serving,
-            1 => Phase::Settling,
-            2 => Phase::Draining,
-            _ => Phase::Cut,
-        }
-    }
-
-    /// Goes on to `phase`, never back.
-    fn reach(&self, phase: Phase) {
-        self.changes.send_if_modified(|present| {
-            let later = phase > *present;
-            if later {
-                *present = phase;
-                self.phase.store(phase as u8, Ordering::Release);
-            }
-            later
-        });
-    }
-
-    fn subscribe(&self) -> watch::Receiver<Phase> {
-        self.changes.subscribe()
-    }
-}
-
-impl App {
-    fn phase(&self) -> Phase {
-        self.course.phase()
-    }
-
-    fn is_draining(&self) -> bool {
-        self.phase() >= Phase::Settling
-    }
-
-    fn refuses(&self) -> bool {
-        self.phase() >= Phase::Draining
-    }
-
-    fn is_cut(&self) -> bool {
-        self.phase() == Phase::Cut
-    }
-
-    /// Returns when what still runs is cut.
-    async fn cut(&self) {
-        // The sender is this very struct's.
-        let _ = self.course.subscribe().wait_for(|phase| *phase == Phase::Cut).await;
-    }
 }
 
 /// One thread's share: the shared state, and connections to the engine of its own.
@@ -169,7 +93,6 @@ pub fn run_on(listeners: Listeners, config: Config) -> io::Result<()> {
 }
 
 async fn serve(listeners: Listeners, config: Config) -> io::Result<()> {
-    let signals = Signals::new()?;
     // Whoever reads "listening" takes it that there will be answers.
     let metrics = Metrics::default();
     let pool = Pool::new(&config, &metrics).ok_or(io::ErrorKind::InvalidInput)?;
@@ -184,9 +107,10 @@ async fn serve(listeners: Listeners, config: Config) -> io::Result<()> {
         pool,
         metrics,
         requests: Gauge::default(),
-        course: Course::new(),
+        course: Course::default(),
         config,
     });
+    let mut end = End::of(&app)?;
     let (alive, mut gone) = mpsc::channel::<Infallible>(1);
     let workers = (0..threads).map(|n| start(n, &app, alive.clone())).collect::<io::Result<Vec<_>>>()?;
     drop(alive);
@@ -201,69 +125,11 @@ async fn serve(listeners: Listeners, config: Config) -> io::Result<()> {
     let accepting = accept(proxy, workers, &app);
     tokio::select! {
         never = accepting => match never {},
-        () = settle(&app, signals) => {}
+        () = end.settled() => {}
     }
     // The listener and the ways to the threads are closed now: what lives, lives until its requests end.
-    let cut = async {
-        tokio::select! {
-            () = tokio::time::sleep(*app.config.timeouts.drain) => {}
-            () = app.cut() => {}
-        }
-        app.course.reach(Phase::Cut);
-        tokio::time::sleep(LEAVE).await;
-    };
-    app.course.reach(Phase::Draining);
-    tokio::select! {
-        _ = gone.recv() => {}
-        () = cut => {}
-    }
+    end.drained(async { _ = gone.recv().await }).await;
     Ok(())
-}
-
-/// The signals that end the process.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
-        })
-    }
-}
-
-/// Returns when no more connections are to be accepted. A second interrupt, and only that, cuts what runs.
-async fn settle(app: &Arc<App>, mut signals: Signals) {
-    loop {
-        tokio::select! {
-            _ = signals.terminate.recv() => break,
-            _ = signals.interrupt.recv() => break,
-            // Whoever sends it does not want to end anything.
-            _ = signals.hangup.recv() => {
-                tracing::warn!("SIGHUP: the configuration is read at the start alone; a change takes a restart");
-            }
-        }
-    }
-    tracing::info!(requests = app.requests.value(), "draining");
-    app.course.reach(Phase::Settling);
-    let settled = tokio::time::sleep(*app.config.timeouts.settle);
-    tokio::select! {
-        () = settled => {}
-        _ = signals.interrupt.recv() => {
-            app.course.reach(Phase::Cut);
-        }
-    }
-    let app = Arc::clone(app);
-    #[expect(clippy::disallowed_methods, reason = "it serves the process, not a request")]
-    tokio::spawn(async move {
-        signals.interrupt.recv().await;
-        app.course.reach(Phase::Cut);
-    });
 }
 
 async fn watch(app: Arc<App>, upstream: Arc<Upstream>) {

@@ -230,7 +230,7 @@ async fn without_a_store_there_is_no_background() {
 async fn fault_o02_a_shutdown_ends_it_as_failed() {
     let path: PathBuf = std::env::temp_dir().join(format!("samewire-shutdown-{}.db", std::process::id()));
     let place = format!("sqlite:{}", path.display());
-    let setup = || Setup::new().args(&["--store", &place]).config("[timeouts]\ndrain = 0.2");
+    let setup = || Setup::new().args(&["--store", &place]).config("[timeouts]\nsettle = 0\ndrain = 0.2");
     let mut world = World::start(Engine::script(slow(10_000)).await, setup()).await;
     let id = started(&world).await;
     until("the engine works", crate::sim::PATIENCE, || world.engine.active_generations() == 1).await;

@@ -234,8 +234,10 @@ async fn whole_answer_that_takes_too_long() {
 async fn fault_o02_drain_deadline() {
     let script = Script::new().head_sse().role().tok("a", 2, Duration::ZERO).hang();
     let engine = Engine::script(script).await;
-    let setup =
-        Setup::new().upstream(&engine.url()).args(&["--engine", "vllm"]).config("[timeouts]\ndrain = 1");
+    let setup = Setup::new()
+        .upstream(&engine.url())
+        .args(&["--engine", "vllm"])
+        .config("[timeouts]\nsettle = 0\ndrain = 1");
     let mut samewire = Samewire::start(&setup).await;
     let mut client = Client::connect(samewire.proxy).await;
     client.send(&Request::stream("").bytes()).await;

@@ -282,7 +282,8 @@ async fn fault_o01_running_stream_ends_before_the_process() {
 #[tokio::test]
 async fn idle_process_ends_soon() {
     let engine = Engine::script(Script::new()).await;
-    let mut samewire = Samewire::start(&Setup::new().upstream(&engine.url())).await;
+    let setup = Setup::new().upstream(&engine.url()).config("[timeouts]\nsettle = 0");
+    let mut samewire = Samewire::start(&setup).await;
     samewire.signal("TERM");
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
 }
@@ -312,7 +313,7 @@ async fn waiting(samewire: &Samewire, engine: &Engine) -> Vec<Client> {
 #[tokio::test]
 async fn fault_o02_everything_that_waits_is_told_at_the_deadline() {
     let engine = Engine::script(Script::new().hang()).await;
-    let setup = Setup::new().upstream(&engine.url()).config("[timeouts]\ndrain = 1\n");
+    let setup = Setup::new().upstream(&engine.url()).config("[timeouts]\nsettle = 0\ndrain = 1\n");
     let mut samewire = Samewire::start(&setup).await;
     let clients = waiting(&samewire, &engine).await;
     samewire.signal("TERM");

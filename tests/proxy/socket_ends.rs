@@ -383,7 +383,8 @@ async fn o01_a_shutdown_lets_running_responses_end() {
     let gate = Gate::default();
     let script = Script::new().head_sse().text("a").wait(&gate).text("b").finish("stop").done().end();
     let engine = Engine::script(script).await;
-    let mut samewire = Samewire::start(&Setup::new().upstream(&engine.url())).await;
+    let setup = Setup::new().upstream(&engine.url()).config("[timeouts]\nsettle = 0");
+    let mut samewire = Samewire::start(&setup).await;
     let (mut quiet, mut busy) = (Socket::open(samewire.proxy).await, Socket::open(samewire.proxy).await);
     // It does not answer the close, and does not hold the process up.
     let mut deaf = Socket::open(samewire.proxy).await;
@@ -408,7 +409,7 @@ async fn o01_a_shutdown_lets_running_responses_end() {
 #[tokio::test]
 async fn o02_at_the_deadline_a_response_is_cut() {
     let engine = Engine::script(Script::new().head_sse().text("a").hang()).await;
-    let setup = Setup::new().upstream(&engine.url()).config("[timeouts]\ndrain = 0.5");
+    let setup = Setup::new().upstream(&engine.url()).config("[timeouts]\nsettle = 0\ndrain = 0.5");
     let mut samewire = Samewire::start(&setup).await;
     let mut begun = Socket::open(samewire.proxy).await;
     begun.send(&prompted("m", "")).await;

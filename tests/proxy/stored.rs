@@ -583,7 +583,7 @@ async fn o02_what_a_shutdown_cuts_off_is_stored_as_failed() {
         .hang();
     let engine = Engine::script(begun).await;
     let setup = folder.setup().args(&["--engine", "vllm"]).upstream(&engine.url());
-    let mut first = Samewire::start(&setup.clone().config("[timeouts]\ndrain = 1")).await;
+    let mut first = Samewire::start(&setup.clone().config("[timeouts]\nsettle = 0\ndrain = 1")).await;
     let mut client = Client::connect(first.proxy).await;
     client.send(&prompt("m", r#","stream":true"#).bytes()).await;
     client.head().await;
