@@ -28,12 +28,14 @@ pub struct Route {
     pub model_alias: Option<String>,
     /// How Responses reaches the engine.
     pub responses: Way,
+    /// Names that the answer's model may have besides the one that was asked for; `None`: any.
+    pub models: Option<Arc<[Arc<str>]>>,
 }
 
 impl Route {
     /// The way to an engine that knows models by their own names and is asked for Responses as Chat Completions.
     pub fn new(engine: &'static Engine, options: Arc<Options>, max_event_bytes: usize) -> Self {
-        Self { engine, options, max_event_bytes, model_alias: None, responses: Way::default() }
+        Self { engine, options, max_event_bytes, model_alias: None, responses: Way::default(), models: None }
     }
 }
 
@@ -85,6 +87,7 @@ pub fn shape(ask: &Ask, route: &Route) -> Shape {
         forced_function: ask.forced_function.clone(),
         max_event_bytes: route.max_event_bytes,
         quirks: route.engine.quirks,
+        models: route.models.clone(),
         ..Shape::new(ask.api, ask.stream, route.options.clone())
     }
 }

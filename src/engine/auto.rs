@@ -9,5 +9,6 @@ pub(super) static ENGINE: Engine = Engine {
     quirks: Quirks { resends_arguments: true },
     reasoning_key: None,
     takes: Takes { content_beside_calls: true, ..Takes::PLAIN },
+    names_models: false,
     owned_by: None,
 };

@@ -13,5 +13,6 @@ pub(super) static ENGINE: Engine = Engine {
         native: NativeTakes { hosted_items: true, limit_taken_off: 0 },
         ..Takes::PLAIN
     },
+    names_models: false,
     owned_by: None,
 };

@@ -20,6 +20,8 @@ pub struct Engine {
     pub reasoning_key: Option<&'static str>,
     /// What it takes of a Responses request.
     pub takes: Takes,
+    /// Its answers name a model that its list names, or the one that was asked for.
+    pub names_models: bool,
     /// `owned_by` in its list of models, by which it is recognised.
     pub owned_by: Option<&'static str>,
 }

@@ -20,5 +20,6 @@ pub(super) static ENGINE: Engine = Engine {
         native: NativeTakes { hosted_items: false, limit_taken_off: 2 },
         ..Takes::PLAIN
     },
+    names_models: true,
     owned_by: Some("sglang"),
 };

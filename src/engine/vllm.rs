@@ -12,5 +12,6 @@ pub(super) static ENGINE: Engine = Engine {
     quirks: Quirks { resends_arguments: true },
     reasoning_key: Some("reasoning"),
     takes: Takes { cache_salt: true, ..Takes::PLAIN },
+    names_models: true,
     owned_by: Some("vllm"),
 };

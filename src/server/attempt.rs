@@ -232,8 +232,10 @@ pub(super) fn outcome(failure: Option<&Failure>, status: Option<u16>, passed: &H
 
 /// Says of an upstream what came of an exchange.
 pub(super) fn tell(chosen: &mut Chosen, failure: Option<&Failure>, status: Option<u16>, passed: &HeaderMap) {
-    if failure.is_some_and(|failure| failure.fault == Fault::Upstream) {
-        chosen.upstream().misplace("upstream credentials rejected");
+    match failure.map(|failure| failure.fault) {
+        Some(Fault::Upstream) => chosen.upstream().misplace("upstream credentials rejected"),
+        Some(Fault::WrongModel) => chosen.upstream().misplace("it answers as a model that it does not list"),
+        _ => {}
     }
     if let Some(outcome) = outcome(failure, status, passed) {
         chosen.tell(outcome);

@@ -28,6 +28,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// An upstream that is not as configured is asked again after this.
+const MISPLACED: Duration = Duration::from_secs(60);
 /// Most model names that are kept of one upstream.
 const MODELS: usize = 256;
 
@@ -50,8 +52,8 @@ pub struct Upstream {
     trouble: Mutex<Option<&'static str>>,
     /// Its probes say that it is not there.
     down: AtomicBool,
-    /// It refuses the proxy's key, or answers as a model that it should not have.
-    misplaced: AtomicBool,
+    /// Since when it is known that something of it is not as configured.
+    misplaced: Mutex<Option<Instant>>,
     /// What its answers come to.
     condition: Mutex<Condition>,
     ejected: Arc<Ejected>,
@@ -84,7 +86,7 @@ impl Upstream {
             listed: RwLock::default(),
             trouble: Mutex::new(Some("not probed yet")),
             down: AtomicBool::new(false),
-            misplaced: AtomicBool::new(false),
+            misplaced: Mutex::default(),
             condition: Mutex::default(),
             ejected,
             heard: AtomicU64::new(0),
@@ -130,6 +132,13 @@ impl Upstream {
         listed.as_ref().map(|all| all.iter().any(|name| &**name == model))
     }
 
+    /// The names that the model of its answers may have; `None`: any.
+    fn answers_as(&self, alias: Option<&str>) -> Option<Arc<[Arc<str>]>> {
+        let named = self.names().filter(|_| self.engine().names_models)?;
+        let listed = self.listed.read().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
+        Some(named.into_iter().chain(listed).chain(alias.map(Into::into)).collect())
+    }
+
     /// Whether both have said what they serve, and it is the same.
     fn lists_the_same_as(&self, other: &Self) -> bool {
         let of = |upstream: &Self| upstream.names();
@@ -153,8 +162,11 @@ impl Upstream {
         let before = known.take().unwrap_or_default();
         let kept = |name: &str| before.iter().find(|known| &***known == name).cloned();
         *known = Some(models.map(|name| kept(name).unwrap_or_else(|| name.into())).collect());
+        let same = known.as_deref() == Some(before.as_slice());
         drop(known);
-        self.misplaced.store(false, Ordering::Relaxed);
+        if !same {
+            *self.misplaced.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
         if let Some(engine) = owner.filter(|_| self.config.engine.name == "auto").and_then(engine::recognised)
         {
             *self.found.write().unwrap_or_else(PoisonError::into_inner) = engine;
@@ -206,15 +218,18 @@ impl Upstream {
         }
     }
 
-    /// Something of it is not as the configuration says: it is asked only where no other is there.
+    /// Something of it is not as the configuration says: for a while it is asked only where no other is there.
     pub fn misplace(&self, why: &str) {
-        if !self.misplaced.swap(true, Ordering::Relaxed) {
+        let now = Instant::now();
+        let before = self.misplaced.lock().unwrap_or_else(PoisonError::into_inner).replace(now);
+        if before.is_none_or(|since| now.saturating_duration_since(since) > MISPLACED) {
             tracing::warn!(upstream = self.config.name, why, "upstream is misconfigured");
         }
     }
 
     fn is_misplaced(&self) -> bool {
-        self.misplaced.load(Ordering::Relaxed)
+        let since = *self.misplaced.lock().unwrap_or_else(PoisonError::into_inner);
+        since.is_some_and(|since| since.elapsed() < MISPLACED)
     }
 
     fn standing(&self, now: Instant) -> Standing {

@@ -131,7 +131,9 @@ impl Pool {
     /// How requests for a model to this upstream are planned.
     pub fn route(&self, upstream: &Upstream, model: &str, options: Arc<Options>) -> Route {
         let alias = self.model(model).map(|(_, known)| &known.name).filter(|name| *name != model);
-        Route { model_alias: alias.cloned(), ..upstream.route(options) }
+        // With one engine there is nothing to mistake it for.
+        let models = if self.is_single() { None } else { upstream.answers_as(alias.map(String::as_str)) };
+        Route { model_alias: alias.cloned(), models, ..upstream.route(options) }
     }
 
     /// The name of a model as a label: only names that configuration or engines know.

@@ -62,6 +62,8 @@ faults! {
     Upstream = 502 "server_error" Some("upstream_error"), "The upstream engine refused the proxy.";
     /// The answer cannot be read.
     InvalidResponse = 502 "server_error" Some("upstream_invalid_response"), "The upstream engine returned an invalid response.";
+    /// The engine answered as another model than it says it has.
+    WrongModel = 502 "server_error" Some("upstream_invalid_response"), "The upstream engine answered as another model.";
     /// A time limit ran out while waiting for the engine.
     Timeout = 504 "server_error" Some("upstream_timeout"), "The upstream engine did not answer in time.";
     /// The engine gave up.

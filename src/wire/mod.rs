@@ -95,6 +95,8 @@ pub struct Shape {
     pub max_event_bytes: usize,
     /// What is known of the engine.
     pub quirks: Quirks,
+    /// Names that the answer's model may have besides the one that the client named; `None`: any.
+    pub models: Option<Arc<[Arc<str>]>>,
     /// The options in force.
     pub options: Arc<Options>,
 }
@@ -114,6 +116,7 @@ impl Shape {
             include_obfuscation: false,
             limit: None,
             forced_function: None,
+            models: None,
             max_event_bytes: 4 << 20,
             quirks: Quirks::default(),
             options,
@@ -208,6 +211,24 @@ struct Core {
     /// The failure that nothing came before.
     failure: Option<Failure>,
     events: u64,
+    /// The names that the answer's model may have, until it has said which.
+    models: Option<Models>,
+}
+
+/// Names that an answer's model may have (faults U50).
+struct Models {
+    asked: String,
+    known: Arc<[Arc<str>]>,
+}
+
+impl Models {
+    fn of(shape: &Shape) -> Option<Self> {
+        shape.models.clone().map(|known| Self { asked: shape.model.clone(), known })
+    }
+
+    fn has(&self, name: &str) -> bool {
+        name.is_empty() || name == self.asked || self.known.iter().any(|known| &**known == name)
+    }
 }
 
 impl Rewriter {
@@ -232,6 +253,7 @@ impl Rewriter {
                 parsing: Parsing::of(&shape, encoder.has_items()),
                 skip_invalid: shape.options.invalid_event == InvalidEvent::Skip,
                 whole: false,
+                models: Models::of(&shape),
                 normaliser: Normaliser::new(shape, stamp),
                 encoder,
                 stencil: Stencil::default(),
@@ -347,9 +369,15 @@ impl Core {
         let known = learns.then(|| self.normaliser.tally.clone());
         let start = out.open().len();
         let mut said = Said::default();
+        let mut models = self.models.take();
         let (decoder, parsing, on) = self.joined(out);
         let data = frame.data;
-        decoder.frame(frame, &mut Stage { on, parsing, data, said: &mut said, skip_invalid, whole });
+        let models_left = &mut models;
+        decoder.frame(
+            frame,
+            &mut Stage { on, parsing, data, said: &mut said, models: models_left, skip_invalid, whole },
+        );
+        self.models = models;
         if let Some(known) = known {
             let written = out.open().get(start..).unwrap_or_default();
             let counts = self.normaliser.tally.since(&known);
@@ -414,6 +442,7 @@ struct Stage<'s> {
     parsing: Option<&'s mut Parsing>,
     data: &'s [u8],
     said: &'s mut Said,
+    models: &'s mut Option<Models>,
     skip_invalid: bool,
     whole: bool,
 }
@@ -422,6 +451,14 @@ impl Sink for Stage<'_> {
     fn event(&mut self, event: Event<'_>) {
         self.said.event(&event);
         let event = match event {
+            Event::Head(head) if self.models.is_some() => {
+                let name = head.model.map(|model| model.decoded());
+                let is_other = |models: Models| name.is_some_and(|name| !models.has(&name));
+                match head.model.is_some() && self.models.take().is_some_and(is_other) {
+                    true => Event::Fail(Fault::WrongModel.into()),
+                    false => event,
+                }
+            }
             Event::Fail(failure) if failure.fault == Fault::InvalidEvent => {
                 if self.whole {
                     let message = "The upstream engine returned an invalid response (HTTP 200).";

@@ -20,12 +20,17 @@ async fn named(name: &str) -> Engine {
 /// An engine that lists these models.
 async fn listing(models: &[&str]) -> Engine {
     let engine = named("x").await;
-    let all: Vec<_> = models
+    engine.set_models(self::models(models));
+    engine
+}
+
+/// A list of these models.
+fn models(names: &[&str]) -> Script {
+    let all: Vec<_> = names
         .iter()
         .map(|id| json!({"id": id, "object": "model", "created": 7, "owned_by": "vllm"}))
         .collect();
-    engine.set_models(Script::new().json("200 OK", &json!({"object": "list", "data": all}).to_string()));
-    engine
+    Script::new().json("200 OK", &json!({"object": "list", "data": all}).to_string())
 }
 
 /// A request for a model.
@@ -182,7 +187,9 @@ async fn models_have_other_names_defaults_and_options() {
 async fn a_conversation_stays_where_it_began() {
     let mut engines = Vec::new();
     for _ in 0..4 {
-        engines.push(Engine::script(scripted("text", "chatcmpl-1", true)).await);
+        let engine = Engine::script(scripted("text", "chatcmpl-1", true)).await;
+        engine.set_models(models(&["text", "engine-m"]));
+        engines.push(engine);
     }
     let world =
         World::fleet(engines, Setup::new().config(PATIENT).config("[affinity]\nby = \"conversation\""), &[])
@@ -334,6 +341,42 @@ async fn fault_u19_who_rejects_the_proxys_key_is_asked_last() {
     assert!(world.samewire.logs().iter().any(|line| line.contains("upstream credentials rejected")));
     std::fs::remove_file(&key).unwrap();
     world.end().await;
+}
+
+#[tokio::test]
+async fn fault_u50_who_answers_as_another_model_is_asked_last() {
+    let other = |text: &str| text.replace(r#""model":"m""#, r#""model":"other""#);
+    let whole = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}"#;
+    for stream in [true, false] {
+        let wrong = Engine::answering(move |_| {
+            match stream {
+            true => Script::new().head_sse().ev(&other(r#"{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"x"},"finish_reason":null}]}"#)).hang(),
+            false => Script::new().json("200 OK", &other(whole)),
+        }
+        });
+        let right = Engine::answering(move |_| match stream {
+            true => Script::answer("a", 1),
+            false => Script::new().json("200 OK", whole),
+        });
+        let world =
+            World::fleet(vec![wrong.await, right.await], Setup::new().config(PATIENT).faulty(), &[]).await;
+        world.is_up().await;
+        let request = if stream { Request::stream("") } else { Request::plain("") };
+        let mut told = 0;
+        for _ in 0..30 {
+            let answer = world.ask(&request).await;
+            if answer.head.status != 200 {
+                assert_eq!(
+                    answer.failure(),
+                    (502, "server_error".into(), Some("upstream_invalid_response".into()))
+                );
+                told += 1;
+            }
+        }
+        assert_eq!((told, world.engine.attempt_count()), (1, 1), "{stream}");
+        assert!(world.samewire.logs().iter().any(|line| line.contains("it answers as a model")));
+        world.end().await;
+    }
 }
 
 #[tokio::test]
