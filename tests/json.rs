@@ -2,53 +2,14 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, reason = "a test crate")]
 
+#[path = "laws/json.rs"]
+mod law;
 mod seeded;
 
+use law::agree;
 use proptest::prelude::*;
-use samewire::json::{Members, Raw, Text};
 use seeded::seeded;
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
-use serde_json::value::RawValue;
-use std::fmt;
 use std::path::Path;
-
-/// Keys and raw values as the reference reads them.
-#[derive(Debug, PartialEq)]
-struct Reference<'a>(Vec<(String, &'a str)>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Reference<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Object;
-        impl<'de> Visitor<'de> for Object {
-            type Value = Reference<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                while let Some((key, raw)) = map.next_entry::<String, &RawValue>()? {
-                    members.push((key, raw.get()));
-                }
-                Ok(Reference(members))
-            }
-        }
-        from.deserialize_map(Object)
-    }
-}
-
-/// Reads `text` with both readers. Says whether it is JSON.
-fn agree(text: &str) -> bool {
-    let raw = Raw::of(text);
-    assert_eq!(raw.map(Raw::get), serde_json::from_str(text).map(RawValue::get).ok(), "{text:?}");
-    let members = Members::of(text).map(|Members(members)| {
-        Reference(members.into_iter().map(|(key, raw)| (key.into_owned(), raw.get())).collect())
-    });
-    assert_eq!(members, serde_json::from_str(text).ok(), "{text:?}");
-    if let Ok(characters) = serde_json::from_str::<String>(text) {
-        assert_eq!(raw.and_then(Text::of).unwrap().decoded(), characters, "{text:?}");
-    }
-    raw.is_some()
-}
 
 /// The JSON of every fixture: whole files, and what stands in `data` lines.
 fn recorded(place: &Path, all: &mut Vec<String>) {

@@ -13,103 +13,17 @@
 
 mod canonical;
 mod cases;
+#[path = "laws/lossless.rs"]
+mod law;
 mod random;
 mod seeded;
 mod slow;
 
-use canonical::said::{Call, Said, Told, read};
-use cases::{Case, Cut, captures, vectors};
+use cases::{Case, captures, vectors};
+use law::check;
 use proptest::prelude::*;
-use samewire::wire::Api;
 use seeded::seeded;
 use serde_json::Value;
-
-/// What the client must be told of what the engine said.
-fn due(case: &Case) -> Told {
-    let mut told = read(case.api, &case.input, case.events, case.options["invalid_event"] == "skip");
-    let logprobs = match case.api {
-        Api::Chat => case.request["logprobs"] == true,
-        Api::Completions => case.request["logprobs"].is_u64(),
-        Api::Responses => false,
-    };
-    let forced = case.request["tool_choice"]["function"]["name"].as_str();
-    for said in told.choices.values_mut() {
-        // 2.2: logprobs are given only to a client that asked.
-        if !logprobs {
-            said.logprobs.clear();
-            said.refusal_logprobs.clear();
-        }
-        // 2.4: this option removes the text.
-        if case.options["reasoning_field"] == "none" {
-            said.reasoning.clear();
-        }
-        // 2.5 rule 4: a call without a name is the one that was asked for. That is settled at the end of its choice,
-        // after the calls that had a name.
-        if case.events {
-            said.calls.sort_by_key(|call| call.name.is_empty());
-        }
-        for call in &mut said.calls {
-            if call.name.is_empty() {
-                call.name = forced.unwrap_or_default().to_owned();
-            }
-            if case.engine != "generic" {
-                once(call);
-            }
-        }
-    }
-    told
-}
-
-/// Arguments that were complete and came again count once: the engines' repetition (engine-quirks of both; every name
-/// of an engine stands for versions that do it).
-fn once(call: &mut Call) {
-    let mut values = serde_json::Deserializer::from_str(&call.arguments).into_iter::<Value>();
-    if let Some(Ok(Value::Object(_) | Value::Array(_))) = values.next() {
-        call.once = Some(values.byte_offset());
-    }
-}
-
-/// Compares what was told with what is due. A failed answer tells the beginning of it.
-fn check(case: &Case) -> Result<(), String> {
-    let answer = case.run(&Cut::Whole);
-    if answer.status != 200 {
-        return Ok(());
-    }
-    let (due, told) = (due(case), read(case.api, answer.body.as_bytes(), case.streams(), false));
-    let wrong = |index: &u64, due: &Said, told: &Said| {
-        let input = String::from_utf8_lossy(&case.input);
-        let request = &case.request;
-        format!(
-            "{} choice {index}\n  due  {due:?}\n  told {told:?}\n{request} {}\n{input}",
-            case.name, case.options
-        )
-    };
-    let nothing = Said::default();
-    if let Some(made_up) = told.choices.keys().find(|index| !due.choices.contains_key(index)) {
-        // 2.3 rule 6: the role frame of a lower choice may come before the engine spoke of it.
-        if told.choices[made_up] != nothing {
-            return Err(wrong(made_up, &nothing, &told.choices[made_up]));
-        }
-    }
-    // Broken off by the engine, all that was readable is due; refused by the proxy, all that came before.
-    let all = !told.failed || (answer.body.contains("\"upstream_incomplete\""));
-    for (index, due) in &due.choices {
-        let told = told.choices.get(index).unwrap_or(&nothing);
-        let same = if all {
-            let mut due = due.clone();
-            due.finished = told.finished;
-            // A call that has no name yet when the answer breaks off cannot be told.
-            due.calls.retain(|call| !call.name.is_empty());
-            due == *told
-        } else {
-            told.begins(due)
-        };
-        if !same {
-            return Err(wrong(index, due, told));
-        }
-    }
-    Ok(())
-}
 
 /// All there is, but for text that becomes something else: harmony.rs looks at that.
 fn cases() -> impl Iterator<Item = Case> {

@@ -14,6 +14,8 @@
 mod any;
 #[path = "requests_responses/items.rs"]
 mod items;
+#[path = "laws/request.rs"]
+mod law;
 #[path = "requests_responses/native.rs"]
 mod native;
 #[path = "requests_responses/parameters.rs"]

@@ -1,6 +1,7 @@
 //! Whatever comes: a failure that names a parameter, or a chat request with messages and without a null.
 
 use super::seeded::seeded;
+use crate::law::check;
 use proptest::prelude::*;
 use samewire::engine::ENGINES;
 use samewire::request::responses::{Asked, Material};
@@ -171,62 +172,6 @@ fn body() -> impl Strategy<Value = Value> {
         }
         body
     })
-}
-
-/// Says whether there was a chat request.
-fn check(body: &Value) -> Result<bool, String> {
-    let bytes = body.to_string().into();
-    let options = Options::default();
-    let unseal = |sealed: &str| sealed.strip_prefix("swr1.").map(str::to_owned);
-    for engine in ENGINES {
-        let material = Material { unseal: &unseal, ..Material::default() };
-        let sent =
-            Asked::read(&bytes, &options).and_then(|asked| asked.chat(&material, &engine.takes(), &options));
-        let sent = match sent {
-            Ok(sent) => sent,
-            Err(failure) if failure.code.as_deref() == Some("invalid_json") && !body.is_object() => {
-                return Ok(false);
-            }
-            Err(failure) if failure.param.is_some() && failure.status < 500 => return Ok(false),
-            Err(failure) => return Err(format!("{failure:?}")),
-        };
-        let chat: Value = serde_json::from_slice(&sent).map_err(|error| format!("{error}: {sent:?}"))?;
-        said(body, &chat)?;
-    }
-    Ok(true)
-}
-
-/// Every text of the input is in the chat's messages, and there is no null but in what is only carried.
-fn said(body: &Value, chat: &Value) -> Result<(), String> {
-    let messages =
-        chat["messages"].as_array().filter(|messages| !messages.is_empty()).ok_or("no messages")?;
-    let written = Value::from(messages.clone()).to_string();
-    if written.contains(":null") {
-        return Err(format!("a null: {written}"));
-    }
-    if chat.as_object().unwrap().values().any(Value::is_null) {
-        return Err(format!("a null: {chat}"));
-    }
-    let all = body["input"].as_array().cloned().unwrap_or_default();
-    for text in all.iter().filter(|item| item["role"].is_string()).filter_map(|item| item["content"].as_str())
-    {
-        let inner = Value::from(text).to_string();
-        if !written.contains(inner.trim_matches('"')) {
-            return Err(format!("{inner} is missing: {written}"));
-        }
-    }
-    let calls = all.iter().filter(|item| item["type"] == "custom_tool_call");
-    let told: Vec<_> =
-        messages.iter().filter_map(|message| message["tool_calls"].as_array()).flatten().collect();
-    for input in calls.filter_map(|item| item["input"].as_str()) {
-        let is = |call: &&&Value| {
-            let arguments: Result<Value, _> =
-                serde_json::from_str(call["function"]["arguments"].as_str().unwrap());
-            arguments.is_ok_and(|arguments| arguments == json!({ "input": input }))
-        };
-        told.iter().find(is).ok_or_else(|| format!("no call with {input:?}: {written}"))?;
-    }
-    Ok(())
 }
 
 proptest! {
