@@ -239,7 +239,7 @@ impl Default for Azure {
 }
 
 /// Where responses are kept.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
 pub struct StoreFile {
@@ -248,6 +248,13 @@ pub struct StoreFile {
     pub ttl: Seconds,
     pub max_bytes: u64,
     pub max_record_bytes: u64,
+}
+
+/// Without the place, which may hold a password.
+impl std::fmt::Debug for StoreFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoreFile").field("required", &self.required).finish_non_exhaustive()
+    }
 }
 
 impl Default for StoreFile {
