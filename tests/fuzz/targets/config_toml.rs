@@ -1,0 +1,90 @@
+//! Any text as a configuration: all that is wrong is told, or what is shown of it means the same.
+
+use samewire::config::Config;
+use std::net::SocketAddr;
+use std::path::Path;
+
+pub fn run(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if reaches_out(text) {
+        return;
+    }
+    match Config::read(text, &[]) {
+        Err(mistakes) => {
+            let told = mistakes.to_string();
+            assert!(!told.trim().is_empty());
+            assert!(!told.contains(SECRET), "{told}");
+        }
+        Ok(config) => {
+            let shown = config.shown();
+            assert!(!shown.contains(SECRET), "{shown}");
+            assert!(!format!("{config:?}").contains(SECRET));
+            let again = Config::read(&shown, &[]);
+            // Secrets are hidden, so that what depends on them cannot be read again.
+            if !shown.contains("hidden") {
+                let again = again.unwrap_or_else(|mistakes| panic!("{mistakes}\n{shown}"));
+                assert_eq!(again.shown(), shown);
+            }
+        }
+    }
+}
+
+/// A password in the seeds: it is never told.
+const SECRET: &str = "CANARY-PASSWORD";
+
+/// Whether a value makes the reader open a file or ask for a name's address: a fuzzer must do neither.
+fn reaches_out(text: &str) -> bool {
+    let Ok(table) = text.parse::<toml::Table>() else { return false };
+    let mut left: Vec<(String, toml::Value)> = table.into_iter().collect();
+    while let Some((key, value)) = left.pop() {
+        match value {
+            toml::Value::Table(inner) => left.extend(inner),
+            toml::Value::Array(inner) => left.extend(inner.into_iter().map(|value| (key.clone(), value))),
+            toml::Value::String(text) if key.ends_with("file") && !text.is_empty() => return true,
+            toml::Value::String(text) if key.ends_with("listen") && text.parse::<SocketAddr>().is_err() => {
+                return true;
+            }
+            _ => {}
+        }
+    }
+    false
+}
+
+pub fn seeds() -> Vec<Vec<u8>> {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .map(|folder| folder.join("config/samewire.toml"))
+        .find(|path| path.exists())
+        .expect("the example");
+    let example = std::fs::read_to_string(example).expect("text");
+    let upstream = "[[upstream]]\nurl = \"http://127.0.0.1:8000\"\n";
+    let mut all = vec![upstream.as_bytes().to_vec()];
+    // The example in sections, and each key of it by itself.
+    let bare = |line: &str| line.trim_start_matches("# ").trim_start_matches('#').to_owned();
+    let mut section = String::new();
+    for line in example.lines() {
+        let line = bare(line);
+        if line.starts_with('[') {
+            line.clone_into(&mut section);
+        } else if line.split_once(" = ").is_some_and(|(key, _)| key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')) {
+            let own = if section == "[[upstream]]" {
+                format!("{upstream}{line}\n")
+            } else {
+                format!("{upstream}{section}\n{line}\n")
+            };
+            all.push(own.into_bytes());
+        }
+    }
+    for text in [
+        "store = { place = \"postgres://u:CANARY-PASSWORD@127.0.0.1/db\" }\n",
+        "[store]\nplace = \"postgres://127.0.0.1/db?password=CANARY-PASSWORD\"\n",
+        "threads = 2\nlisten = \"127.0.0.1:0\"\n[limits]\nconnections = 0\n",
+        "[wire]\nreasoning_field = \"both\"\n",
+        "[auth]\n[[auth.key]]\nname = \"a\"\nsha256 = \"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\"\nmodels = [\"m\"]\n",
+        "[media]\n",
+        "x = 1\n",
+    ] {
+        all.push(format!("{text}{upstream}").into_bytes());
+    }
+    all
+}

@@ -1,0 +1,109 @@
+//! Headers of a client and of an engine: only those that are named cross, and only in the values that are allowed.
+
+use super::proxy::{ANSWER, BODY, Answer, answers, client, engine, send};
+
+/// What stands between the client's lines and the engine's.
+const BETWEEN: u8 = 0;
+
+/// What says where a message ends, or that it is another kind of message.
+const FRAMING: [&str; 7] =
+    ["content-length", "transfer-encoding", "host", "connection", "upgrade", "content-type", "expect"];
+
+pub fn run(data: &[u8]) {
+    let mut sides = data.splitn(2, |byte| *byte == BETWEEN);
+    let [ours, theirs] = [sides.next(), sides.next()].map(|side| lines(side.unwrap_or_default()));
+    let seen = send(&client(&joined(&ours)), &engine("200 OK", &joined(&theirs), ANSWER));
+    let all = answers(&seen.client).unwrap_or_else(|| panic!("{}", seen.client.escape_ascii()));
+    for request in &seen.engine {
+        sent(request, &ours);
+    }
+    for answer in &all {
+        told(answer);
+    }
+}
+
+/// Header lines that leave a message what it is.
+fn lines(side: &[u8]) -> Vec<Vec<u8>> {
+    let all = side.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
+    let framing = |line: &[u8]| {
+        let name = line.split(|byte| *byte == b':').next().unwrap_or_default().trim_ascii();
+        FRAMING.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+    };
+    all.filter(|line| !framing(line)).map(<[u8]>::to_vec).collect()
+}
+
+fn joined(lines: &[Vec<u8>]) -> Vec<u8> {
+    lines.iter().flat_map(|line| [line, &b"\r\n"[..]].concat()).collect()
+}
+
+/// What the engine was sent.
+fn sent(request: &[u8], ours: &[Vec<u8>]) {
+    let text = String::from_utf8_lossy(request);
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+    assert_eq!(body, BODY);
+    let mut lines = head.split("\r\n");
+    assert_eq!(lines.next(), Some("POST /v1/chat/completions HTTP/1.1"));
+    let mut names = Vec::new();
+    for line in lines {
+        let (name, value) = line.split_once(": ").unwrap_or_else(|| panic!("{head}"));
+        // What the client said, under whatever name in whatever letters.
+        let said = |name: &str| {
+            ours.iter().any(|line| {
+                let line = String::from_utf8_lossy(line);
+                line.split_once(':')
+                    .is_some_and(|(own, said)| own.eq_ignore_ascii_case(name) && said.trim() == value)
+            })
+        };
+        match name {
+            "host" => assert!(value.starts_with("127.0.0.1:"), "{head}"),
+            "user-agent" => assert!(value.starts_with("samewire/"), "{head}"),
+            "accept" => assert!(["application/json", "text/event-stream"].iter().any(|kind| value.contains(kind)), "{head}"),
+            "accept-encoding" => assert_eq!(value, "identity"),
+            "content-type" => assert_eq!(value, "application/json"),
+            "content-length" => assert_eq!(value, BODY.len().to_string()),
+            "x-request-id" => assert!(value.starts_with("req_") && value.len() < 48, "{head}"),
+            "authorization" | "tracestate" => assert!(said(name), "{head}"),
+            "traceparent" => assert!(said(name) && value.starts_with("00-") && value.len() == 55, "{head}"),
+            _ => panic!("{name} crossed: {head}"),
+        }
+        names.push(name);
+    }
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all, "{head}");
+}
+
+/// What the client is told.
+fn told(answer: &Answer) {
+    for (name, value) in &answer.headers {
+        let number = || value.bytes().all(|byte| byte.is_ascii_digit());
+        match name.as_str() {
+            "content-type" => assert!(["application/json", "text/event-stream; charset=utf-8"].contains(&value.as_str())),
+            "content-length" | "openai-processing-ms" | "x-samewire-attempts" => assert!(number(), "{value}"),
+            "x-request-id" => assert!(value.len() <= 128 && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)), "{value}"),
+            "retry-after" => assert!((1..=60).contains(&value.parse::<u64>().expect("seconds"))),
+            "cache-control" | "connection" | "transfer-encoding" | "date" | "x-should-retry" => {}
+            "openai-version" | "retry-after-ms" | "x-accel-buffering" => {}
+            name if name.starts_with("x-ratelimit-") => assert!(value.len() <= 256),
+            _ => panic!("{name} crossed: {value}"),
+        }
+    }
+}
+
+pub fn seeds() -> Vec<Vec<u8>> {
+    let both = |ours: &str, theirs: &str| [ours.as_bytes(), &[BETWEEN], theirs.as_bytes()].concat();
+    vec![
+        both("", ""),
+        both("authorization: Bearer sk-a\ncookie: a=b\nx-forwarded-for: 1.2.3.4", "set-cookie: a=b\nserver: uvicorn"),
+        both("traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\ntracestate: a=b", "x-ratelimit-limit-requests: 5"),
+        both("traceparent: 00-00000000000000000000000000000000-b7ad6b7169203331-01\ntracestate: a=b", "x-request-id: theirs"),
+        both("x-request-id: mine-1._", "x-ratelimit-remaining-requests: \u{e9}"),
+        both("x-request-id: a b\nuser-agent: curl\naccept: */*", "openai-processing-ms: 5\nopenai-version: 1999"),
+        both("X-Request-Id: \u{e9}\nTE: trailers\nRange: bytes=0-1\nIf-None-Match: *", "retry-after: 500\nretry-after-ms: 5"),
+        both("Authorization:Basic YTpi\nAuthorization: Bearer b", "location: http://10.0.0.7/\nalt-svc: h2"),
+        both("api-key: a\nproxy-authorization: b\nforwarded: for=a", "content-encoding: gzip"),
+        both("openai-organization: o\nopenai-beta: x", "content-encoding: identity\nx-samewire-attempts: 9"),
+        both("accept: text/html", "x-should-retry: true\ncache-control: public"),
+    ]
+}

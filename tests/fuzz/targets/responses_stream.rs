@@ -1,0 +1,14 @@
+//! An engine's Responses events through the rewriter: one order, one end, nothing made up.
+
+use super::made;
+use crate::laws::response::check;
+use samewire::wire::Api;
+
+pub fn run(data: &[u8]) {
+    let made = made::response(Api::Responses, data);
+    check(&made.case, &made.sizes).unwrap_or_else(|wrong| panic!("{wrong}"));
+}
+
+pub fn seeds() -> Vec<Vec<u8>> {
+    made::seeds(&made::answers())
+}

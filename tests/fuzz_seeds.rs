@@ -1,0 +1,120 @@
+//! The fuzz targets on stable Rust: every seed, every input that once broke one, and bytes around them.
+//! `FUZZ_CORPUS=<folder> cargo test --test fuzz_seeds` writes the seeds there, a folder for each target.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_types,
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    reason = "tests"
+)]
+
+mod canonical;
+mod cases;
+mod events;
+mod laws;
+mod random;
+mod slow;
+#[path = "fuzz/targets/mod.rs"]
+mod targets;
+
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use targets::{ALL, Target};
+
+/// Unoptimised, beside other tests, on a machine that does other things.
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz")
+}
+
+/// Inputs that once broke a target, by their names.
+fn found(target: &Target) -> Vec<(String, Vec<u8>)> {
+    let Ok(entries) = std::fs::read_dir(folder().join("found").join(target.name)) else { return Vec::new() };
+    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths.into_iter().map(|path| (path.display().to_string(), std::fs::read(path).unwrap())).collect()
+}
+
+/// Replays a target; what broke tells which input it was.
+fn replay(name: &str) {
+    let target = Target::named(name);
+    let seeds = (target.seeds)();
+    assert!(seeds.len() > 5, "{} seeds", seeds.len());
+    let numbered = seeds.into_iter().enumerate().map(|(at, seed)| (format!("seed {at}"), seed));
+    for (input, data) in numbered.chain(found(target)) {
+        println!("{name}: {input}, {} bytes", data.len());
+        target.within(LIMIT, &data);
+        // Cut in the middle, it is another input of the same kind.
+        target.within(LIMIT, &data[..data.len() / 2]);
+    }
+    target.within(LIMIT, b"");
+}
+
+macro_rules! replays {
+    ($($name:ident,)*) => {
+        $(#[test]
+        fn $name() {
+            replay(stringify!($name));
+        })*
+
+        /// Every target is replayed, and has its place where libFuzzer looks for it.
+        #[test]
+        fn none_is_forgotten() {
+            let replayed = [$(stringify!($name)),*];
+            let manifest = std::fs::read_to_string(folder().join("Cargo.toml")).unwrap();
+            assert_eq!(replayed.len(), ALL.len());
+            for target in ALL {
+                assert!(replayed.contains(&target.name), "{}", target.name);
+                let bin = format!("name = \"{0}\"\npath = \"fuzz_targets/{0}.rs\"", target.name);
+                assert!(manifest.contains(&bin), "{}", target.name);
+                let source = folder().join(format!("fuzz_targets/{}.rs", target.name));
+                let source = std::fs::read_to_string(source).unwrap();
+                assert!(source.contains(&format!("\"{}\"", target.name)), "{}", target.name);
+            }
+        }
+    };
+}
+
+replays! {
+    sse_decode,
+    sse_encode_decode,
+    chat_chunk,
+    chat_stream,
+    responses_stream,
+    chat_to_responses,
+    request_chat,
+    request_responses,
+    json_scan,
+    http1_head,
+    upstream_http,
+    error_body,
+    retry_after,
+    media_url,
+    config_toml,
+    header_filter,
+    response_id,
+    store_record,
+    harmony,
+}
+
+/// Writes the seeds for libFuzzer, where somebody says where.
+#[test]
+fn corpus() {
+    let Some(place) = std::env::var_os("FUZZ_CORPUS") else { return };
+    for target in ALL {
+        let place = Path::new(&place).join(target.name);
+        std::fs::create_dir_all(&place).unwrap();
+        let known = found(target).into_iter().map(|(_, data)| data);
+        for seed in (target.seeds)().into_iter().chain(known) {
+            let name: String =
+                Sha256::digest(&seed).iter().take(10).map(|byte| format!("{byte:02x}")).collect();
+            std::fs::write(place.join(name), seed).unwrap();
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! What holds for every answer to a client of Responses (properties P2, P4, P8, P10, P16).
+
+use crate::cases::{Case, Cut};
+use crate::events::fold;
+use serde_json::Value;
+
+/// Checks a case's answer, streamed or whole.
+pub(crate) fn check(case: &Case, sizes: &[usize]) -> Result<(), String> {
+    let answer = case.run(&Cut::Whole);
+    let told = |what: &str, seen: &str| {
+        let (request, options, input) = (&case.request, &case.options, case.input.escape_ascii());
+        format!(
+            "{what}\n  {request} {options} {:?}\n  input {input}\n  {}\n  {seen}",
+            case.ending, answer.body
+        )
+    };
+    if case.events {
+        for cut in [Cut::Sizes(sizes), Cut::Bytes] {
+            let other = case.run(&cut);
+            if other != answer {
+                return Err(told("the cut matters", &other.body));
+            }
+        }
+    }
+    if answer.status != 200 {
+        let body: Value = serde_json::from_str(&answer.body).map_err(|wrong| told(&wrong.to_string(), ""))?;
+        let good = body["error"]["message"].is_string() && (400..600).contains(&answer.status);
+        return if good { Ok(()) } else { Err(told("not an error", "")) };
+    }
+    let object = match case.streams() {
+        true => fold(&answer.body).map_err(|wrong| told(&wrong, ""))?,
+        false => serde_json::from_str(&answer.body).map_err(|wrong| told(&wrong.to_string(), ""))?,
+    };
+    let ended = object["status"] == "completed" || object["status"] == "incomplete";
+    // All that can say that an answer is complete has one of these letters in it, or is spelled with escapes.
+    let says = |word: &[u8]| case.input.windows(word.len()).any(|window| window == word);
+    let words: [&[u8]; 4] = [b"complete", b"finish_reason", b"status", b"\\u"];
+    if ended && !words.iter().any(|word| says(word)) {
+        return Err(told("an end that nobody told", ""));
+    }
+    let again = case.again(&answer.body).run(&Cut::Whole);
+    if again != answer {
+        return Err(told("not a fixed point", &again.body));
+    }
+    Ok(())
+}
