@@ -1,5 +1,6 @@
 //! The fuzz targets on stable Rust: every seed, every input that once broke one, and bytes around them.
-//! `FUZZ_CORPUS=<folder> cargo test --test fuzz_seeds` writes the seeds there, a folder for each target.
+//! `FUZZ_CORPUS=<folder>` writes the seeds there, a folder for each target; `FUZZ_REPLAY=<folder>` replays what lies in
+//! such folders too.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -26,19 +27,32 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use targets::{ALL, Target};
 
-/// Unoptimised, beside other tests, on a machine that does other things.
-const LIMIT: Duration = Duration::from_secs(20);
+/// What an input may take: 100 ms where the code is what is shipped. Unoptimised, beside other tests, it takes longer.
+const LIMIT: Duration =
+    if cfg!(debug_assertions) { Duration::from_secs(20) } else { Duration::from_millis(100) };
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz")
 }
 
-/// Inputs that once broke a target, by their names.
-fn found(target: &Target) -> Vec<(String, Vec<u8>)> {
-    let Ok(entries) = std::fs::read_dir(folder().join("found").join(target.name)) else { return Vec::new() };
+/// The files of a folder, by their names.
+fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     paths.into_iter().map(|path| (path.display().to_string(), std::fs::read(path).unwrap())).collect()
+}
+
+/// Inputs that once broke a target.
+fn found(target: &Target) -> Vec<(String, Vec<u8>)> {
+    files(&folder().join("found").join(target.name))
+}
+
+/// Inputs in a folder that somebody names, such as what libFuzzer has collected.
+fn more(target: &Target) -> Vec<(String, Vec<u8>)> {
+    std::env::var_os("FUZZ_REPLAY")
+        .map(|place| files(&Path::new(&place).join(target.name)))
+        .unwrap_or_default()
 }
 
 /// Replays a target; what broke tells which input it was.
@@ -47,7 +61,7 @@ fn replay(name: &str) {
     let seeds = (target.seeds)();
     assert!(seeds.len() > 5, "{} seeds", seeds.len());
     let numbered = seeds.into_iter().enumerate().map(|(at, seed)| (format!("seed {at}"), seed));
-    for (input, data) in numbered.chain(found(target)) {
+    for (input, data) in numbered.chain(found(target)).chain(more(target)) {
         println!("{name}: {input}, {} bytes", data.len());
         target.within(LIMIT, &data);
         // Cut in the middle, it is another input of the same kind.

@@ -51,8 +51,9 @@ targets! {
     harmony,
 }
 
-/// What one input may take under a fuzzer, all that is asserted of it included.
-pub const FUZZED: Duration = Duration::from_millis(100);
+/// What one input may take under a fuzzer, all that is asserted of it included: ten times what it may take without what
+/// the fuzzer and the sanitizer add to the code.
+pub const FUZZED: Duration = Duration::from_secs(1);
 
 impl Target {
     /// The target of this name.

@@ -142,6 +142,7 @@ fn exchange(bytes: &[u8], answer: &[u8], pause: Duration) -> Seen {
                     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
                 }
             }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
             Err(error) if error.kind() == ErrorKind::WouldBlock && !left => {
                 left = true;
