@@ -220,7 +220,8 @@ fn is_public(host: &Host<&str>) -> bool {
             let ends = |end: &&str| {
                 name.strip_suffix(*end).is_some_and(|front| front.is_empty() || front.ends_with('.'))
             };
-            name.contains('.') && !PRIVATE.iter().any(ends)
+            // A label without letters is nobody's name, and hides what stands before it.
+            name.contains('.') && !name.split('.').any(str::is_empty) && !PRIVATE.iter().any(ends)
         }
         Host::Ipv4(address) => is_public_v4(address.octets()),
         Host::Ipv6(address) => is_public_v6(address.segments()),
@@ -317,6 +318,9 @@ mod tests {
         "/etc/passwd.png",
         "//example.com/a",
         "iVBORw0KGgo=",
+        "http://localhost../",
+        "http://a..localhost./",
+        "https://......../",
         "file:///etc/passwd",
         "FILE:/etc/passwd",
         "file://localhost/etc/passwd",
