@@ -72,8 +72,9 @@ fn led(sent: &str, media: &Media) {
     }
     match host {
         Host::Domain(name) => {
-            let name = name.trim_end_matches('.');
+            let name = name.strip_suffix('.').unwrap_or(name);
             assert!(name.contains('.') && name.is_ascii(), "{sent}");
+            assert!(!name.starts_with('.') && !name.contains("..") && !name.ends_with('.'), "{sent}");
             assert!(!name.ends_with(".localhost") && !name.ends_with(".internal"), "{sent}");
         }
         Host::Ipv4(address) => assert!(is_public(address), "{sent}"),

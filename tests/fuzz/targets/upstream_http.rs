@@ -36,7 +36,7 @@ fn world() -> &'static World {
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port");
         let url = format!("[[upstream]]\nurl = \"http://{}\"\n", listener.local_addr().expect("an address"));
         let config = Config::read(&url, &[]).unwrap_or_else(|mistakes| panic!("{mistakes}"));
-        World { runtime, listener, upstream: config.upstream, timeouts: config.timeouts }
+        World { runtime, listener, upstream: config.upstreams[0].clone(), timeouts: config.timeouts }
     })
 }
 
