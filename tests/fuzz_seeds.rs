@@ -62,7 +62,7 @@ fn replay(name: &str) {
     assert!(seeds.len() > 5, "{} seeds", seeds.len());
     let numbered = seeds.into_iter().enumerate().map(|(at, seed)| (format!("seed {at}"), seed));
     for (input, data) in numbered.chain(found(target)).chain(more(target)) {
-        println!("{name}: {input}, {} bytes", data.len());
+        eprintln!("{name}: {input}, {} bytes", data.len());
         target.within(LIMIT, &data);
         // Cut in the middle, it is another input of the same kind.
         target.within(LIMIT, &data[..data.len() / 2]);

@@ -27,7 +27,7 @@ for target in "${targets[@]}"; do
   # asked for at a time. Looking for leaks after each run would cost more than the run; telling where a panic came from
   # takes longer than a run may.
   RUST_BACKTRACE=0 cargo +nightly fuzz run --fuzz-dir . "$target" -- -max_total_time="$seconds" -max_len=8192 -dict=words.dict \
-    -timeout=10 -detect_leaks=0 -malloc_limit_mb=64 -rss_limit_mb=2048 -print_final_stats=1 || broken+=("$target")
+    -timeout=10 -detect_leaks=0 -print_funcs=0 -malloc_limit_mb=64 -rss_limit_mb=2048 -print_final_stats=1 || broken+=("$target")
 done
 if ((${#broken[@]})); then
   printf '\nfound something: %s\n' "${broken[*]}" >&2

@@ -12,7 +12,8 @@ pub fn run(data: &[u8]) {
     check(&made.case, &made.sizes).unwrap_or_else(|wrong| panic!("{wrong}"));
     // The same answer as one object, and as a chat client gets it.
     made.case.request = json!({"model": "m", "stream": true});
-    made.case.options = json!({"invalid_event": made.case.options.get("invalid_event").cloned().unwrap_or(json!("error"))});
+    let invalid = made.case.options.get("invalid_event").cloned();
+    made.case.options = invalid.map_or_else(|| json!({}), |invalid| json!({ "invalid_event": invalid }));
     let case = made.case;
     let chat = Case { api: Api::Chat, request: json!({"model": "m", "stream": false}), ..case.clone() };
     let (streamed, whole) = (case.run(&Cut::Whole), chat.run(&Cut::Whole));
@@ -38,7 +39,7 @@ fn of_chat(object: &Value) -> Said {
     let mut calls = Vec::new();
     for call in message["tool_calls"].as_array().into_iter().flatten() {
         let inner = if call["type"] == "custom" { &call["custom"] } else { &call["function"] };
-        let arguments = inner["arguments"].as_str().or(inner["input"].as_str()).unwrap_or_default();
+        let arguments = inner["arguments"].as_str().or_else(|| inner["input"].as_str()).unwrap_or_default();
         calls.push((inner["name"].as_str().unwrap_or_default().to_owned(), arguments.to_owned()));
     }
     calls.sort();
@@ -55,7 +56,7 @@ fn of_response(object: &Value) -> Said {
             _ => {}
         }
         for part in item["content"].as_array().into_iter().flatten() {
-            let text = part["text"].as_str().or(part["refusal"].as_str()).unwrap_or_default();
+            let text = part["text"].as_str().or_else(|| part["refusal"].as_str()).unwrap_or_default();
             match part["type"].as_str() {
                 Some("reasoning_text") => reasoning.push_str(text),
                 Some("output_text") => content.push_str(text),

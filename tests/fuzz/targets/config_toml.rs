@@ -50,6 +50,10 @@ fn reaches_out(text: &str) -> bool {
     false
 }
 
+fn is_key(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+}
+
 pub fn seeds() -> Vec<Vec<u8>> {
     let example = Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()
@@ -66,7 +70,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         let line = bare(line);
         if line.starts_with('[') {
             line.clone_into(&mut section);
-        } else if line.split_once(" = ").is_some_and(|(key, _)| key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')) {
+        } else if line.split_once(" = ").is_some_and(|(key, _)| is_key(key)) {
             let own = if section == "[[upstream]]" {
                 format!("{upstream}{line}\n")
             } else {

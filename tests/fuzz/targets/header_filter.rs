@@ -57,7 +57,7 @@ fn sent(request: &[u8], ours: &[Vec<u8>]) {
         match name {
             "host" => assert!(value.starts_with("127.0.0.1:"), "{head}"),
             "user-agent" => assert!(value.starts_with("samewire/"), "{head}"),
-            "accept" => assert!(["application/json", "text/event-stream"].iter().any(|kind| value.contains(kind)), "{head}"),
+            "accept" => assert!(value.contains("json") || value.contains("event-stream"), "{head}"),
             "accept-encoding" => assert_eq!(value, "identity"),
             "content-type" => assert_eq!(value, "application/json"),
             "content-length" => assert_eq!(value, BODY.len().to_string()),
@@ -76,18 +76,18 @@ fn sent(request: &[u8], ours: &[Vec<u8>]) {
 
 /// What the client is told.
 fn told(answer: &Answer) {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     for (name, value) in &answer.headers {
-        let number = || value.bytes().all(|byte| byte.is_ascii_digit());
-        match name.as_str() {
-            "content-type" => assert!(["application/json", "text/event-stream; charset=utf-8"].contains(&value.as_str())),
-            "content-length" | "openai-processing-ms" | "x-samewire-attempts" => assert!(number(), "{value}"),
-            "x-request-id" => assert!(value.len() <= 128 && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)), "{value}"),
-            "retry-after" => assert!((1..=60).contains(&value.parse::<u64>().expect("seconds"))),
-            "cache-control" | "connection" | "transfer-encoding" | "date" | "x-should-retry" => {}
-            "openai-version" | "retry-after-ms" | "x-accel-buffering" => {}
-            name if name.starts_with("x-ratelimit-") => assert!(value.len() <= 256),
-            _ => panic!("{name} crossed: {value}"),
-        }
+        let good = match name.as_str() {
+            "content-type" => value == "application/json" || value == "text/event-stream; charset=utf-8",
+            "content-length" | "openai-processing-ms" | "x-samewire-attempts" => value.parse::<u64>().is_ok(),
+            "x-request-id" => value.len() <= 128 && value.bytes().all(plain),
+            "retry-after" => value.parse().is_ok_and(|seconds: u64| (1..=60).contains(&seconds)),
+            "cache-control" | "connection" | "transfer-encoding" | "date" | "x-should-retry" => true,
+            "openai-version" | "retry-after-ms" | "x-accel-buffering" => true,
+            name => name.starts_with("x-ratelimit-") && value.len() <= 256,
+        };
+        assert!(good, "{name}: {value} crossed");
     }
 }
 

@@ -17,7 +17,7 @@ pub fn run(data: &[u8]) {
             assert!(body["error"]["message"].is_string(), "{}", told());
         }
         let odd = |byte: &u8| *byte < 0x20 && *byte != b'\t' || *byte == 0x7f;
-        assert!(!answer.headers.iter().any(|(_, value)| value.as_bytes().iter().any(|byte| odd(byte))));
+        assert!(!answer.headers.iter().any(|(_, value)| value.as_bytes().iter().any(odd)));
     }
     // One request to the engine for each good answer; and each in samewire's own words.
     let good = all.iter().filter(|answer| answer.status == 200).count();

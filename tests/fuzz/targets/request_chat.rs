@@ -106,7 +106,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     bodies.sort();
     bodies.dedup();
     for (at, (api, body)) in (0_u8..).zip(some(bodies, 150)) {
-        all.push([&[api | at % 4 << 1, at % 16], body.as_bytes()].concat());
+        all.push([&[api | (at % 4) << 1, at % 16], body.as_bytes()].concat());
     }
     for body in [
         "{\"model\":\"m\",\"messages\":[{\"role\":\"assistant\",\"reasoning_content\":\"a\",\"content\":null}],\"top_k\":5}",

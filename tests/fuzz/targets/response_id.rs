@@ -32,9 +32,9 @@ pub fn run(data: &[u8]) {
 
 /// The ids of the answer's frames.
 fn ids(body: &str) -> Vec<String> {
-    let data = body.split('\n').filter_map(|line| line.strip_prefix("data: ").or(line.strip_prefix('{').map(|_| line)));
+    let data = body.split('\n').map(|line| line.strip_prefix("data: ").unwrap_or(line));
     let mut all = Vec::new();
-    for data in data.filter(|data| *data != "[DONE]") {
+    for data in data.filter(|data| data.starts_with('{')) {
         let frame: Value = serde_json::from_str(data).expect("JSON");
         all.extend([&frame["response"]["id"], &frame["id"]].into_iter().filter_map(Value::as_str).map(str::to_owned));
     }
