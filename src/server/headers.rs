@@ -124,7 +124,9 @@ pub(super) fn passed(headers: &HeaderMap) -> HeaderMap {
     let listed = |name: &HeaderName| {
         *name == RETRY_AFTER || *name == RETRY_AFTER_MS || name.as_str().starts_with("x-ratelimit-")
     };
-    let found = headers.iter().filter(|(name, value)| listed(name) && value.len() <= 256);
+    // Some clients fail on a head that has anything but ASCII in it.
+    let good = |value: &HeaderValue| value.len() <= 256 && value.to_str().is_ok();
+    let found = headers.iter().filter(|(name, value)| listed(name) && good(value));
     found.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
