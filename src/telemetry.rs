@@ -139,6 +139,10 @@ pub struct Metrics {
     pub budget_exhausted: Gauge,
     /// Connections that could not be accepted.
     pub accept_errors: Gauge,
+    /// Idle connections that were closed to make room.
+    pub evicted: Gauge,
+    /// Connections for which there was no room.
+    pub turned_away: Gauge,
 }
 
 const SECONDS: &[f64] =
@@ -164,6 +168,8 @@ impl Default for Metrics {
             store: Arc::new(Histograms::new("op", STORE)),
             budget_exhausted: Gauge::default(),
             accept_errors: Gauge::default(),
+            evicted: Gauge::default(),
+            turned_away: Gauge::default(),
         }
     }
 }
@@ -245,6 +251,16 @@ impl Metrics {
                 "samewire_accept_errors_total",
                 "Connections that could not be accepted.",
                 self.accept_errors.value(),
+            ),
+            (
+                "samewire_connections_evicted_total",
+                "Idle connections closed to make room for others.",
+                self.evicted.value(),
+            ),
+            (
+                "samewire_connections_refused_total",
+                "Connections for which there was no room.",
+                self.turned_away.value(),
             ),
             (
                 "samewire_panics_total",

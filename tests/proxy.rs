@@ -34,6 +34,8 @@ mod bad_requests;
 mod canonical;
 #[path = "proxy/compact.rs"]
 mod compact;
+#[path = "proxy/connections.rs"]
+mod connections;
 #[path = "proxy/conversations.rs"]
 mod conversations;
 #[path = "proxy/crashes.rs"]

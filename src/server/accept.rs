@@ -1,23 +1,41 @@
 //! Accepting: the listeners, the way of a connection to the thread that serves it, and its life there.
 
-use super::connection::{Guarded, Stage};
+use super::connection::{Guarded, LINGER, LINGER_BYTES, Stage};
+use super::headers::{self, Refusal};
+use super::routes::Chance;
 use super::{App, Phase, Worker};
 use crate::config::Config;
+use crate::wire::fault::{Failure, Fault};
 use axum::Router;
-use http::Request;
+use http::{HeaderMap, Request};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use socket2::{SockRef, TcpKeepalive};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::time::Instant;
 use tower::Service;
+
+/// How long a connection waits for a place.
+const QUEUE: Duration = Duration::from_secs(1);
+/// How often it is looked whether there is one.
+const LOOK: Duration = Duration::from_millis(20);
+/// Idle connections that are found at once, so that not every new connection looks at all of them.
+const LOOKED_UP: usize = 32;
+/// Connections that are being told at once that there is no place.
+const PARTING: usize = 64;
+/// After a connection that could not be accepted: at first, and at most.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
 /// Open listeners: for clients, and for operators.
 #[derive(Debug)]
@@ -70,50 +88,198 @@ pub(super) fn listen(name: &'static str, listener: std::net::TcpListener) -> io:
 pub(super) struct Door {
     pub(super) worker: Arc<Worker>,
     /// There is room for all connections that may be open: what waits here counts as one.
-    pub(super) to: mpsc::Sender<std::net::TcpStream>,
+    pub(super) to: mpsc::Sender<(std::net::TcpStream, Seat)>,
 }
 
-pub(super) async fn accept(listener: TcpListener, doors: Vec<Door>, app: &App) -> Infallible {
-    let most = app.config.limits.connections;
-    loop {
-        let open: usize = doors.iter().map(|door| door.worker.connections.load(Ordering::Relaxed)).sum();
-        if open >= most {
-            // The kernel queues what comes meanwhile.
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            continue;
-        }
-        match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
-            Ok(stream) => hand_over(stream, &doors),
-            Err(error) => {
-                // Out of descriptors, mostly: trying again at once would only burn the processor.
-                app.metrics.accept_errors.add(1);
-                tracing::warn!(%error, "cannot accept");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+/// All connections that are open.
+#[derive(Default)]
+pub(super) struct Places {
+    open: Mutex<BTreeMap<u64, Stage>>,
+    left: Notify,
+}
+
+impl Places {
+    fn open(&self) -> MutexGuard<'_, BTreeMap<u64, Stage>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> (u64, Stage) {
+        let mut open = self.open();
+        let number = open.last_key_value().map_or(0, |(last, _)| last + 1);
+        let stage = Stage::default();
+        open.insert(number, stage.clone());
+        (number, stage)
+    }
+
+    fn leave(&self, number: u64) {
+        self.open().remove(&number);
+        self.left.notify_one();
+    }
+
+    /// Some that have had nothing to do for the longest time; the one with the longest comes last.
+    fn idle(&self) -> Vec<(Instant, Stage)> {
+        let mut idle: Vec<_> =
+            self.open().values().filter_map(|stage| Some((stage.idle_since()?, stage.clone()))).collect();
+        idle.sort_unstable_by_key(|(since, _)| Reverse(*since));
+        idle.split_off(idle.len().saturating_sub(LOOKED_UP))
+    }
+}
+
+/// Accepts connections for all threads.
+pub(super) struct Acceptor<'a> {
+    pub(super) app: &'a App,
+    pub(super) doors: Vec<Door>,
+    /// Connections that may have to make room.
+    idle: Vec<(Instant, Stage)>,
+    /// The last one that was asked to.
+    going: Option<Stage>,
+    /// Since when there has been no room, and none could be made.
+    full: Option<Instant>,
+    pause: Duration,
+    parting: Arc<Semaphore>,
+}
+
+impl<'a> Acceptor<'a> {
+    pub(super) fn new(app: &'a App, doors: Vec<Door>) -> Self {
+        // Where descriptors are few, most of them are for those that are served.
+        let parting = Arc::new(Semaphore::new((app.config.limits.connections / 8).clamp(4, PARTING)));
+        Self { app, doors, idle: Vec::new(), going: None, full: None, pause: PAUSES.0, parting }
+    }
+
+    /// For ever.
+    pub(super) async fn run(mut self, listener: TcpListener) -> Infallible {
+        loop {
+            match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
+                Ok(stream) => {
+                    self.pause = PAUSES.0;
+                    if self.has_room().await { self.hand_over(stream) } else { self.turn_away(stream) }
+                }
+                Err(error) => {
+                    // Out of descriptors, mostly: trying again at once would only burn the processor.
+                    self.app.metrics.accept_errors.add(1);
+                    tracing::warn!(%error, "cannot accept");
+                    self.going = None;
+                    self.evict();
+                    tokio::time::sleep(self.pause).await;
+                    self.pause = (self.pause * 2).min(PAUSES.1);
+                }
             }
         }
     }
+
+    /// Whether there is a place for one more; if not at once, then by closing what nobody uses. The kernel queues what
+    /// comes meanwhile (faults C41).
+    async fn has_room(&mut self) -> bool {
+        let (app, most) = (self.app, self.app.config.limits.connections);
+        while app.places.open().len() >= most {
+            self.evict();
+            let since = *self.full.get_or_insert_with(Instant::now);
+            if since.elapsed() >= QUEUE {
+                return false;
+            }
+            // The one that was to go may have found something to do.
+            let _ = tokio::time::timeout(LOOK, app.places.left.notified()).await;
+        }
+        (self.full, self.going) = (None, None);
+        true
+    }
+
+    /// Has the connection closed that was not used for the longest time; one at a time.
+    fn evict(&mut self) {
+        if self.going.as_ref().is_some_and(Stage::is_evicted) {
+            return;
+        }
+        if self.idle.is_empty() {
+            self.idle = self.app.places.idle();
+        }
+        while let Some((since, stage)) = self.idle.pop() {
+            if stage.idle_since() == Some(since) {
+                self.app.metrics.evicted.add(1);
+                stage.evict();
+                self.going = Some(stage);
+                return;
+            }
+        }
+    }
+
+    /// The thread with the fewest connections takes it.
+    fn hand_over(&self, stream: std::net::TcpStream) {
+        let count = |door: &&Door| door.worker.connections.load(Ordering::Relaxed);
+        let Some(door) = self.doors.iter().min_by_key(count) else { return };
+        let seat = Seat::take(&door.worker);
+        // There is room for all that may be open.
+        let _ = door.to.try_send((stream, seat));
+    }
+
+    /// There is no place for it, and it is told so.
+    fn turn_away(&self, stream: std::net::TcpStream) {
+        self.app.metrics.turned_away.add(1);
+        let (Ok(parting), Ok(stream)) =
+            (Arc::clone(&self.parting).try_acquire_owned(), TcpStream::from_std(stream))
+        else {
+            return;
+        };
+        #[expect(clippy::disallowed_methods, reason = "a second at most, and few at once")]
+        tokio::spawn(async move {
+            let _ = tokio::time::timeout(LINGER, part(stream)).await;
+            drop(parting);
+        });
+    }
 }
 
-/// The thread with the fewest connections takes it.
-fn hand_over(stream: std::net::TcpStream, doors: &[Door]) {
-    let Some(door) = doors.iter().min_by_key(|door| door.worker.connections.load(Ordering::Relaxed)) else {
-        return;
+/// Says that there is no place. A request that is still coming would have the connection reset under the answer, so some
+/// of it is taken.
+async fn part(mut stream: TcpStream) -> io::Result<()> {
+    let chance = Chance::draw().map_err(io::Error::other)?;
+    let failure = Failure::from(Fault::Overloaded).with_message("The proxy is at its limit of connections.");
+    let refusal = Refusal {
+        failure: &failure,
+        is_final: false,
+        passed: &HeaderMap::new(),
+        attempts: 0,
+        elapsed: Duration::ZERO,
     };
-    door.worker.connections.fetch_add(1, Ordering::Relaxed);
-    if door.to.try_send(stream).is_err() {
-        door.worker.connections.fetch_sub(1, Ordering::Relaxed);
+    let mut response = refusal.response(&chance.request_id());
+    headers::close(&mut response);
+    let mut out =
+        format!("HTTP/1.1 503 Service Unavailable\r\ncontent-length: {}\r\n", response.body().len());
+    for (name, value) in response.headers() {
+        out += &format!("{name}: {}\r\n", value.to_str().unwrap_or_default());
     }
+    out += "\r\n";
+    stream.write_all(&[out.as_bytes(), response.body()].concat()).await?;
+    stream.shutdown().await?;
+    let (mut space, mut left) = ([0; 4096], LINGER_BYTES);
+    while left > 0 {
+        match stream.read(&mut space).await? {
+            0 => break,
+            read => left = left.saturating_sub(read),
+        }
+    }
+    Ok(())
 }
 
 /// The place of an open connection; counted until dropped.
 pub(super) struct Seat {
     pub(super) worker: Arc<Worker>,
-    pub(super) _connected: mpsc::Sender<Infallible>,
+    pub(super) stage: Stage,
+    number: u64,
+    /// Its thread lives as long as this.
+    pub(super) connected: Option<mpsc::Sender<Infallible>>,
+}
+
+impl Seat {
+    fn take(worker: &Arc<Worker>) -> Self {
+        worker.connections.fetch_add(1, Ordering::Relaxed);
+        let (number, stage) = worker.app.places.take();
+        Self { worker: Arc::clone(worker), stage, number, connected: None }
+    }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
         self.worker.connections.fetch_sub(1, Ordering::Relaxed);
+        self.worker.app.places.leave(self.number);
     }
 }
 
@@ -121,7 +287,7 @@ impl Drop for Seat {
 pub(super) async fn serve_connection(seat: Seat, router: Router, stream: std::net::TcpStream) {
     let Ok(stream) = adopt(stream) else { return };
     let worker = Arc::clone(&seat.worker);
-    let stage = Stage::default();
+    let stage = seat.stage.clone();
     let io = Guarded::new(stream, stage.clone(), seat);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(stage.clone());

@@ -1,15 +1,54 @@
 //! The admin listener: whether the process lives, whether it should get traffic, its figures, and how it drains. It serves no
 //! `/v1`.
 
+use super::descriptors::Spare;
 use super::{App, Phase};
 use axum::Router;
 use axum::extract::State;
 use axum::routing::{get, post};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
-pub(super) fn router(app: Arc<App>) -> Router {
+/// Connections of operators at once.
+const PLACES: usize = 64;
+/// How long they may take for a head.
+const HEAD: Duration = Duration::from_secs(30);
+
+/// Serves operators, for ever; also when clients have taken all descriptors.
+pub(super) async fn serve(listener: TcpListener, app: Arc<App>) {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(8 << 10);
+    let places = Arc::new(Semaphore::new(PLACES));
+    let router = router(app);
+    let mut spare = Spare::new();
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        spare.refill();
+        let stream = loop {
+            match listener.accept().await {
+                Ok((stream, _)) => break stream,
+                Err(error) if spare.lend(&error) => {}
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        };
+        let service = TowerToHyperService::new(router.clone());
+        let connection = http.serve_connection(TokioIo::new(stream), service);
+        #[expect(clippy::disallowed_methods, reason = "one task for each connection, bounded by the places")]
+        tokio::spawn(async move {
+            let _ = connection.await;
+            drop(place);
+        });
+    }
+}
+
+fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(ready))

@@ -6,13 +6,14 @@
 
 use super::App;
 use super::accept::Seat;
+use futures::task::AtomicWaker;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use socket2::SockRef;
 use std::io::{self, ErrorKind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, Interest, ReadBuf};
@@ -24,8 +25,8 @@ const AHEAD: usize = 8 << 10;
 /// How often it is looked whether a client has left that has sent more than that.
 const GLANCE: Duration = Duration::from_millis(50);
 /// How much, and how long, a client may go on sending after the last answer.
-const LINGER_BYTES: usize = 64 << 10;
-const LINGER: Duration = Duration::from_secs(1);
+pub(super) const LINGER_BYTES: usize = 64 << 10;
+pub(super) const LINGER: Duration = Duration::from_secs(1);
 
 /// No request is under way.
 const IDLE: u8 = 0;
@@ -38,13 +39,74 @@ const UPGRADED: u8 = 3;
 /// Everything has been said, and what still comes is not read.
 const LEAVING: u8 = 4;
 
-/// How far a connection's request is; for both sides of the library.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Stage(Arc<AtomicU8>);
+/// How far a connection's request is; for both sides of the library, and for whoever makes room for another connection.
+#[derive(Clone, Debug)]
+pub(super) struct Stage(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    stage: AtomicU8,
+    /// Milliseconds after [`Inner::born`] since when it has nothing to do, and one more; 0: it has.
+    idle: AtomicU64,
+    born: Instant,
+    /// It is to make room, unless it has something to do.
+    evicted: AtomicBool,
+    task: AtomicWaker,
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        Self(Arc::new(Inner {
+            stage: AtomicU8::new(IDLE),
+            idle: AtomicU64::new(1),
+            born: Instant::now(),
+            evicted: AtomicBool::new(false),
+            task: AtomicWaker::new(),
+        }))
+    }
+}
 
 impl Stage {
     fn is(&self, stage: u8) -> bool {
-        self.0.load(Ordering::Relaxed) == stage
+        self.0.stage.load(Ordering::Relaxed) == stage
+    }
+
+    fn set(&self, stage: u8) {
+        self.0.stage.store(stage, Ordering::Relaxed);
+    }
+
+    /// There is something to do: a request, or a part of its head.
+    fn stirs(&self) {
+        self.0.idle.store(0, Ordering::Relaxed);
+        self.0.evicted.store(false, Ordering::Relaxed);
+    }
+
+    fn rests(&self) {
+        let since = u64::try_from(self.0.born.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
+        self.0.idle.store(since + 1, Ordering::Relaxed);
+    }
+
+    /// Since when it has had nothing to do, if it has nothing and is not making room already.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let idle = self.0.idle.load(Ordering::Relaxed).checked_sub(1)?;
+        (!self.is_evicted()).then(|| self.0.born + Duration::from_millis(idle))
+    }
+
+    /// Asks it to close for another one's sake. It does if nothing has come meanwhile.
+    pub(super) fn evict(&self) {
+        self.0.evicted.store(true, Ordering::Release);
+        self.0.task.wake();
+    }
+
+    /// It has been asked to close, and nothing has come meanwhile.
+    pub(super) fn is_evicted(&self) -> bool {
+        self.0.evicted.load(Ordering::Acquire)
+    }
+
+    /// Whether it has to go; else its task is woken once it has.
+    fn poll_evicted(&self, cx: &Context<'_>) -> bool {
+        self.0.task.register(cx.waker());
+        self.is_evicted()
     }
 }
 
@@ -55,13 +117,14 @@ pub(super) struct Busy(Stage);
 impl Busy {
     /// A request has come.
     pub(super) fn begin(stage: &Stage) -> Self {
-        stage.0.store(READING, Ordering::Relaxed);
+        stage.stirs();
+        stage.set(READING);
         Self(stage.clone())
     }
 
     /// Nothing more is read for it.
     pub(super) fn has_read(&self) {
-        self.0.0.store(ANSWERING, Ordering::Relaxed);
+        self.0.set(ANSWERING);
     }
 
     /// What the connection will be after this request.
@@ -72,7 +135,8 @@ impl Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.0.store(IDLE, Ordering::Relaxed);
+        self.0.rests();
+        self.0.set(IDLE);
     }
 }
 
@@ -83,12 +147,13 @@ pub(super) struct Upgraded(Stage);
 impl Upgraded {
     /// From now on nothing is timed but writes.
     pub(super) fn begin(&self) {
-        self.0.0.store(UPGRADED, Ordering::Relaxed);
+        self.0.stirs();
+        self.0.set(UPGRADED);
     }
 
     /// From now on a flush closes it: the client is told that no more will come, and what it still sends is passed over.
     pub(super) fn leave(&self) {
-        self.0.0.store(LEAVING, Ordering::Relaxed);
+        self.0.set(LEAVING);
     }
 }
 
@@ -147,6 +212,13 @@ impl Guarded {
         }
     }
 
+    /// The library has been given bytes: between two requests, those of a head.
+    fn has_heard(&self) {
+        if self.stage.is(IDLE) {
+            self.stage.stirs();
+        }
+    }
+
     /// Times the wait for a head.
     fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.stage.is(IDLE) {
@@ -155,6 +227,9 @@ impl Guarded {
         }
         if self.wait == Wait::Answer {
             self.wait = Wait::Idle(Instant::now());
+        }
+        if !matches!(self.wait, Wait::Answer) && self.stage.poll_evicted(cx) {
+            return Poll::Ready(Err(ErrorKind::TimedOut.into()));
         }
         let end = match self.wait {
             // Nobody waits for the end of a head at the end of the process.
@@ -261,6 +336,7 @@ impl Read for Guarded {
             let count = this.ahead.len().min(buffer.remaining());
             buffer.put_slice(this.ahead.get(..count).unwrap_or_default());
             this.ahead.drain(..count);
+            this.has_heard();
             return Poll::Ready(Ok(()));
         }
         let read = Pin::new(&mut this.io).poll_read(cx, buffer);
@@ -271,6 +347,7 @@ impl Read for Guarded {
         if let Wait::Idle(_) = this.wait {
             this.wait = Wait::Head(Instant::now());
         }
+        this.has_heard();
         read
     }
 }
@@ -304,7 +381,8 @@ impl Write for Guarded {
         if self.lingering.is_none() {
             ready!(Pin::new(&mut self.io).poll_shutdown(cx))?;
             // Between two requests nothing was refused; at the end of the process nobody waits for half a head.
-            if matches!(self.wait, Wait::Idle(_)) || self.wait != Wait::Answer && self.app.refuses() {
+            let unused = matches!(self.wait, Wait::Idle(_)) || self.stage.is_evicted();
+            if unused || self.wait != Wait::Answer && self.app.refuses() {
                 return Poll::Ready(Ok(()));
             }
         }

@@ -215,7 +215,9 @@ impl Refusal<'_> {
             headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
         }
         if matches!(self.failure.status, 429 | 503) {
-            headers.insert(RETRY_AFTER, retry_after(self.passed.get(RETRY_AFTER)).into());
+            let given = self.passed.get(RETRY_AFTER);
+            let seconds = if self.failure.fault == Fault::Overloaded { apart() } else { retry_after(given) };
+            headers.insert(RETRY_AFTER, seconds.into());
             if let Some(exact) = self.passed.get(RETRY_AFTER_MS).filter(|value| is_number(value)) {
                 headers.insert(RETRY_AFTER_MS, exact.clone());
             }
@@ -230,6 +232,11 @@ fn is_number(value: &HeaderValue) -> bool {
     value
         .to_str()
         .is_ok_and(|text| text.parse::<f64>().is_ok_and(|number| number >= 0.0 && number.is_finite()))
+}
+
+/// 1 to 5 seconds: clients that are turned away together do not come back together (faults O27).
+fn apart() -> u64 {
+    getrandom::u64().map_or(1, |chance| 1 + chance % 5)
 }
 
 /// Whole seconds from 1 to 60, whatever the engine says; seconds or a date.

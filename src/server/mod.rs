@@ -13,6 +13,7 @@ mod body;
 mod clock;
 mod connection;
 mod course;
+mod descriptors;
 mod door;
 mod event;
 mod headers;
@@ -30,12 +31,11 @@ pub use accept::Listeners;
 use crate::config::Config;
 use crate::telemetry::{Gauge, Metrics};
 use crate::upstream::{Pool, Upstream, health};
-use accept::{Door, Seat, accept, listen, serve_connection};
+use accept::{Acceptor, Door, Places, Seat, listen, serve_connection};
 use background::Runs;
 use course::{Course, End, Phase};
 use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
+use hyper_util::rt::TokioTimer;
 use responses::Holds;
 use shelf::Shelf;
 use std::convert::Infallible;
@@ -43,7 +43,6 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
@@ -58,6 +57,7 @@ pub(crate) struct App {
     shelf: Shelf,
     runs: Runs,
     holds: Holds,
+    places: Places,
     /// Requests under way.
     requests: Gauge,
     course: Course,
@@ -92,7 +92,8 @@ pub fn run_on(listeners: Listeners, config: Config) -> io::Result<()> {
     runtime.block_on(serve(listeners, config))
 }
 
-async fn serve(listeners: Listeners, config: Config) -> io::Result<()> {
+async fn serve(listeners: Listeners, mut config: Config) -> io::Result<()> {
+    descriptors::provide(&mut config.limits);
     // Whoever reads "listening" takes it that there will be answers.
     let metrics = Metrics::default();
     let pool = Pool::new(&config, &metrics).ok_or(io::ErrorKind::InvalidInput)?;
@@ -105,6 +106,7 @@ async fn serve(listeners: Listeners, config: Config) -> io::Result<()> {
         runs: Runs::default(),
         holds: Holds::default(),
         pool,
+        places: Places::default(),
         metrics,
         requests: Gauge::default(),
         course: Course::default(),
@@ -120,9 +122,9 @@ async fn serve(listeners: Listeners, config: Config) -> io::Result<()> {
             tokio::spawn(watch(Arc::clone(&app), Arc::clone(upstream)));
         }
         tokio::spawn(tend_shelf(Arc::clone(&app)));
-        tokio::spawn(serve_operators(operators, Arc::clone(&app)));
+        tokio::spawn(admin::serve(operators, Arc::clone(&app)));
     }
-    let accepting = accept(proxy, workers, &app);
+    let accepting = Acceptor::new(&app, workers).run(proxy);
     tokio::select! {
         never = accepting => match never {},
         () = end.settled() => {}
@@ -169,7 +171,7 @@ fn start(n: usize, app: &Arc<App>, alive: mpsc::Sender<Infallible>) -> io::Resul
 fn work(
     runtime: &Runtime,
     worker: Arc<Worker>,
-    mut arrivals: mpsc::Receiver<std::net::TcpStream>,
+    mut arrivals: mpsc::Receiver<(std::net::TcpStream, Seat)>,
     alive: mpsc::Sender<Infallible>,
 ) {
     let (connected, mut disconnected) = mpsc::channel::<Infallible>(1);
@@ -189,8 +191,8 @@ fn work(
                     }
                 }
             });
-            while let Some(stream) = arrivals.recv().await {
-                let seat = Seat { worker: Arc::clone(&worker), _connected: connected.clone() };
+            while let Some((stream, mut seat)) = arrivals.recv().await {
+                seat.connected = Some(connected.clone());
                 let router = router.clone();
                 tokio::spawn(async move { serve_connection(seat, router, stream).await });
             }
@@ -203,25 +205,4 @@ fn work(
         }
     });
     drop(alive);
-}
-
-async fn serve_operators(listener: TcpListener, app: Arc<App>) {
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(30)).max_buf_size(8 << 10);
-    let places = Arc::new(tokio::sync::Semaphore::new(64));
-    let router = admin::router(app);
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
-        let service = TowerToHyperService::new(router.clone());
-        let connection = http.serve_connection(TokioIo::new(stream), service);
-        #[expect(clippy::disallowed_methods, reason = "one task for each connection, bounded by the places")]
-        tokio::spawn(async move {
-            let _place = place;
-            let _ = connection.await;
-        });
-    }
 }

@@ -22,6 +22,7 @@ pub struct Setup {
     faulty: bool,
     upstreams: Vec<String>,
     upstream_keys: String,
+    open_files: Option<u32>,
 }
 
 impl Setup {
@@ -61,6 +62,12 @@ impl Setup {
         self
     }
 
+    /// No more open files than this are allowed.
+    pub fn open_files(mut self, most: u32) -> Self {
+        self.open_files = Some(most);
+        self
+    }
+
     /// An address instead of the engine's.
     pub fn upstream(mut self, url: &str) -> Self {
         self.upstreams.push(url.to_owned());
@@ -94,7 +101,15 @@ impl Samewire {
     /// Starts it, and does not wait for anything.
     pub fn spawn(setup: &Setup) -> Self {
         let config = (!setup.config.is_empty()).then(|| write_config(&setup.config));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
+        let mut command = match setup.open_files {
+            None => Command::new(env!("CARGO_BIN_EXE_samewire")),
+            Some(most) => {
+                let mut shell = Command::new("/bin/sh");
+                shell.args(["-c", &format!("ulimit -n {most} && exec \"$0\" \"$@\"")]);
+                shell.arg(env!("CARGO_BIN_EXE_samewire"));
+                shell
+            }
+        };
         command.args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
         for url in &setup.upstreams {
             command.args(["--upstream", url]);
@@ -183,6 +198,26 @@ impl Samewire {
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a resident size");
         let kib: u64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number of kB");
         kib * 1024
+    }
+
+    /// Processor time that it has used.
+    pub fn cpu(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("it lives");
+        let fields = stat.rsplit(')').next().expect("a name in brackets").split_whitespace();
+        let ticks: u64 = fields.skip(11).take(2).map(|n| n.parse::<u64>().expect("a number")).sum();
+        Duration::from_millis(ticks * 10)
+    }
+
+    /// The value of a metric without labels.
+    pub async fn metric(&self, name: &str) -> u64 {
+        let metrics = self.metrics().await;
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name}: {metrics}"))
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Sends a signal, by name.
