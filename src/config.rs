@@ -5,15 +5,17 @@
 
 mod file;
 mod keys;
+mod limits;
 mod mistakes;
 mod pool;
 mod requests;
 mod upstreams;
 
 pub use file::{
-    Auth, AuthFile, Azure, Compaction, File, Health, Hidden, KeyFile, Level, Limits, Log, SealFile, Seconds,
-    StoreFile, Timeouts, UpstreamFile,
+    Auth, AuthFile, Azure, Compaction, File, Health, Hidden, KeyFile, Level, Log, SealFile, Seconds,
+    StoreFile, UpstreamFile,
 };
+pub use limits::{Limits, Timeouts};
 pub use mistakes::Mistakes;
 pub use pool::{Affinity, AffinityFile, By, Layers, ModelConfig, ModelFile, Retry};
 pub use requests::{MediaUrls, Requests};

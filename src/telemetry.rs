@@ -139,6 +139,8 @@ pub struct Metrics {
     pub budget_exhausted: Gauge,
     /// Connections that could not be accepted.
     pub accept_errors: Gauge,
+    /// Bytes of request bodies in memory.
+    pub bodies: Arc<Gauge>,
     /// Idle connections that were closed to make room.
     pub evicted: Gauge,
     /// Connections for which there was no room.
@@ -168,6 +170,7 @@ impl Default for Metrics {
             store: Arc::new(Histograms::new("op", STORE)),
             budget_exhausted: Gauge::default(),
             accept_errors: Gauge::default(),
+            bodies: Arc::default(),
             evicted: Gauge::default(),
             turned_away: Gauge::default(),
         }
@@ -240,6 +243,8 @@ impl Metrics {
         self.tokens.render("samewire_tokens_total", "Tokens, as the engine counts them.", &mut out);
         self.attempts.render("samewire_upstream_attempts_total", "Requests sent to upstreams.", &mut out);
         self.rewrites.render("samewire_rewrites_total", "What was mended in answers.", &mut out);
+        series::head("samewire_bodies_in_flight_bytes", "Request bodies in memory.", "gauge", &mut out);
+        let _ = writeln!(out, "samewire_bodies_in_flight_bytes {}", self.bodies.value());
         let panics = PANICS.load(Ordering::Relaxed);
         for (name, help, count) in [
             (

@@ -30,6 +30,8 @@ mod azure;
 mod background;
 #[path = "proxy/bad_requests.rs"]
 mod bad_requests;
+#[path = "proxy/budget.rs"]
+mod budget;
 #[path = "proxy/canonical.rs"]
 mod canonical;
 #[path = "proxy/compact.rs"]

@@ -26,7 +26,8 @@ impl Check {
         match self.settings.load() {
             Ok(config) => {
                 // A closed pipe is the reader's wish.
-                let _ = write!(std::io::stdout().lock(), "{}", config.shown());
+                let memory = crate::server::memory_told(&config.limits);
+                let _ = write!(std::io::stdout().lock(), "{memory}{}", config.shown());
                 ExitCode::SUCCESS
             }
             Err(code) => code,

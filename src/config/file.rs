@@ -1,5 +1,6 @@
 //! The file as it is written: its keys, their defaults, and reading it key by key so that every mistake is found.
 
+use super::limits::{Limits, Timeouts};
 use super::mistakes::{Mistakes, explain};
 use super::pool::{AffinityFile, ModelFile, Retry};
 use super::requests::Requests;
@@ -61,100 +62,6 @@ impl Default for File {
             affinity: AffinityFile::default(),
             upstream: Vec::new(),
             model: Vec::new(),
-        }
-    }
-}
-
-/// Bounds in bytes and numbers.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
-pub struct Limits {
-    pub max_body_bytes: usize,
-    pub other_body_bytes: usize,
-    pub max_head_bytes: usize,
-    pub max_headers: usize,
-    pub max_event_bytes: usize,
-    pub max_answer_bytes: usize,
-    pub max_error_bytes: usize,
-    pub stream_buffer_bytes: usize,
-    pub connections: usize,
-    pub requests: usize,
-    pub max_json_depth: usize,
-    pub max_messages: usize,
-    pub max_tools: usize,
-    pub max_stop_strings: usize,
-    pub max_metadata_pairs: usize,
-    pub max_choices: usize,
-    pub max_logprobs: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            max_body_bytes: 32 << 20,
-            other_body_bytes: 1 << 20,
-            max_head_bytes: 32 << 10,
-            max_headers: 100,
-            max_event_bytes: 4 << 20,
-            max_answer_bytes: 64 << 20,
-            max_error_bytes: 64 << 10,
-            stream_buffer_bytes: 64 << 10,
-            connections: 4096,
-            requests: 1024,
-            max_json_depth: 128,
-            max_messages: 10_000,
-            max_tools: 1024,
-            max_stop_strings: 16,
-            max_metadata_pairs: 16,
-            max_choices: 128,
-            max_logprobs: 20,
-        }
-    }
-}
-
-/// Bounds in time.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
-pub struct Timeouts {
-    pub client_head: Seconds,
-    pub client_body_idle: Seconds,
-    pub client_body_total: Seconds,
-    pub client_idle: Seconds,
-    pub client_write_stall: Seconds,
-    pub connect: Seconds,
-    pub pool_idle: Seconds,
-    pub first_token: Seconds,
-    pub inter_token: Seconds,
-    pub total_stream: Seconds,
-    pub total_whole: Seconds,
-    pub tool_hold: Seconds,
-    pub socket_life: Seconds,
-    pub settle: Seconds,
-    pub drain: Seconds,
-    pub flush: Seconds,
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self {
-            client_head: Seconds::of(10),
-            client_body_idle: Seconds::of(15),
-            client_body_total: Seconds::of(120),
-            client_idle: Seconds::of(620),
-            client_write_stall: Seconds::of(60),
-            connect: Seconds::of(2),
-            pool_idle: Seconds::of(3),
-            first_token: Seconds::of(300),
-            inter_token: Seconds::of(120),
-            total_stream: Seconds::of(3600),
-            total_whole: Seconds::of(600),
-            tool_hold: Seconds::of(600),
-            socket_life: Seconds::of(3600),
-            settle: Seconds::of(5),
-            drain: Seconds::of(20),
-            flush: Seconds::of(3),
         }
     }
 }
@@ -361,7 +268,7 @@ pub enum Auth {
 pub struct Seconds(pub Duration);
 
 impl Seconds {
-    const fn of(seconds: u64) -> Self {
+    pub(super) const fn of(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 }
@@ -443,48 +350,8 @@ impl File {
     /// Numbers that would make no proxy.
     pub(super) fn check_numbers(&self, mistakes: &mut Mistakes) {
         self.retry.check(mistakes);
-        let limits = [
-            ("max_body_bytes", self.limits.max_body_bytes, 1),
-            ("other_body_bytes", self.limits.other_body_bytes, 1),
-            ("max_head_bytes", self.limits.max_head_bytes, 8 << 10),
-            ("max_headers", self.limits.max_headers, 10),
-            ("max_event_bytes", self.limits.max_event_bytes, 1 << 10),
-            ("max_answer_bytes", self.limits.max_answer_bytes, 1 << 10),
-            ("max_error_bytes", self.limits.max_error_bytes, 1 << 10),
-            ("stream_buffer_bytes", self.limits.stream_buffer_bytes, 8 << 10),
-            ("connections", self.limits.connections, 1),
-            ("requests", self.limits.requests, 1),
-            ("max_json_depth", self.limits.max_json_depth, 8),
-            ("max_messages", self.limits.max_messages, 1),
-            ("max_choices", self.limits.max_choices, 1),
-        ];
-        for (key, value, least) in limits {
-            if value < least {
-                mistakes.add(format!("limits.{key}"), format!("must be at least {least}"));
-            }
-        }
-        // Deeper, the reader of JSON does not go.
-        if self.limits.max_json_depth > 128 {
-            mistakes.add("limits.max_json_depth", "must be at most 128");
-        }
-        let timeouts = [
-            ("client_head", self.timeouts.client_head),
-            ("client_body_idle", self.timeouts.client_body_idle),
-            ("client_body_total", self.timeouts.client_body_total),
-            ("client_idle", self.timeouts.client_idle),
-            ("client_write_stall", self.timeouts.client_write_stall),
-            ("connect", self.timeouts.connect),
-            ("first_token", self.timeouts.first_token),
-            ("inter_token", self.timeouts.inter_token),
-            ("total_stream", self.timeouts.total_stream),
-            ("total_whole", self.timeouts.total_whole),
-            ("socket_life", self.timeouts.socket_life),
-        ];
-        for (key, value) in timeouts {
-            if value.is_zero() {
-                mistakes.add(format!("timeouts.{key}"), "must be more than 0");
-            }
-        }
+        self.limits.check(mistakes);
+        self.timeouts.check(mistakes);
         for (key, value) in [("interval", self.health.interval), ("timeout", self.health.timeout)] {
             if value.is_zero() {
                 mistakes.add(format!("health.{key}"), "must be more than 0");

@@ -5,6 +5,7 @@
 //! ```
 
 use super::auth::no_such_model;
+use super::budget::Share;
 use super::headers::{self, RETRY_AFTER};
 use super::relay::Asking;
 use super::routes::Handling;
@@ -38,6 +39,8 @@ pub(super) struct Sender {
     key: Option<usize>,
     /// The events that the client asks for.
     pub(super) dialect: Option<ResponsesDialect>,
+    /// What the client's body takes of the memory for bodies; what is made of it is as long, and takes its place.
+    share: Option<Arc<Share>>,
 }
 
 impl Sender {
@@ -74,7 +77,10 @@ impl Sender {
             },
             request_id: format!("{}-{}", self.id, to.attempt),
             trace: self.trace.clone(),
-            body,
+            body: match &self.share {
+                Some(share) => Share::hold(share, body),
+                None => body,
+            },
         }
     }
 
@@ -252,6 +258,7 @@ impl Handling {
             trace: headers::trace(headers),
             key: self.caller.as_ref().map(|caller| caller.place),
             dialect: None,
+            share: self.share.clone(),
         }
     }
 

@@ -6,10 +6,12 @@
 //! closed by another process, or by the next start of this one.
 
 use super::App;
+use super::body::Broken;
 use super::event::{self, is_last};
 use super::keep::{Ended, without_conversation};
 use super::relay::Relay;
 use super::told::Told;
+use crate::config::Limits;
 use crate::json::{self, Members, write_string};
 use crate::store::{Error, Events, Finish, Json, Key, Record, Running, State, Store};
 use crate::wire::encode::write_error;
@@ -17,12 +19,14 @@ use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::ResponsesDialect;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::Stream;
+use http_body::Frame;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 /// Bytes of events that wait for the store.
 const WAITING: usize = 16 << 20;
@@ -30,16 +34,19 @@ const WAITING: usize = 16 << 20;
 const RETRY: Duration = Duration::from_millis(250);
 /// How often a reader looks at what another process stores.
 const LOOK: Duration = Duration::from_millis(250);
-/// After so much silence a reader hears that it is not forgotten.
-const KEEPALIVE: Duration = Duration::from_secs(15);
+/// How long a reader waits for a store that does not answer, where nothing tells it that it is not forgotten.
+const PATIENCE: Duration = Duration::from_secs(15);
 /// Events that are read at once.
 const READ: usize = 256;
 /// Lost responses that are closed at once.
 const LOST: usize = 16;
 
 /// The responses that this process makes.
-#[derive(Default)]
 pub(super) struct Runs {
+    /// Those that may be made at once, and those that may wait for that besides.
+    running: Arc<Semaphore>,
+    most: usize,
+    places: Arc<AtomicUsize>,
     here: Mutex<HashMap<Key, Arc<Run>>>,
     /// What the store took for one of them when it was last asked, and was none.
     astray: Mutex<HashSet<Key>>,
@@ -54,7 +61,42 @@ pub(super) struct Run {
     lost: Notify,
 }
 
+/// A place among the responses that are made or wait to be; kept until dropped.
+pub(super) struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Runs {
+    pub(super) fn new(limits: &Limits) -> Self {
+        let (running, queued) = (limits.background_running, limits.background_queued);
+        Self {
+            running: Arc::new(Semaphore::new(running)),
+            most: running.saturating_add(queued),
+            places: Arc::default(),
+            here: Mutex::default(),
+            astray: Mutex::default(),
+        }
+    }
+
+    /// A place for one more.
+    pub(super) fn place(&self) -> Result<Place, Failure> {
+        let room = |places: usize| (places < self.most).then_some(places + 1);
+        match self.places.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room) {
+            Ok(_) => Ok(Place(Arc::clone(&self.places))),
+            Err(_) => Err(Failure::from(Fault::ConcurrencyLimit)
+                .with_message("Too many responses are being made in the background.")),
+        }
+    }
+
+    /// How many are taken.
+    pub(super) fn places(&self) -> i64 {
+        i64::try_from(self.places.load(Ordering::Relaxed)).unwrap_or(i64::MAX)
+    }
+
     fn here(&self) -> MutexGuard<'_, HashMap<Key, Arc<Run>>> {
         self.here.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -115,7 +157,9 @@ pub(super) struct Job {
     pub(super) app: Arc<App>,
     pub(super) store: Arc<Store>,
     pub(super) key: Key,
-    pub(super) relay: Box<Relay>,
+    pub(super) place: Place,
+    /// What asks the engine, once it may.
+    pub(super) relay: Box<dyn FnOnce() -> Box<Relay> + Send>,
     /// The conversation that its items are added to.
     pub(super) conversation: Option<Arc<str>>,
     /// The events that were said before.
@@ -125,9 +169,18 @@ pub(super) struct Job {
 impl Job {
     /// Makes it, to its end.
     pub(super) async fn run(self) {
-        let Self { app, store, key, mut relay, conversation, first } = self;
-        relay.detach();
-        relay.by_events();
+        let Self { app, store, key, place: _place, relay, conversation, first } = self;
+        let mut maker = Some(relay);
+        let begin = |maker: &mut Option<Box<dyn FnOnce() -> Box<Relay> + Send>>| {
+            maker.take().map(|make| {
+                let mut relay = make();
+                relay.detach();
+                relay.by_events();
+                relay
+            })
+        };
+        let mut relay: Option<Box<Relay>> = None;
+        let mut _running = None;
         let begun = app.runs.begin(&key);
         let run = &begun.run;
         let mut log = Log {
@@ -153,14 +206,13 @@ impl Job {
                     None => std::future::pending().await,
                 }
             };
+            let mut stop = None;
             tokio::select! {
-                () = run.cancel.notified(), if !stopped => {
-                    stopped = true;
-                    relay.give_up(Fault::Cancelled);
-                }
-                () = app.cut(), if !stopped => {
-                    stopped = true;
-                    relay.give_up(Fault::Draining);
+                () = run.cancel.notified(), if !stopped => stop = Some(Fault::Cancelled),
+                () = app.cut(), if !stopped => stop = Some(Fault::Draining),
+                permit = Arc::clone(&app.runs.running).acquire_owned(), if relay.is_none() => {
+                    _running = permit.ok();
+                    relay = begin(&mut maker);
                 }
                 () = run.lost.notified() => {
                     log.lost(&Error::Fenced);
@@ -172,14 +224,13 @@ impl Job {
                         break;
                     }
                 }
-                frame = std::future::poll_fn(|cx| relay.poll_frame(cx)) => match frame {
+                frame = next(&mut relay) => match frame {
                     Some(Ok(frame)) => {
                         if let Ok(bytes) = frame.into_data() {
                             log.waiting.take(&bytes);
                         }
                         if log.waiting.bytes > WAITING && !stopped {
-                            stopped = true;
-                            relay.give_up(Fault::StoreUnavailable);
+                            stop = Some(Fault::StoreUnavailable);
                         }
                     }
                     Some(Err(_)) | None => {
@@ -192,7 +243,21 @@ impl Job {
                     }
                 },
             }
+            if let Some(fault) = stop {
+                stopped = true;
+                // One that still waits is told what any other is, and asks the engine nothing.
+                relay = relay.or_else(|| begin(&mut maker));
+                relay.iter_mut().for_each(|relay| relay.give_up(fault));
+            }
         }
+    }
+}
+
+/// The next of an answer that has begun to be made.
+async fn next(relay: &mut Option<Box<Relay>>) -> Option<Result<Frame<Bytes>, Broken>> {
+    match relay {
+        Some(relay) => std::future::poll_fn(|cx| relay.poll_frame(cx)).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -395,7 +460,9 @@ pub(super) fn follow(
     key: Key,
     after: Option<u64>,
     dialect: ResponsesDialect,
-) -> impl Stream<Item = Bytes> + Send {
+    keepalive: u64,
+) -> impl Stream<Item = Bytes> + Send + use<> {
+    let keepalive = Some(Duration::from_secs(keepalive)).filter(|pause| !pause.is_zero());
     futures::stream::unfold(Some(after), move |after| {
         let (app, store, key) = (Arc::clone(&app), Arc::clone(&store), key.clone());
         async move {
@@ -404,7 +471,9 @@ pub(super) fn follow(
             loop {
                 let replay = match store.events_after(key.clone(), after, READ, app.shelf.now()).await {
                     Ok(replay) => replay,
-                    Err(Error::Slow | Error::Unavailable(_)) if silence.elapsed() < KEEPALIVE => {
+                    Err(Error::Slow | Error::Unavailable(_))
+                        if silence.elapsed() < keepalive.unwrap_or(PATIENCE) =>
+                    {
                         tokio::time::sleep(RETRY).await;
                         continue;
                     }
@@ -431,7 +500,7 @@ pub(super) fn follow(
                     let marked = dialect == ResponsesDialect::Openresponses;
                     return marked.then(|| (Bytes::from_static(b"data: [DONE]\n\n"), None));
                 }
-                if silence.elapsed() >= KEEPALIVE {
+                if keepalive.is_some_and(|pause| silence.elapsed() >= pause) {
                     return Some((Bytes::from_static(b": keepalive\n\n"), Some(after)));
                 }
                 if app.is_cut() {

@@ -1,6 +1,7 @@
 //! Bodies: the client's, read within its limits; the proxy's, whole or relayed.
 
 use super::App;
+use super::budget::Share;
 use super::connection::Busy;
 use super::relay::Relay;
 use crate::config::Timeouts;
@@ -16,19 +17,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Bytes that a client must send in [`WINDOW`], on the average 1 KiB each second.
-const LEAST: usize = 30 << 10;
-const WINDOW: Duration = Duration::from_secs(30);
-/// Bytes reserved on the word of a `content-length`.
-const TRUST: usize = 256 << 10;
-
-/// Reads a request's body.
-pub(super) async fn read(body: Incoming, limit: usize, app: &App) -> Result<Bytes, Failure> {
+/// Reads a request's body into its share of the memory for bodies.
+pub(super) async fn read(body: Incoming, limit: usize, app: &App) -> Result<(Bytes, Share), Failure> {
+    let limit = limit.min(app.budget.most());
     let declared = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if declared > limit {
         return Err(Fault::TooLarge.into());
     }
-    Reader::new(&app.config.timeouts).read(body, limit, declared).await
+    let mut share = app.budget.share(declared)?;
+    let bytes = Reader::new(&app.config.timeouts).read(body, limit, declared, &mut share).await?;
+    Ok((bytes, share))
 }
 
 /// The timers of a body.
@@ -36,6 +34,9 @@ struct Reader {
     idle: Duration,
     end: Instant,
     window: Instant,
+    width: Duration,
+    /// Bytes that a client must send in each window.
+    least: usize,
     in_window: usize,
 }
 
@@ -45,24 +46,35 @@ impl Reader {
         Self {
             idle: *timeouts.client_body_idle,
             end: now + *timeouts.client_body_total,
-            window: now + WINDOW,
+            window: now + *timeouts.client_body_window,
+            width: *timeouts.client_body_window,
+            least: least(timeouts),
             in_window: 0,
         }
     }
 
-    async fn read(mut self, mut body: Incoming, limit: usize, declared: usize) -> Result<Bytes, Failure> {
+    async fn read(
+        mut self,
+        mut body: Incoming,
+        limit: usize,
+        declared: usize,
+        share: &mut Share,
+    ) -> Result<Bytes, Failure> {
         let mut first = Bytes::new();
         let mut all = BytesMut::new();
         while let Some(data) = self.piece(&mut body).await? {
-            if first.len() + all.len() + data.len() > limit {
+            let length = first.len() + all.len() + data.len();
+            if length > limit {
                 return Err(Fault::TooLarge.into());
             }
+            share.reach(length)?;
             if first.is_empty() && all.is_empty() {
                 first = data;
                 continue;
             }
             if all.is_empty() {
-                all.reserve(declared.min(TRUST));
+                // It has its share already.
+                all.reserve(declared);
                 all.extend_from_slice(&std::mem::take(&mut first));
             }
             all.extend_from_slice(&data);
@@ -74,10 +86,10 @@ impl Reader {
         loop {
             let now = Instant::now();
             if now >= self.window {
-                if self.in_window < LEAST {
+                if self.in_window < self.least {
                     return Err(Fault::RequestTimeout.into());
                 }
-                (self.window, self.in_window) = (now + WINDOW, 0);
+                (self.window, self.in_window) = (now + self.width, 0);
             }
             let until = (now + self.idle).min(self.end).min(self.window);
             let frame = match tokio::time::timeout_at(until, body.frame()).await {
@@ -96,6 +108,12 @@ impl Reader {
             }
         }
     }
+}
+
+/// Bytes that a client must send in a window.
+fn least(timeouts: &Timeouts) -> usize {
+    let milliseconds = usize::try_from(timeouts.client_body_window.as_millis()).unwrap_or(usize::MAX);
+    timeouts.client_body_rate.saturating_mul(milliseconds) / 1000
 }
 
 /// An answer's body cannot be ended as it should.

@@ -10,6 +10,7 @@ mod attempt;
 mod auth;
 mod background;
 mod body;
+mod budget;
 mod clock;
 mod connection;
 mod course;
@@ -19,6 +20,7 @@ mod event;
 mod headers;
 mod keep;
 mod listing;
+mod memory;
 mod record;
 mod relay;
 mod responses;
@@ -27,12 +29,14 @@ mod shelf;
 mod told;
 
 pub use accept::Listeners;
+pub use memory::told as memory_told;
 
 use crate::config::Config;
 use crate::telemetry::{Gauge, Metrics};
 use crate::upstream::{Pool, Upstream, health};
 use accept::{Acceptor, Door, Places, Seat, listen, serve_connection};
 use background::Runs;
+use budget::Budget;
 use course::{Course, End, Phase};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioTimer;
@@ -58,6 +62,7 @@ pub(crate) struct App {
     runs: Runs,
     holds: Holds,
     places: Places,
+    budget: Arc<Budget>,
     /// Requests under way.
     requests: Gauge,
     course: Course,
@@ -103,10 +108,11 @@ async fn serve(listeners: Listeners, mut config: Config) -> io::Result<()> {
     let threads = config.threads;
     let app = Arc::new(App {
         shelf,
-        runs: Runs::default(),
+        runs: Runs::new(&config.limits),
         holds: Holds::default(),
         pool,
         places: Places::default(),
+        budget: Budget::new(&config.limits, &metrics),
         metrics,
         requests: Gauge::default(),
         course: Course::default(),
@@ -122,6 +128,7 @@ async fn serve(listeners: Listeners, mut config: Config) -> io::Result<()> {
             tokio::spawn(watch(Arc::clone(&app), Arc::clone(upstream)));
         }
         tokio::spawn(tend_shelf(Arc::clone(&app)));
+        tokio::spawn(watch_memory(Arc::clone(&app.budget)));
         tokio::spawn(admin::serve(operators, Arc::clone(&app)));
     }
     let accepting = Acceptor::new(&app, workers).run(proxy);
@@ -136,6 +143,10 @@ async fn serve(listeners: Listeners, mut config: Config) -> io::Result<()> {
 
 async fn watch(app: Arc<App>, upstream: Arc<Upstream>) {
     health::watch(&upstream, &app.config.health).await;
+}
+
+async fn watch_memory(budget: Arc<Budget>) {
+    budget.watch().await;
 }
 
 async fn tend_shelf(app: Arc<App>) {

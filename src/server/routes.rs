@@ -2,6 +2,7 @@
 
 use super::attempt::{Letter, Sender, To};
 use super::body::{self, Body};
+use super::budget::Share;
 use super::connection::{Busy, Stage};
 use super::door::{self, DOORS, Door};
 use super::record::Record;
@@ -9,6 +10,7 @@ use super::relay::{Asking, Order, Relay, asking};
 use super::responses::{Conversing, Stored};
 use super::{Worker, auth, headers};
 use crate::auth::Caller;
+use crate::config::Limits;
 use crate::json;
 use crate::plan::plan;
 use crate::request::embeddings::Wanted;
@@ -27,9 +29,6 @@ use http::header::{ALLOW, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, request};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
-
-/// Bytes of a request's target.
-const TARGET: usize = 8 << 10;
 
 /// The routes, each to its [`Target`]. Paths are compared as they stand: what is decoded or normalised in one place and
 /// not in the other opens doors.
@@ -124,7 +123,7 @@ async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Doo
     let (mut head, body) = request.into_parts();
     let app = Arc::clone(&worker.app);
     let busy = Busy::begin(&head.extensions.remove::<Stage>().unwrap_or_default());
-    if let Some(status) = refused_by_its_head(&head, worker.app.config.limits.max_head_bytes) {
+    if let Some(status) = refused_by_its_head(&head, &worker.app.config.limits) {
         return bare(status);
     }
     let Ok(chance) = Chance::draw() else { return bare(StatusCode::INTERNAL_SERVER_ERROR) };
@@ -146,6 +145,7 @@ async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Doo
         unread: has_body,
         passed: HeaderMap::new(),
         by_socket: false,
+        share: None,
     };
     let result = handling.dispatch(&head, target, body).await;
     let mut response = result.unwrap_or_else(|failure| handling.refuse(&failure));
@@ -167,14 +167,14 @@ async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Doo
 }
 
 /// What the HTTP library lets through although it should not.
-fn refused_by_its_head(head: &request::Parts, most: usize) -> Option<StatusCode> {
+fn refused_by_its_head(head: &request::Parts, limits: &Limits) -> Option<StatusCode> {
     let length = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
-    if length > TARGET {
+    if length > limits.max_uri_bytes {
         return Some(StatusCode::URI_TOO_LONG);
     }
     // The library bounds its buffer, which holds a little more.
     let fields: usize = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
-    if length + fields > most {
+    if length + fields > limits.max_head_bytes {
         return Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     }
     let good = headers::has_host(head) && headers::is_ascii(&head.headers);
@@ -203,6 +203,8 @@ pub(super) struct Handling {
     pub(super) passed: HeaderMap,
     /// It came as a message of a WebSocket, where nobody waits for a status or for comments.
     pub(super) by_socket: bool,
+    /// What its body takes of the memory for bodies.
+    pub(super) share: Option<Arc<Share>>,
 }
 
 impl Handling {
@@ -226,6 +228,7 @@ impl Handling {
             unread: false,
             passed: HeaderMap::new(),
             by_socket: true,
+            share: None,
         })
     }
 
@@ -272,7 +275,9 @@ impl Handling {
             return Err(Fault::Draining);
         }
         let most = i64::try_from(app.config.limits.requests).unwrap_or(i64::MAX);
-        if app.requests.value() > most { Err(Fault::Overloaded) } else { Ok(()) }
+        // What is made in the background has limits of its own.
+        let waiting = app.requests.value() - app.runs.places();
+        if waiting > most || app.budget.is_short() { Err(Fault::Overloaded) } else { Ok(()) }
     }
 
     /// What the operator says of requests.
@@ -379,10 +384,13 @@ impl Handling {
         let app = &self.worker.app;
         let bytes = match body {
             None => Bytes::new(),
-            Some(body) => tokio::select! {
-                bytes = body::read(body, limit, app) => bytes?,
-                () = app.cut() => return Err(Fault::Draining.into()),
-            },
+            Some(body) => {
+                let (bytes, share) = tokio::select! {
+                    read = body::read(body, limit, app) => read?,
+                    () = app.cut() => return Err(Fault::Draining.into()),
+                };
+                Share::hold(self.share.insert(Arc::new(share)), bytes)
+            }
         };
         self.unread = false;
         self.busy.has_read();
@@ -390,6 +398,12 @@ impl Handling {
             record.request_bytes = bytes.len();
         }
         Ok(bytes)
+    }
+
+    /// The same bytes, counted among those of bodies.
+    pub(super) fn counted(&mut self, body: Bytes) -> Result<Bytes, Failure> {
+        let share = self.worker.app.budget.share(body.len())?;
+        Ok(Share::hold(self.share.insert(Arc::new(share)), body))
     }
 
     pub(super) fn object(&mut self, bytes: Bytes) -> Response<Body> {

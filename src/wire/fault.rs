@@ -46,6 +46,8 @@ faults! {
     TooLarge = 413 "invalid_request_error" Some("request_too_large"), "The request body is too large.";
     /// The engine pushes back.
     RateLimit = 429 "rate_limit_error" Some("rate_limit_exceeded"), "Too many requests.";
+    /// More at once than are allowed.
+    ConcurrencyLimit = 429 "rate_limit_error" Some("concurrency_limit"), "Too many requests at once.";
     /// The engine failed.
     Internal = 500 "server_error" Some("internal_error"), "The upstream engine reported an internal error.";
     /// The engine does not have this.

@@ -441,6 +441,12 @@ impl Client {
         }
     }
 
+    /// The same behind a head that says that all is well.
+    pub async fn event_with_head(&mut self, what: &str) -> String {
+        assert_eq!(self.head().await.status, 200);
+        self.event_with(what).await
+    }
+
     /// How the body ended, once [`Self::piece`] has given nothing.
     pub fn ended(&self) -> Ended {
         self.ended.expect("the body has ended")

@@ -242,13 +242,14 @@ impl Handling {
         let Made { asking, mut encoder, shape } =
             letter.make(&To { upstream: chosen.upstream(), attempt: 1 })?;
         let options = Arc::clone(&shape.options);
-        let dialect = options.responses_dialect;
+        let (dialect, keepalive) = (options.responses_dialect, options.keepalive_seconds);
         let mut first = Out::default();
         let (id, object) = encoder.queue(&mut first);
         letter.queued = true;
         let rewriter = Rewriter::with_encoder(shape, letter.stamp.clone(), encoder);
         let leg = Leg { chosen, asking, rewriter };
         let Some(keeper) = keeper else { return Err(Fault::StoreUnavailable.into()) };
+        let place = app.runs.place()?;
         let (store, new) = keeper.queued(&id, &object);
         let (key, conversation) = (new.key.clone(), new.conversation.clone());
         let Some(record) = self.record.take() else { return Err(Fault::Proxy.into()) };
@@ -267,10 +268,11 @@ impl Handling {
                     return;
                 }
                 let _ = told.send(Ok(()));
-                let relay = Relay::new(order(worker.thread, errand));
+                let thread = worker.thread;
                 let first = first.join();
                 let _counted = InBackground::begin(worker);
-                Job { app, store, key, relay, conversation, first }.run().await;
+                let relay = Box::new(move || Relay::new(order(thread, errand)));
+                Job { app, store, key, place, relay, conversation, first }.run().await;
             }
         };
         // A client that leaves now may be told of it no more, but what is stored is made, or is not there.
@@ -285,7 +287,10 @@ impl Handling {
         }
         let head = headers::Success { request_id: &request_id, passed: &HeaderMap::new(), attempts: 1 };
         Ok(match streams {
-            true => head.stream().map(|()| Body::stream(background::follow(app, store, key, None, dialect))),
+            true => {
+                let told = background::follow(app, store, key, None, dialect, keepalive);
+                head.stream().map(|()| Body::stream(told))
+            }
             false => head.object(started.elapsed()).map(|()| Body::full(Bytes::from(object))),
         })
     }

@@ -78,7 +78,9 @@ impl Handling {
                     }
                     let dialect = self.dialect(head)?;
                     let app = Arc::clone(&self.worker.app);
-                    return Ok(self.replay(background::follow(app, store, key, after, dialect)));
+                    let caller = self.caller.as_ref().map(|caller| caller.place);
+                    let keepalive = app.pool.usual_options(caller).keepalive_seconds;
+                    return Ok(self.replay(background::follow(app, store, key, after, dialect, keepalive)));
                 }
                 out.extend_from_slice(record.response.as_bytes());
             }

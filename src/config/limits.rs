@@ -1,0 +1,186 @@
+//! `[limits]` and `[timeouts]`: every bound in bytes, numbers and time, with what it may be.
+
+use super::file::Seconds;
+use super::mistakes::Mistakes;
+use serde::{Deserialize, Serialize};
+
+/// Numbers that nobody means.
+const NUMBER: usize = 1_000_000;
+/// Bytes that nobody has.
+const BYTES: usize = 1 << 40;
+
+/// Bounds in bytes and numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct Limits {
+    pub max_body_bytes: usize,
+    pub other_body_bytes: usize,
+    pub max_head_bytes: usize,
+    pub max_headers: usize,
+    pub max_event_bytes: usize,
+    pub max_answer_bytes: usize,
+    pub max_error_bytes: usize,
+    pub stream_buffer_bytes: usize,
+    pub connections: usize,
+    pub requests: usize,
+    pub max_json_depth: usize,
+    pub max_messages: usize,
+    pub max_tools: usize,
+    pub max_stop_strings: usize,
+    pub max_metadata_pairs: usize,
+    pub max_choices: usize,
+    pub max_logprobs: usize,
+    pub max_uri_bytes: usize,
+    pub bodies_in_flight_bytes: usize,
+    pub memory_bytes: usize,
+    pub background_running: usize,
+    pub background_queued: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_body_bytes: 32 << 20,
+            other_body_bytes: 1 << 20,
+            max_head_bytes: 32 << 10,
+            max_headers: 100,
+            max_event_bytes: 4 << 20,
+            max_answer_bytes: 64 << 20,
+            max_error_bytes: 64 << 10,
+            stream_buffer_bytes: 64 << 10,
+            connections: 4096,
+            requests: 1024,
+            max_json_depth: 128,
+            max_messages: 10_000,
+            max_tools: 1024,
+            max_stop_strings: 16,
+            max_metadata_pairs: 16,
+            max_choices: 128,
+            max_logprobs: 20,
+            max_uri_bytes: 8 << 10,
+            bodies_in_flight_bytes: 0,
+            memory_bytes: 0,
+            background_running: 256,
+            background_queued: 1024,
+        }
+    }
+}
+
+/// Bounds in time.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct Timeouts {
+    pub client_head: Seconds,
+    pub client_body_idle: Seconds,
+    pub client_body_total: Seconds,
+    pub client_body_rate: usize,
+    pub client_body_window: Seconds,
+    pub client_idle: Seconds,
+    pub client_write_stall: Seconds,
+    pub connect: Seconds,
+    pub pool_idle: Seconds,
+    pub first_token: Seconds,
+    pub inter_token: Seconds,
+    pub total_stream: Seconds,
+    pub total_whole: Seconds,
+    pub tool_hold: Seconds,
+    pub socket_life: Seconds,
+    pub settle: Seconds,
+    pub drain: Seconds,
+    pub flush: Seconds,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            client_head: Seconds::of(10),
+            client_body_idle: Seconds::of(15),
+            client_body_total: Seconds::of(120),
+            client_body_rate: 1 << 10,
+            client_body_window: Seconds::of(30),
+            client_idle: Seconds::of(620),
+            client_write_stall: Seconds::of(60),
+            connect: Seconds::of(2),
+            pool_idle: Seconds::of(3),
+            first_token: Seconds::of(300),
+            inter_token: Seconds::of(120),
+            total_stream: Seconds::of(3600),
+            total_whole: Seconds::of(600),
+            tool_hold: Seconds::of(600),
+            socket_life: Seconds::of(3600),
+            settle: Seconds::of(5),
+            drain: Seconds::of(20),
+            flush: Seconds::of(3),
+        }
+    }
+}
+
+impl Limits {
+    /// Says what is too little or too much.
+    pub(super) fn check(&self, mistakes: &mut Mistakes) {
+        let limits = [
+            ("max_body_bytes", self.max_body_bytes, 1, BYTES),
+            ("other_body_bytes", self.other_body_bytes, 1, BYTES),
+            ("max_head_bytes", self.max_head_bytes, 8 << 10, 1 << 20),
+            // The HTTP library has no more room.
+            ("max_headers", self.max_headers, 10, 1000),
+            // The HTTP library reads no longer one.
+            ("max_uri_bytes", self.max_uri_bytes, 64, 65_534),
+            ("max_event_bytes", self.max_event_bytes, 1 << 10, BYTES),
+            ("max_answer_bytes", self.max_answer_bytes, 1 << 10, BYTES),
+            ("max_error_bytes", self.max_error_bytes, 1 << 10, BYTES),
+            ("stream_buffer_bytes", self.stream_buffer_bytes, 8 << 10, 1 << 30),
+            ("connections", self.connections, 1, NUMBER),
+            ("requests", self.requests, 1, NUMBER),
+            // Deeper, the reader of JSON does not go.
+            ("max_json_depth", self.max_json_depth, 8, 128),
+            ("max_messages", self.max_messages, 1, 10 * NUMBER),
+            ("max_tools", self.max_tools, 0, NUMBER),
+            ("max_stop_strings", self.max_stop_strings, 0, NUMBER),
+            ("max_metadata_pairs", self.max_metadata_pairs, 0, NUMBER),
+            ("max_choices", self.max_choices, 1, NUMBER),
+            ("max_logprobs", self.max_logprobs, 0, NUMBER),
+            ("bodies_in_flight_bytes", self.bodies_in_flight_bytes, 0, BYTES),
+            ("memory_bytes", self.memory_bytes, 0, BYTES),
+            ("background_running", self.background_running, 1, NUMBER),
+            ("background_queued", self.background_queued, 0, NUMBER),
+        ];
+        for (key, value, least, most) in limits {
+            if value < least {
+                mistakes.add(format!("limits.{key}"), format!("must be at least {least}"));
+            } else if value > most {
+                mistakes.add(format!("limits.{key}"), format!("must be at most {most}"));
+            }
+        }
+    }
+}
+
+impl Timeouts {
+    /// Says what must not be nothing; [`Seconds`] are never more than a year.
+    pub(super) fn check(&self, mistakes: &mut Mistakes) {
+        let timeouts = [
+            ("client_head", self.client_head),
+            ("client_body_idle", self.client_body_idle),
+            ("client_body_total", self.client_body_total),
+            ("client_body_window", self.client_body_window),
+            ("client_idle", self.client_idle),
+            ("client_write_stall", self.client_write_stall),
+            ("connect", self.connect),
+            ("first_token", self.first_token),
+            ("inter_token", self.inter_token),
+            ("total_stream", self.total_stream),
+            ("total_whole", self.total_whole),
+            ("socket_life", self.socket_life),
+        ];
+        for (key, value) in timeouts {
+            if value.is_zero() {
+                mistakes.add(format!("timeouts.{key}"), "must be more than 0");
+            }
+        }
+        if self.client_body_rate > NUMBER {
+            mistakes.add("timeouts.client_body_rate", format!("must be at most {NUMBER}"));
+        }
+    }
+}
