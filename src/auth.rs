@@ -85,6 +85,19 @@ pub struct Caller {
     pub models: Vec<String>,
     /// Its place among all keys, by which its options are found.
     pub place: usize,
+    /// How much it may ask for.
+    pub allowance: Allowance,
+}
+
+/// How much a key may ask for; 0: as much as it likes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allowance {
+    /// Requests in a minute.
+    pub requests_per_minute: u32,
+    /// Tokens of prompts and answers in a minute.
+    pub tokens_per_minute: u32,
+    /// Requests at once.
+    pub concurrency: usize,
 }
 
 impl Caller {
@@ -110,6 +123,13 @@ impl Keyring {
     }
 }
 
+impl Keyring {
+    /// Everybody whose key opens.
+    pub fn callers(&self) -> impl Iterator<Item = &Caller> {
+        self.0.iter().map(|(_, caller)| &**caller)
+    }
+}
+
 impl FromIterator<(Hash, Caller)> for Keyring {
     fn from_iter<I: IntoIterator<Item = (Hash, Caller)>>(all: I) -> Self {
         Self(all.into_iter().map(|(hash, caller)| (hash, Arc::new(caller))).collect())
@@ -121,7 +141,14 @@ mod tests {
     use super::*;
 
     fn caller(name: &str) -> Caller {
-        Caller { name: name.into(), tenant: "t".into(), named: true, models: Vec::new(), place: 0 }
+        Caller {
+            name: name.into(),
+            tenant: "t".into(),
+            named: true,
+            models: Vec::new(),
+            place: 0,
+            allowance: Allowance::default(),
+        }
     }
 
     #[test]

@@ -80,6 +80,8 @@ mod operators;
 mod pool;
 #[path = "proxy/published.rs"]
 mod published;
+#[path = "proxy/quotas.rs"]
+mod quotas;
 #[path = "proxy/races.rs"]
 mod races;
 #[path = "proxy/recorded.rs"]

@@ -110,6 +110,9 @@ pub struct KeyFile {
     pub models: Vec<String>,
     pub disabled: bool,
     pub wire: Table,
+    pub requests_per_minute: u32,
+    pub tokens_per_minute: u32,
+    pub concurrency: usize,
 }
 
 /// A text that is read and never told.

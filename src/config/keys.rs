@@ -3,7 +3,7 @@
 use super::file::{AuthFile, File, KeyFile};
 use super::mistakes::Mistakes;
 use super::{Credentials, UpstreamConfig};
-use crate::auth::{Caller, Hash, Keyring, is_name};
+use crate::auth::{Allowance, Caller, Hash, Keyring, is_name};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -67,6 +67,11 @@ fn caller(
         named,
         models: file.models.clone(),
         place: at,
+        allowance: Allowance {
+            requests_per_minute: file.requests_per_minute,
+            tokens_per_minute: file.tokens_per_minute,
+            concurrency: file.concurrency,
+        },
     }
 }
 

@@ -21,6 +21,7 @@ mod headers;
 mod keep;
 mod listing;
 mod memory;
+mod quota;
 mod record;
 mod relay;
 mod responses;
@@ -40,6 +41,7 @@ use budget::Budget;
 use course::{Course, End, Phase};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioTimer;
+use quota::Quotas;
 use responses::Holds;
 use shelf::Shelf;
 use std::convert::Infallible;
@@ -63,6 +65,7 @@ pub(crate) struct App {
     holds: Holds,
     places: Places,
     budget: Arc<Budget>,
+    quotas: Quotas,
     /// Requests under way.
     requests: Gauge,
     course: Course,
@@ -113,6 +116,7 @@ async fn serve(listeners: Listeners, mut config: Config) -> io::Result<()> {
         pool,
         places: Places::default(),
         budget: Budget::new(&config.limits, &metrics),
+        quotas: Quotas::of(config.auth.as_deref()),
         metrics,
         requests: Gauge::default(),
         course: Course::default(),

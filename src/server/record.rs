@@ -1,6 +1,7 @@
 //! The record of one request: written exactly once, when the request is dropped, wherever that happens.
 
 use super::App;
+use super::quota::Ticket;
 use crate::auth::Caller;
 use crate::error::{Error, Side};
 use crate::telemetry::{End, Finished, Route};
@@ -19,6 +20,8 @@ pub(super) struct Record {
     pub(super) started: Instant,
     /// Who asks, where keys are checked.
     pub(super) caller: Option<Arc<Caller>>,
+    /// What it is counted by, where its key has a quota.
+    pub(super) ticket: Option<Ticket>,
     /// The status sent to the client.
     status: Option<u16>,
     /// Type or code of the error.
@@ -51,6 +54,7 @@ impl Record {
             request_id,
             started: Instant::now(),
             caller: None,
+            ticket: None,
             status: None,
             code: None,
             side: None,
@@ -149,6 +153,9 @@ impl Drop for Record {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.failed(&crate::wire::fault::Fault::Proxy.into());
+        }
+        if let Some(ticket) = &self.ticket {
+            ticket.charge(self.summary.usage.as_ref().map_or(0, |usage| usage.total));
         }
         self.app.requests.add(-1);
         if let Some(gauge) = self.app.metrics.in_flight(self.route) {

@@ -5,6 +5,7 @@ use super::body::{self, Body};
 use super::budget::Share;
 use super::connection::{Busy, Stage};
 use super::door::{self, DOORS, Door};
+use super::quota::Standing;
 use super::record::Record;
 use super::relay::{Asking, Order, Relay, asking};
 use super::responses::{Conversing, Stored};
@@ -99,6 +100,11 @@ enum Target {
 }
 
 impl Target {
+    /// It may make an engine work.
+    fn asks_engine(self) -> bool {
+        matches!(self, Self::Answer(_) | Self::Respond | Self::Compact | Self::InputTokens | Self::Embeddings)
+    }
+
     fn route(self) -> Route {
         match self {
             Self::Answer(Api::Chat) => Route::Chat,
@@ -146,6 +152,7 @@ async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Doo
         passed: HeaderMap::new(),
         by_socket: false,
         share: None,
+        standing: None,
     };
     let result = handling.dispatch(&head, target, body).await;
     let mut response = result.unwrap_or_else(|failure| handling.refuse(&failure));
@@ -160,6 +167,9 @@ async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Doo
         handling.unread || handling.worker.app.is_draining() || head.headers.contains_key(TRANSFER_ENCODING);
     if last && !stays {
         headers::close(&mut response);
+    }
+    if let Some(standing) = handling.standing {
+        standing.sign(response.headers_mut());
     }
     let asked = door::client_request_id(&head.headers);
     door.sign(&mut response, asked, door::known_version(&head), &app.config.azure);
@@ -205,6 +215,8 @@ pub(super) struct Handling {
     pub(super) by_socket: bool,
     /// What its body takes of the memory for bodies.
     pub(super) share: Option<Arc<Share>>,
+    /// What there is of its key's quota.
+    pub(super) standing: Option<Standing>,
 }
 
 impl Handling {
@@ -229,6 +241,7 @@ impl Handling {
             passed: HeaderMap::new(),
             by_socket: true,
             share: None,
+            standing: None,
         })
     }
 
@@ -250,6 +263,9 @@ impl Handling {
         // A WebSocket counts only while it is asked something.
         if target != Target::Socket || self.worker.app.refuses() {
             self.admit()?;
+        }
+        if target.asks_engine() {
+            self.count()?;
         }
         self.door.check(head, &self.worker.app.config.azure)?;
         if target == Target::Socket {

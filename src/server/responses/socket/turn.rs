@@ -167,6 +167,7 @@ impl Handling {
         thread: Option<Thread>,
     ) -> Result<Made, Failure> {
         self.admit()?;
+        self.count()?;
         let body = self.counted(body)?;
         if let Some(record) = &mut self.record {
             record.request_bytes = body.len();
