@@ -100,6 +100,8 @@ mod sniffing;
 mod socket;
 #[path = "proxy/socket_ends.rs"]
 mod socket_ends;
+#[path = "proxy/standstill.rs"]
+mod standstill;
 #[path = "proxy/stored.rs"]
 mod stored;
 #[path = "proxy/tool_outputs.rs"]

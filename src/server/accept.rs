@@ -3,7 +3,7 @@
 use super::connection::{Guarded, LINGER, LINGER_BYTES, Stage};
 use super::headers::{self, Refusal};
 use super::routes::Chance;
-use super::{App, Phase, Worker};
+use super::{App, Phase, Worker, panics};
 use crate::config::Config;
 use crate::wire::fault::{Failure, Fault};
 use axum::Router;
@@ -286,6 +286,7 @@ impl Drop for Seat {
 /// Serves a connection until it closes, or until it is not HTTP's any more: then whoever has it has its seat.
 pub(super) async fn serve_connection(seat: Seat, router: Router, stream: std::net::TcpStream) {
     let Ok(stream) = adopt(stream) else { return };
+    panics::point("connection", None);
     let worker = Arc::clone(&seat.worker);
     let stage = seat.stage.clone();
     let io = Guarded::new(stream, stage.clone(), seat);

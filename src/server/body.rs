@@ -2,7 +2,7 @@
 
 use super::App;
 use super::budget::Share;
-use super::connection::Busy;
+use super::connection::{Busy, overslept};
 use super::relay::Relay;
 use crate::config::Timeouts;
 use crate::wire::Out;
@@ -94,7 +94,13 @@ impl Reader {
             let until = (now + self.idle).min(self.end).min(self.window);
             let frame = match tokio::time::timeout_at(until, body.frame()).await {
                 Err(_) if until == self.window && until < self.end => continue,
-                Err(_) => return Err(Fault::RequestTimeout.into()),
+                Err(_) => match overslept(until, Instant::now()) {
+                    Some(more) => {
+                        (self.end, self.window) = (self.end + more, self.window + more);
+                        continue;
+                    }
+                    None => return Err(Fault::RequestTimeout.into()),
+                },
                 Ok(None) => return Ok(None),
                 Ok(Some(frame)) => frame,
             };

@@ -1,5 +1,6 @@
 //! The timers of one request to an engine.
 
+use super::connection::overslept;
 use crate::config::Timeouts;
 use crate::wire::options::Options;
 use std::pin::Pin;
@@ -138,7 +139,11 @@ impl Clock {
         loop {
             let (at, due) = self.next();
             if at <= self.now {
-                return Poll::Ready(due);
+                let Some(more) = overslept(at, self.now) else { return Poll::Ready(due) };
+                for since in [&mut self.started, &mut self.asked, &mut self.waiting, &mut self.written] {
+                    *since += more;
+                }
+                continue;
             }
             // The task's waker never changes: a timer that runs will wake it.
             if self.armed.is_some_and(|armed| self.now < armed && armed <= at) {

@@ -39,6 +39,16 @@ const UPGRADED: u8 = 3;
 /// Everything has been said, and what still comes is not read.
 const LEAVING: u8 = 4;
 
+/// A timer that ends so much too late was not watched: the process stood still, or its machine did.
+const ASLEEP: Duration = Duration::from_secs(1);
+
+/// By how much a wait is to be prolonged whose end was missed by far. What came meanwhile is in the socket and has not
+/// been seen yet: it is looked at before anybody is said to be late (faults O12).
+pub(super) fn overslept(end: Instant, now: Instant) -> Option<Duration> {
+    let late = now.saturating_duration_since(end);
+    (late > ASLEEP).then(|| late + GLANCE)
+}
+
 /// How far a connection's request is; for both sides of the library, and for whoever makes room for another connection.
 #[derive(Clone, Debug)]
 pub(super) struct Stage(Arc<Inner>);
@@ -231,19 +241,29 @@ impl Guarded {
         if !matches!(self.wait, Wait::Answer) && self.stage.poll_evicted(cx) {
             return Poll::Ready(Err(ErrorKind::TimedOut.into()));
         }
-        let end = match self.wait {
+        let (since, patience) = match self.wait {
             // Nobody waits for the end of a head at the end of the process.
             Wait::Head(_) if self.app.refuses() => return Poll::Ready(Err(ErrorKind::TimedOut.into())),
-            Wait::Head(since) => since + self.head,
-            Wait::Idle(since) => since + self.idle,
+            Wait::Head(since) => (since, self.head),
+            Wait::Idle(since) => (since, self.idle),
             Wait::Answer => return Poll::Pending,
         };
+        let mut end = since + patience;
         let sleep = self.reading.get_or_insert_with(|| Box::pin(sleep_until(end)));
-        if sleep.deadline() != end {
-            sleep.as_mut().reset(end);
+        loop {
+            if sleep.deadline() != end {
+                sleep.as_mut().reset(end);
+            }
+            ready!(sleep.as_mut().poll(cx));
+            let Some(more) = overslept(end, Instant::now()) else {
+                return Poll::Ready(Err(ErrorKind::TimedOut.into()));
+            };
+            end += more;
+            match &mut self.wait {
+                Wait::Head(since) | Wait::Idle(since) => *since += more,
+                Wait::Answer => {}
+            }
         }
-        ready!(sleep.as_mut().poll(cx));
-        Poll::Ready(Err(ErrorKind::TimedOut.into()))
     }
 
     /// Looks whether the client is still there, while the library does not.
@@ -300,6 +320,11 @@ impl Guarded {
         let stall = self.stall;
         let sleep = self.writing.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + stall)));
         ready!(sleep.as_mut().poll(cx));
+        while let Some(more) = overslept(sleep.deadline(), Instant::now()) {
+            let end = sleep.deadline() + more;
+            sleep.as_mut().reset(end);
+            ready!(sleep.as_mut().poll(cx));
+        }
         // What the client has not taken is worthless: the kernel need not keep it.
         let _ = SockRef::from(self.io.inner()).set_linger(Some(Duration::ZERO));
         Poll::Ready(Err(ErrorKind::TimedOut.into()))

@@ -21,6 +21,7 @@ mod headers;
 mod keep;
 mod listing;
 mod memory;
+mod panics;
 mod quota;
 mod record;
 mod relay;

@@ -9,7 +9,7 @@ use super::body::{Body, Broken as Unsendable};
 use super::clock::{Clock, Due};
 use super::keep::{Keeper, Keeping};
 use super::record::Record;
-use super::{event, headers};
+use super::{event, headers, panics};
 use crate::config::Limits;
 use crate::error::{Class, Error};
 use crate::upstream::{Answer, Broken, Chosen, Client, Head, Outgoing, Read, Upstream};
@@ -597,6 +597,7 @@ impl Relay {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Unsendable>>> {
+        panics::point("stream", Some(&self.record.request_id));
         if !self.comment && !self.pen.is_due() {
             ready!(self.poll_fill(cx));
         }

@@ -9,7 +9,7 @@ use super::quota::Standing;
 use super::record::Record;
 use super::relay::{Asking, Order, Relay, asking};
 use super::responses::{Conversing, Stored};
-use super::{Worker, auth, headers};
+use super::{Worker, auth, headers, panics};
 use crate::auth::Caller;
 use crate::config::Limits;
 use crate::json;
@@ -135,6 +135,7 @@ async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Doo
     let Ok(chance) = Chance::draw() else { return bare(StatusCode::INTERNAL_SERVER_ERROR) };
     let request_id =
         headers::request_id(&head.headers).map_or_else(|| chance.request_id(), ToOwned::to_owned);
+    panics::arm(&head.headers, &request_id);
     // A target with a host in it is meant for a proxy of another kind.
     let target = if head.uri.authority().is_some() { Target::Nothing } else { target };
     let record = Record::new(&worker.app, target.route(), request_id);
@@ -252,6 +253,7 @@ impl Handling {
         body: Option<Incoming>,
     ) -> Result<Response<Body>, Failure> {
         self.recognise(head)?;
+        panics::point("handler", self.record.as_ref().map(|record| record.request_id.as_str()).or(Some("")));
         match target {
             Target::Nothing if matches!(head.method, Method::CONNECT | Method::TRACE) => {
                 return Err(Fault::MethodNotSupported.into());

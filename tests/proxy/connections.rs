@@ -206,8 +206,9 @@ async fn fault_o10_without_descriptors_accepting_pauses() {
     // What runs goes on; and once there are descriptors again, whoever waited is served.
     gate.open();
     finish(stream).await;
-    let set =
-        Command::new("prlimit").args(["--pid", &world.samewire.pid().to_string(), "--nofile=1024:"]).status();
+    let set = Command::new("prlimit")
+        .args(["--pid", &world.samewire.pid().to_string(), "--nofile=1024:"])
+        .status();
     assert!(set.expect("prlimit runs").success(), "prlimit");
     let rest = Request::get("/v1/nothing").bytes().split_off(1);
     for mut client in waiting {

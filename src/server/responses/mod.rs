@@ -28,6 +28,7 @@ use super::background::{self, Job};
 use super::body::Body;
 use super::headers;
 use super::keep::Keeper;
+use super::panics;
 use super::record::Record;
 use super::relay::{Order, Relay};
 use super::routes::Handling;
@@ -271,6 +272,7 @@ impl Handling {
                 let thread = worker.thread;
                 let first = first.join();
                 let _counted = InBackground::begin(worker);
+                panics::point("background", Some(&errand.record.request_id));
                 let relay = Box::new(move || Relay::new(order(thread, errand)));
                 Job { app, store, key, place, relay, conversation, first }.run().await;
             }
@@ -301,6 +303,8 @@ impl Handling {
         if !asked.store && asked.conversation.is_none() {
             return Ok(None);
         }
+        let request_id = self.record.as_ref().map(|record| record.request_id.as_str());
+        panics::point("store", request_id.or(Some("")));
         let shelf = &self.worker.app.shelf;
         let Some(store) = shelf.store() else {
             if asked.insists_on_store() && !shelf.is_off() {
