@@ -116,7 +116,10 @@ fn every_mistake_is_told_with_its_path() {
         (&with("[limits]\nconnections = 0"), "limits.connections: must be at least 1"),
         (&with("[limits]\nbackground_running = 0"), "limits.background_running: must be at least 1"),
         (&with("[timeouts]\nclient_body_window = 0"), "timeouts.client_body_window: must be more than 0"),
-        (&with("[timeouts]\nclient_body_rate = 1000001"), "timeouts.client_body_rate: must be at most 1000000"),
+        (
+            &with("[timeouts]\nclient_body_rate = 1000001"),
+            "timeouts.client_body_rate: must be at most 1000000",
+        ),
         (&with("[limits]\nmax_json_depth = 4"), "limits.max_json_depth: must be at least 8"),
         (&with("[limits]\nmax_json_depth = 129"), "limits.max_json_depth: must be at most 128"),
         (&with("[limits]\nmax_messages = 0"), "limits.max_messages: must be at least 1"),

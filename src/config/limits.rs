@@ -87,6 +87,7 @@ pub struct Timeouts {
     pub total_whole: Seconds,
     pub tool_hold: Seconds,
     pub socket_life: Seconds,
+    pub store_call: Seconds,
     pub settle: Seconds,
     pub drain: Seconds,
     pub flush: Seconds,
@@ -110,6 +111,7 @@ impl Default for Timeouts {
             total_whole: Seconds::of(600),
             tool_hold: Seconds::of(600),
             socket_life: Seconds::of(3600),
+            store_call: Seconds::of(2),
             settle: Seconds::of(5),
             drain: Seconds::of(20),
             flush: Seconds::of(3),
@@ -173,6 +175,7 @@ impl Timeouts {
             ("total_stream", self.total_stream),
             ("total_whole", self.total_whole),
             ("socket_life", self.socket_life),
+            ("store_call", self.store_call),
         ];
         for (key, value) in timeouts {
             if value.is_zero() {

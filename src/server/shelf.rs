@@ -22,6 +22,8 @@ const BEAT: u64 = HEARTBEAT / 1000;
 /// Where responses are kept.
 pub(super) struct Shelf {
     config: StoreConfig,
+    /// How long an operation may take.
+    call: Duration,
     store: RwLock<Option<Arc<Store>>>,
     watch: Watch,
     /// Milliseconds by which the store's clock is ahead.
@@ -47,6 +49,7 @@ impl Shelf {
         let seconds = Arc::clone(&metrics.store);
         let this = Self {
             config: config.store.clone(),
+            call: *config.timeouts.store_call,
             store: RwLock::default(),
             watch: Arc::new(move |name, took| seconds.observe(name, took)),
             ahead: AtomicI64::new(0),
@@ -68,7 +71,7 @@ impl Shelf {
     async fn try_open(&self) -> Result<(), crate::store::Error> {
         let store = Store::open(&self.config.place, self.config.caps.clone()).await?;
         *self.store.write().unwrap_or_else(PoisonError::into_inner) =
-            store.map(|store| Arc::new(store.watched(Arc::clone(&self.watch))));
+            store.map(|store| Arc::new(store.within(self.call).watched(Arc::clone(&self.watch))));
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Takes: records, and the time. Gives: what was stored, to the tenant who stored it; another tenant's id is exactly
 //! "not there". Remembers: in memory, in an SQLite file, or in PostgreSQL; what it says is stored is stored.
-//! Never: goes by a clock of its own, waits longer than [`DEADLINE`], evicts what still runs, wipes a file it cannot read.
+//! Never: goes by a clock of its own, waits longer than it is told (2 s), evicts what still runs, wipes a file it cannot read.
 //!
 //! ```text
 //! Store ─→ memory               a table behind a lock
@@ -35,7 +35,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long an operation may take.
+/// How long an operation may take, if nothing else is said.
 pub const DEADLINE: Duration = Duration::from_secs(2);
 
 /// Where responses are kept, as `--store` names it.
@@ -86,6 +86,7 @@ pub type Watch = Arc<dyn Fn(&'static str, Duration) + Send + Sync>;
 pub struct Store {
     backend: Backend,
     caps: Arc<Caps>,
+    deadline: Duration,
     watch: Option<Watch>,
 }
 
@@ -105,12 +106,17 @@ impl Store {
             Place::Sqlite(path) => Backend::Sqlite(Sqlite::open(path).await?),
             Place::Postgres(url) => Backend::Postgres(Postgres::open(url).await?),
         };
-        Ok(Some(Self { backend, caps: Arc::new(caps), watch: None }))
+        Ok(Some(Self { backend, caps: Arc::new(caps), deadline: DEADLINE, watch: None }))
     }
 
     /// The same, watched.
     pub fn watched(self, watch: Watch) -> Self {
         Self { watch: Some(watch), ..self }
+    }
+
+    /// The same with so much time for each operation.
+    pub fn within(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
     }
 
     async fn timed<T>(&self, name: &'static str, work: impl Future<Output = T>) -> T {
@@ -127,13 +133,13 @@ impl Store {
     pub async fn clock(&self, local: Millis) -> Result<Millis, Error> {
         match &self.backend {
             Backend::Memory(_) | Backend::Sqlite(_) => Ok(local),
-            Backend::Postgres(postgres) => in_time(postgres.clock()).await,
+            Backend::Postgres(postgres) => in_time(self.deadline, postgres.clock()).await,
         }
     }
 }
 
-async fn in_time<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    tokio::time::timeout(DEADLINE, work).await.unwrap_or(Err(Error::Slow))
+async fn in_time<T>(deadline: Duration, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    tokio::time::timeout(deadline, work).await.unwrap_or(Err(Error::Slow))
 }
 
 /// Whether an argument can be looked up, or stored, at all.
@@ -215,10 +221,10 @@ macro_rules! operations {
                             let work = move |session: &mut sqlite::Session| {
                                 ready(sql::$name(session, &caps, $(&$argument),*))
                             };
-                            in_time(sqlite.run(operations!(@writes $mode), work)).await
+                            in_time(self.deadline, sqlite.run(operations!(@writes $mode), work)).await
                         }
                         Backend::Postgres(postgres) => {
-                            in_time(Box::pin(async {
+                            in_time(self.deadline, Box::pin(async {
                                 let writes = operations!(@writes $mode);
                                 let mut session = postgres.session(writes, &self.caps).await?;
                                 let answer = sql::$name(&mut session, &self.caps, $(&$argument),*).await;

@@ -110,7 +110,7 @@ async fn fault_o11_when_memory_is_short_new_requests_are_refused() {
     }
     let start = Instant::now();
     let refused = loop {
-        let answer = world.ask(&Request::stream("")).await;
+        let answer = world.ask(&Request::get("/v1/models")).await;
         if answer.head.status == 503 {
             break answer;
         }
@@ -362,4 +362,64 @@ async fn what_is_cut_has_as_long_as_is_said_to_take_leave() {
         let took = start.elapsed().as_millis();
         assert!((least..most).contains(&took), "flush = {flush}: {took} ms");
     }
+}
+
+#[tokio::test]
+async fn an_operation_of_the_store_has_as_long_as_is_said() {
+    let path = std::env::temp_dir().join(format!("samewire-store-call-{}.db", std::process::id()));
+    let setup = Setup::new().args(&["--store", &format!("sqlite:{}", path.display())]);
+    let setup = setup.config("[timeouts]\nstore_call = 0.3");
+    let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
+    let create = Request::post("/v1/conversations", "{}");
+    assert_eq!(world.ask(&create).await.head.status, 200);
+    let lock = rusqlite::Connection::open(&path).expect("the store's file");
+    lock.execute_batch("BEGIN EXCLUSIVE").expect("a lock");
+    let start = Instant::now();
+    assert_eq!(world.ask(&create).await.failure().2.as_deref(), Some("store_unavailable"));
+    let took = start.elapsed();
+    assert!(took > Duration::from_millis(250) && took < Duration::from_millis(1300), "{took:?}");
+    drop(lock);
+    world.end().await;
+    let _ = std::fs::remove_file(&path);
+}
+
+#[tokio::test]
+async fn what_is_stored_lives_as_long_as_is_said() {
+    let world = world("[store]\nttl = 1").await;
+    let answer = world.ask(&Request::post("/v1/responses", r#"{"model":"m","input":"hello"}"#)).await;
+    let object: Value = serde_json::from_str(answer.text()).expect("an object");
+    let it = Request::get(&format!("/v1/responses/{}", object["id"].as_str().expect("an id")));
+    let start = Instant::now();
+    while world.ask(&it).await.head.status == 200 {
+        assert!(start.elapsed() < Duration::from_secs(5), "it lives");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(world.ask(&it).await.head.status, 404);
+    assert!(start.elapsed() > Duration::from_millis(700), "{:?}", start.elapsed());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn events_may_be_as_long_as_is_said() {
+    let answer =
+        |length: usize| Script::new().head_sse().role().text(&"x".repeat(length)).finish("stop").done().end();
+    for (length, good) in [(1_000, true), (3_000, false)] {
+        let setup = Setup::new().faulty().config("[limits]\nmax_event_bytes = 2000");
+        let world = World::start(Engine::script(answer(length)).await, setup).await;
+        let answer = world.ask(&Request::stream("")).await;
+        assert_eq!(answer.text().ends_with("data: [DONE]\n\n"), good, "{}", answer.text());
+        assert_eq!(answer.text().contains("upstream_invalid_event"), !good);
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn unused_connections_to_the_engine_are_closed_when_it_is_said() {
+    let world = world("[timeouts]\npool_idle = 0.2\n[health]\ninterval = 60").await;
+    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    // One of them is the probe's.
+    let open = world.engine.open_connections();
+    let closed = || world.engine.open_connections() < open;
+    until("a connection is closed", Duration::from_millis(2_500), closed).await;
+    world.end().await;
 }

@@ -37,8 +37,6 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 
 const HOLD: &str = "x-samewire-tool-hold";
-/// After so much silence the client hears that it is not forgotten.
-const KEEPALIVE: Duration = Duration::from_secs(15);
 /// How long outputs that come early wait for the end of what they belong to.
 const EARLY: Duration = Duration::from_secs(60);
 
@@ -114,15 +112,17 @@ impl Waiting {
     }
 
     /// Waits for the outputs, which are asked for since then.
-    async fn wait(&self, app: &App, since: Instant) -> Woken {
+    async fn wait(&self, app: &App, since: Instant, keepalive: Option<Duration>) -> Woken {
         let left = app.config.timeouts.tool_hold.saturating_sub(since.elapsed());
         tokio::select! {
             () = self.full.notified() => Woken::Full,
             () = app.cut() => Woken::Fault(Fault::Draining),
-            () = tokio::time::sleep(left.min(KEEPALIVE)) => match left > KEEPALIVE {
-                true => Woken::Silence,
-                false => Woken::Fault(Fault::OutputsMissing),
-            },
+            () = tokio::time::sleep(keepalive.unwrap_or(left).min(left)) => {
+                match keepalive.is_some_and(|pause| left > pause) {
+                    true => Woken::Silence,
+                    false => Woken::Fault(Fault::OutputsMissing),
+                }
+            }
         }
     }
 
@@ -147,6 +147,14 @@ pub(super) struct Legs {
 impl Legs {
     fn route(&self) -> Route {
         self.sender.route(&self.upstream, &self.talk.asked.model)
+    }
+}
+
+impl Legs {
+    /// After so much silence the client hears that it is not forgotten.
+    fn keepalive(&self) -> Option<Duration> {
+        let options = self.sender.options(&self.upstream, &self.talk.asked.model);
+        Some(Duration::from_secs(options.keepalive_seconds)).filter(|pause| !pause.is_zero())
     }
 }
 
@@ -260,7 +268,7 @@ impl Held {
                 Stage::Waits(wait) => {
                     let (calls, app) = (Arc::clone(&wait.calls), Arc::clone(&self.app));
                     let since = wait.since;
-                    match calls.wait(&app, since).await {
+                    match calls.wait(&app, since, self.legs.keepalive()).await {
                         Woken::Full => self.go_on(wait),
                         Woken::Silence => {
                             self.stage = Stage::Waits(wait);
