@@ -10,7 +10,7 @@ mod lines;
 mod series;
 mod upstream;
 
-pub use lines::{Guard, start as start_logging};
+pub use lines::{Guard, excerpt, start as start_logging};
 pub use series::{Counters, Gauge, Histogram, Histograms};
 pub use upstream::OfUpstream;
 
@@ -271,6 +271,11 @@ impl Metrics {
                 "samewire_panics_total",
                 "Bugs that ended a request.",
                 i64::try_from(panics).unwrap_or(i64::MAX),
+            ),
+            (
+                "samewire_log_lines_dropped_total",
+                "Log lines that nobody could take.",
+                i64::try_from(lines::dropped()).unwrap_or(i64::MAX),
             ),
         ] {
             series::head(name, help, "counter", &mut out);

@@ -70,6 +70,8 @@ mod leaving;
 mod limits;
 #[path = "proxy/load.rs"]
 mod load;
+#[path = "proxy/logs.rs"]
+mod logs;
 #[path = "proxy/media.rs"]
 mod media;
 #[path = "proxy/native.rs"]

@@ -94,6 +94,9 @@ impl Serve {
             }
         };
         telemetry::watch_panics();
+        if config.log.content {
+            tracing::warn!("[log] content is on: what clients ask is in this log, as long as that is so");
+        }
         let served = server::run(config);
         drop(logging);
         match served {

@@ -89,6 +89,7 @@ impl Default for Health {
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
 pub struct Log {
     pub level: Level,
+    pub content: bool,
 }
 
 /// Whose keys open.

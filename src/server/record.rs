@@ -4,7 +4,7 @@ use super::App;
 use super::quota::Ticket;
 use crate::auth::Caller;
 use crate::error::{Error, Side};
-use crate::telemetry::{End, Finished, Route};
+use crate::telemetry::{End, Finished, Route, excerpt};
 use crate::upstream::Upstream;
 use crate::wire::Summary;
 use crate::wire::fault::Failure;
@@ -34,12 +34,14 @@ pub(super) struct Record {
     /// Whom it was asked of last.
     pub(super) upstream: Option<Arc<Upstream>>,
     pub(super) attempts: u32,
-    pub(super) request_bytes: usize,
+    request_bytes: usize,
     pub(super) bytes: usize,
     pub(super) first_token: Option<Duration>,
     pub(super) rewriting: Duration,
     pub(super) planning: Duration,
     summary: Summary,
+    /// What it says, where that is logged.
+    content: Option<String>,
 }
 
 impl Record {
@@ -69,7 +71,14 @@ impl Record {
             rewriting: Duration::ZERO,
             planning: Duration::ZERO,
             summary: Summary::default(),
+            content: None,
         }
+    }
+
+    /// Its body has been read.
+    pub(super) fn has_read(&mut self, body: &[u8]) {
+        self.request_bytes = body.len();
+        self.content = self.app.config.log.content.then(|| excerpt(body));
     }
 
     /// The status has gone out.
@@ -125,6 +134,8 @@ impl Record {
                     first_token_ms = self.first_token.map(milliseconds),
                     total_ms = milliseconds(total),
                     rewrites = self.summary.tally.iter().map(|(_, times)| u64::from(times)).sum::<u64>(),
+                    content_logged = self.app.config.log.content.then_some(true),
+                    content = self.content,
                     "request"
                 )
             };

@@ -413,7 +413,7 @@ impl Handling {
         self.unread = false;
         self.busy.has_read();
         if let Some(record) = &mut self.record {
-            record.request_bytes = bytes.len();
+            record.has_read(&bytes);
         }
         Ok(bytes)
     }

@@ -2,6 +2,7 @@
 
 use crate::config::Level;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,8 +16,37 @@ use tracing_subscriber::util::SubscriberInitExt;
 const WAITING: usize = 1024;
 /// Bytes that are written at once.
 const TOGETHER: usize = 32 << 10;
-/// Bytes of one line.
+/// Bytes of one line, with its end.
 const LONGEST: usize = 8 << 10;
+/// What ends a line that would have been longer.
+const CUT: &[u8] = b",\"cut\":true}\n";
+/// Bytes of a request's body in a line, as they stand there: the rest of the line has its place beside them.
+const EXCERPT: usize = 6 << 10;
+
+/// Lines that nobody will read: the logger belongs to the process, and so does its count.
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+
+/// Lines that were dropped since the start, because whoever reads them has stopped or cannot keep them.
+pub(super) fn dropped() -> u64 {
+    DROPPED.load(Ordering::Relaxed)
+}
+
+/// The front of a body: so much of it that the line still holds everything else.
+pub fn excerpt(body: &[u8]) -> String {
+    let front = String::from_utf8_lossy(body.get(..EXCERPT).unwrap_or(body));
+    let mut room = EXCERPT;
+    let fits = |letter: &char| {
+        let written = match letter {
+            '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+            '\0'..='\u{1f}' => 6,
+            letter => letter.len_utf8(),
+        };
+        let left = room.checked_sub(written);
+        room = left.unwrap_or(0);
+        left.is_some()
+    };
+    front.chars().take_while(fits).collect()
+}
 
 /// Starts logging. The guard, when dropped, writes what still waits.
 ///
@@ -28,7 +58,7 @@ pub fn start(level: Level) -> Result<Guard, Box<dyn std::error::Error>> {
     let writing = Arc::clone(&done);
     std::thread::Builder::new().name("log".to_owned()).spawn(move || {
         let _writing = writing.lock();
-        write_all(&lines);
+        write_all(&lines, || io::stderr().lock());
     })?;
     let sink = Sink(Arc::new(Mutex::new(Some(sender))));
     let guard = Guard { sink: sink.clone(), done };
@@ -54,17 +84,19 @@ fn filter(level: Level) -> LevelFilter {
     }
 }
 
-fn write_all(lines: &Receiver<Vec<u8>>) {
-    // The end of the channel and the end of stderr are the same to this thread: nothing is left to do.
+fn write_all<W: Write>(lines: &Receiver<Vec<u8>>, out: impl Fn() -> W) {
     while let Ok(mut text) = lines.recv() {
+        let mut count = 1;
         // What has come meanwhile goes along in one write.
         while text.len() < TOGETHER
             && let Ok(next) = lines.try_recv()
         {
             text.extend_from_slice(&next);
+            count += 1;
         }
-        if io::stderr().lock().write_all(&text).is_err() {
-            return;
+        // A disk that is full may have room again later.
+        if out().write_all(&text).is_err() {
+            DROPPED.fetch_add(count, Ordering::Relaxed);
         }
     }
 }
@@ -97,7 +129,7 @@ impl<'a> MakeWriter<'a> for Sink {
     type Writer = Line<'a>;
 
     fn make_writer(&'a self) -> Line<'a> {
-        Line { sink: self, text: Vec::new() }
+        Line { sink: self, text: Vec::new(), cut: false }
     }
 }
 
@@ -105,11 +137,14 @@ impl<'a> MakeWriter<'a> for Sink {
 struct Line<'a> {
     sink: &'a Sink,
     text: Vec<u8>,
+    /// There was more of it.
+    cut: bool,
 }
 
 impl Write for Line<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let room = LONGEST.saturating_sub(self.text.len());
+        self.cut |= bytes.len() > room;
         self.text.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
         Ok(bytes.len())
     }
@@ -121,10 +156,120 @@ impl Write for Line<'_> {
 
 impl Drop for Line<'_> {
     fn drop(&mut self) {
+        if self.cut {
+            close(&mut self.text);
+        }
         let sender = self.sink.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sender) = &*sender {
             // A full queue drops the line rather than holding up a request.
-            let _ = sender.try_send(std::mem::take(&mut self.text));
+            if sender.try_send(std::mem::take(&mut self.text)).is_err() {
+                DROPPED.fetch_add(1, Ordering::Relaxed);
+            }
         }
+    }
+}
+
+/// Makes one object of the front of one: up to the last member that is whole.
+fn close(text: &mut Vec<u8>) {
+    text.truncate(LONGEST.saturating_sub(CUT.len()));
+    let (mut quoted, mut escaped, mut depth, mut end) = (false, false, 0_usize, 0);
+    for (at, byte) in text.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            _ if quoted => {}
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b',' if depth == 1 => end = at,
+            _ => {}
+        }
+    }
+    text.truncate(end);
+    text.extend_from_slice(CUT);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Object = std::collections::BTreeMap<String, Box<serde_json::value::RawValue>>;
+
+    /// What becomes of a line.
+    fn written(text: &[u8]) -> Vec<u8> {
+        let (sender, lines) = sync_channel(1);
+        let sink = Sink(Arc::new(Mutex::new(Some(sender))));
+        sink.make_writer().write_all(text).unwrap();
+        lines.try_recv().unwrap()
+    }
+
+    #[test]
+    fn long_lines_are_cut_between_members() {
+        let short = br#"{"a":"b","c":[1,2]}"#;
+        assert_eq!(written(short), short);
+        let long = "x".repeat(LONGEST);
+        for (text, expected) in [
+            (format!(r#"{{"a":1,"b":"{long}","c":2}}"#), r#"{"a":1,"cut":true}"#.to_owned()),
+            (format!(r#"{{"a":"\",\"","b":[1,"{long}"]}}"#), r#"{"a":"\",\"","cut":true}"#.to_owned()),
+            (format!(r#"{{"a":{{"b":1,"c":"{long}"}},"d":1}}"#), r#","cut":true}"#.to_owned()),
+        ] {
+            assert_eq!(String::from_utf8(written(text.as_bytes())).unwrap(), expected + "\n");
+        }
+        for more in 0..40 {
+            let long = "\\n".repeat(LONGEST / 2 - more);
+            let line = written(format!("{{\"a\":1,\"b\":\"{long}\",\"c\":\"{long}\"}}\n").as_bytes());
+            assert!(line.len() <= LONGEST && line.ends_with(b"\n"), "{more}");
+            assert!(
+                serde_json::from_slice::<Object>(&line).is_ok_and(|line| line.contains_key("cut")),
+                "{more}"
+            );
+        }
+    }
+
+    #[test]
+    fn excerpts_leave_room_for_the_rest() {
+        assert_eq!(excerpt(b"{\"a\":\"\n\"}"), "{\"a\":\"\n\"}");
+        assert_eq!(excerpt(b"a\xff"), "a\u{fffd}");
+        for text in ["a", "\"", "\u{1}", "\u{1f600}", "é\t"] {
+            let cut = excerpt(text.repeat(EXCERPT).as_bytes());
+            let written = serde_json::to_string(&cut).unwrap();
+            assert!((EXCERPT - 8..=EXCERPT + 2).contains(&written.len()), "{text:?}: {}", written.len());
+        }
+        assert!(excerpt(&[0xff; 2 * EXCERPT]).len() <= EXCERPT);
+    }
+
+    #[test]
+    fn fault_o21_a_full_disk_loses_lines_and_nothing_else() {
+        struct Full<'a>(&'a Mutex<Vec<u8>>);
+        impl Write for Full<'_> {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                let mut kept = self.0.lock().unwrap();
+                if bytes.starts_with(b"lost") {
+                    return Err(io::ErrorKind::StorageFull.into());
+                }
+                kept.extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let (sender, lines) = sync_channel(4);
+        let kept = Mutex::new(Vec::new());
+        let before = dropped();
+        std::thread::scope(|scope| {
+            let kept = &kept;
+            scope.spawn(move || write_all(&lines, || Full(kept)));
+            for line in [&b"lost\n"[..], b"kept\n"] {
+                sender.send(line.to_vec()).unwrap();
+                // The next line is a write of its own.
+                while dropped() == before {
+                    std::thread::yield_now();
+                }
+            }
+            drop(sender);
+        });
+        assert_eq!(kept.into_inner().unwrap(), b"kept\n");
     }
 }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// What marks the one structured line that each request leaves.
@@ -20,9 +20,11 @@ pub struct Setup {
     args: Vec<String>,
     config: String,
     faulty: bool,
+    deaf: bool,
     upstreams: Vec<String>,
     upstream_keys: String,
     open_files: Option<u32>,
+    environment: Vec<(String, String)>,
 }
 
 impl Setup {
@@ -68,6 +70,18 @@ impl Setup {
         self
     }
 
+    /// Nobody reads the log once it says where it listens, until [`Samewire::listen_again`].
+    pub fn deaf(mut self) -> Self {
+        self.deaf = true;
+        self
+    }
+
+    /// A variable of the environment, which is empty otherwise.
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// An address instead of the engine's.
     pub fn upstream(mut self, url: &str) -> Self {
         self.upstreams.push(url.to_owned());
@@ -83,6 +97,8 @@ pub struct Samewire {
     /// Where operators look.
     pub admin: SocketAddr,
     logs: Arc<Mutex<Vec<String>>>,
+    /// True while nobody reads them.
+    deaf: Arc<(Mutex<bool>, Condvar)>,
     config: Option<PathBuf>,
 }
 
@@ -91,6 +107,7 @@ impl Drop for Samewire {
         // Both fail only for a process that has already gone.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        self.listen_again();
         if let Some(path) = &self.config {
             let _ = std::fs::remove_file(path);
         }
@@ -122,21 +139,30 @@ impl Samewire {
         for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
             command.env(name, "http://127.0.0.1:1");
         }
+        command.envs(setup.environment.iter().map(|(name, value)| (name, value)));
         let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         let mut child = spawned.expect("the binary starts");
         let logs = Arc::new(Mutex::new(Vec::new()));
         let stderr = BufReader::new(child.stderr.take().expect("piped"));
         let sink = Arc::clone(&logs);
+        let deaf = Arc::new((Mutex::new(setup.deaf), Condvar::new()));
+        let hearing = Arc::clone(&deaf);
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
                 if line.contains("WARN") {
                     eprintln!("{line}");
                 }
+                let last =
+                    line.contains(r#""message":"listening""#) && line.contains(r#""listener":"admin""#);
                 sink.lock().expect("no thread panics with the lock").push(line);
+                if last {
+                    let deaf = hearing.0.lock().expect("no thread panics with the lock");
+                    drop(hearing.1.wait_while(deaf, |deaf| *deaf));
+                }
             }
         });
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-        Self { child, proxy: nowhere, admin: nowhere, logs, config }
+        Self { child, proxy: nowhere, admin: nowhere, logs, deaf, config }
     }
 
     /// Starts it and waits until it says where it listens.
@@ -172,6 +198,12 @@ impl Samewire {
     /// All lines logged so far.
     pub fn logs(&self) -> Vec<String> {
         self.logs.lock().expect("no thread panics with the lock").clone()
+    }
+
+    /// Reads on where [`Setup::deaf`] stopped.
+    pub fn listen_again(&self) {
+        *self.deaf.0.lock().expect("no thread panics with the lock") = false;
+        self.deaf.1.notify_all();
     }
 
     /// The lines that tell of a finished request.

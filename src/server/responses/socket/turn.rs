@@ -170,7 +170,7 @@ impl Handling {
         self.count()?;
         let body = self.counted(body)?;
         if let Some(record) = &mut self.record {
-            record.request_bytes = body.len();
+            record.has_read(&body);
         }
         let mut question = self.question(&line.head, body, None)?;
         question.asked.stream = true;
