@@ -11,10 +11,11 @@ mod series;
 mod upstream;
 
 pub use lines::{Guard, excerpt, start as start_logging};
-pub use series::{Counters, Gauge, Histogram, Histograms};
+pub use series::{Counters, Gauge, Histogram, Histograms, Room};
 pub use upstream::OfUpstream;
 
 use crate::wire::event::Usage;
+use crate::wire::fault::Fault;
 use crate::wire::rule::Tally;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -147,6 +148,9 @@ pub struct Metrics {
     pub turned_away: Gauge,
 }
 
+/// Series of all counters together; with the histograms of eight upstreams there are less than 2,000.
+const COUNTERS: usize = 700;
+
 const SECONDS: &[f64] =
     &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 600.0];
 const SHORT: &[f64] = &[0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 30.0];
@@ -157,13 +161,14 @@ const TINY: &[f64] =
 
 impl Default for Metrics {
     fn default() -> Self {
+        let room = Room::of(COUNTERS);
         Self {
             upstreams: RwLock::default(),
             nowhere: OfUpstream::new("none"),
-            requests: Counters::default(),
-            tokens: Counters::default(),
-            rewrites: Counters::default(),
-            attempts: Counters::default(),
+            requests: Counters::new(&room),
+            tokens: Counters::new(&room),
+            rewrites: Counters::new(&room),
+            attempts: Counters::new(&room),
             in_flight: Default::default(),
             rewriting: Histogram::new(TINY),
             planning: Histogram::new(TINY),
@@ -194,8 +199,10 @@ impl Metrics {
         self.in_flight.get(route as usize)
     }
 
-    /// An attempt at an upstream is over; `outcome` is `ok` or an error code.
+    /// An attempt at an upstream is over; `outcome` is `ok`, `refused` or an error code, of which engines may invent some.
     pub fn attempt(&self, upstream: &OfUpstream, outcome: &str) {
+        let known = matches!(outcome, "ok" | "refused") || Fault::of_code(outcome).is_some();
+        let outcome = if known { outcome } else { "other" };
         self.attempts.add(&[("upstream", &upstream.name), ("outcome", outcome)], 1);
     }
 
@@ -321,7 +328,7 @@ fn process(out: &mut String) {
     let read = |file: &str| std::fs::read_to_string(format!("/proc/self/{file}")).unwrap_or_default();
     let page = 4096;
     let pages: u64 = read("statm").split_whitespace().nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
-    let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    let open = open_files();
     let limits = read("limits");
     let files = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
     let allowed = files.and_then(|rest| rest.split_whitespace().next()).unwrap_or("0");
@@ -340,6 +347,14 @@ fn process(out: &mut String) {
     }
 }
 
+/// How many descriptors are open. Newer kernels say it at once; counting thousands takes as long as all else together.
+fn open_files() -> u64 {
+    const PLACE: &str = "/proc/self/fd";
+    let said = std::fs::metadata(PLACE).map_or(0, |folder| folder.len());
+    let counted = || std::fs::read_dir(PLACE).map_or(0, |all| all.count().try_into().unwrap_or(u64::MAX));
+    if said > 0 { said } else { counted() }
+}
+
 /// Counts panics, and logs where one happened but not its text, which may hold foreign words.
 pub fn watch_panics() {
     std::panic::set_hook(Box::new(|panic| {
@@ -347,4 +362,73 @@ pub fn watch_panics() {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         tracing::error!(place, "a bug ended a request");
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::rule::Rule;
+    use std::time::Instant;
+
+    /// As full as they get: eight upstreams, every count and every operation, with labels that nobody should use.
+    fn full() -> Metrics {
+        let metrics = Metrics::default();
+        let upstreams: Vec<_> = (0..8).map(|n| metrics.upstream(&format!("engine-{n}"))).collect();
+        let mut tally = Tally::default();
+        tally.count(Rule::FinishUnknown);
+        for n in 0..4000_u16 {
+            let model = format!("model-{n}");
+            metrics.finished(&Finished {
+                route: [Route::Chat, Route::Responses, Route::Models][usize::from(n / 8 % 3)],
+                upstream: Some(&upstreams[usize::from(n % 8)]),
+                status: n,
+                end: End::Error,
+                model: &model,
+                engine: &model,
+                usage: Some(Usage { prompt: 1, ..Usage::default() }),
+                tally: &tally,
+                total: Duration::from_secs(1),
+                rewriting: Duration::from_secs(1),
+                planning: Duration::from_secs(1),
+            });
+        }
+        for operation in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q"]
+        {
+            metrics.store.observe(operation, Duration::from_secs(1));
+        }
+        metrics
+    }
+
+    #[test]
+    fn fault_o20_all_there_can_be_is_rendered_at_once() {
+        let metrics = full();
+        let text = metrics.rendered();
+        let series = text.lines().filter(|line| !line.starts_with('#')).count();
+        assert!((1500..2000).contains(&series), "{series} series");
+        assert!(text.contains("samewire_requests_total{route=\"other\",upstream=\"other\","), "{text}");
+        let took = (0..10).map(|_| {
+            let start = Instant::now();
+            assert!(metrics.rendered().len() > 1000);
+            start.elapsed()
+        });
+        let best = took.min().unwrap();
+        assert!(best < Duration::from_millis(20), "{best:?}");
+    }
+
+    #[test]
+    fn fault_o20_outcomes_are_known_words() {
+        let metrics = Metrics::default();
+        let engine = metrics.upstream("engine");
+        for outcome in ["ok", "refused", "upstream_timeout", "CANARY", ""] {
+            metrics.attempt(&engine, outcome);
+        }
+        let text = metrics.rendered();
+        assert!(!text.contains("CANARY"), "{text}");
+        for (outcome, times) in [("ok", 1), ("refused", 1), ("upstream_timeout", 1), ("other", 2)] {
+            let line = format!(
+                "samewire_upstream_attempts_total{{upstream=\"engine\",outcome=\"{outcome}\"}} {times}\n"
+            );
+            assert!(text.contains(&line), "{line}{text}");
+        }
+    }
 }

@@ -96,6 +96,8 @@ mod requests;
 mod responses;
 #[path = "proxy/routes.rs"]
 mod routes;
+#[path = "proxy/scrapes.rs"]
+mod scrapes;
 #[path = "proxy/sniffing.rs"]
 mod sniffing;
 #[path = "proxy/socket.rs"]

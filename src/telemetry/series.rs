@@ -2,12 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-
-/// Most series of one family: labels come from closed sets, so this is never reached; it bounds what a mistake costs.
-const MOST: usize = 1000;
 
 /// A number that goes up and down.
 #[derive(Debug, Default)]
@@ -82,48 +79,78 @@ impl Histogram {
 pub struct Histograms {
     label: &'static str,
     bounds: &'static [f64],
-    series: Mutex<BTreeMap<&'static str, Histogram>>,
+    series: RwLock<BTreeMap<&'static str, Histogram>>,
 }
 
 impl Histograms {
     pub(super) fn new(label: &'static str, bounds: &'static [f64]) -> Self {
-        Self { label, bounds, series: Mutex::default() }
+        Self { label, bounds, series: RwLock::default() }
     }
 
     /// One more.
     pub fn observe(&self, value: &'static str, duration: Duration) {
-        let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = self.series.read().unwrap_or_else(PoisonError::into_inner).get(value) {
+            return known.observe(duration);
+        }
+        let mut series = self.series.write().unwrap_or_else(PoisonError::into_inner);
         series.entry(value).or_insert_with(|| Histogram::new(self.bounds)).observe(duration);
     }
 
     pub(super) fn render(&self, name: &str, help: &str, out: &mut String) {
         head(name, help, "histogram", out);
-        for (value, histogram) in &*self.series.lock().unwrap_or_else(PoisonError::into_inner) {
+        for (value, histogram) in &*self.series.read().unwrap_or_else(PoisonError::into_inner) {
             histogram.render(name, &labels(&[(self.label, value)]), out);
         }
     }
 }
 
-/// Counters of one name, by labels. Looked up once a request, never for each token.
-#[derive(Debug, Default)]
-pub struct Counters(Mutex<BTreeMap<String, u64>>);
+/// Series that may still be made. Labels come from closed sets, so it is not used up; it bounds what a mistake costs, and
+/// a very large configuration.
+#[derive(Clone, Debug)]
+pub struct Room(Arc<AtomicUsize>);
+
+impl Room {
+    /// For so many.
+    pub fn of(series: usize) -> Self {
+        Self(Arc::new(AtomicUsize::new(series)))
+    }
+
+    fn take(&self) -> bool {
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+}
+
+/// Counters of one name, by labels. Looked up once a request, never for each token; who counts what is known waits for
+/// nobody, however often the figures are read.
+#[derive(Debug)]
+pub struct Counters {
+    room: Room,
+    series: RwLock<BTreeMap<String, AtomicU64>>,
+}
 
 impl Counters {
-    /// Counts.
+    /// Without a series.
+    pub fn new(room: &Room) -> Self {
+        Self { room: room.clone(), series: RwLock::default() }
+    }
+
+    /// Counts. Where no series can be made any more, all labels are `other`.
     pub fn add(&self, pairs: &[(&str, &str)], by: u64) {
         let labels = labels(pairs);
-        let mut series = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = series.get_mut(&labels) {
-            *count = count.saturating_add(by);
-        } else if series.len() < MOST {
-            series.insert(labels, by);
+        if let Some(known) = self.series.read().unwrap_or_else(PoisonError::into_inner).get(&labels) {
+            known.fetch_add(by, Ordering::Relaxed);
+            return;
         }
+        let mut series = self.series.write().unwrap_or_else(PoisonError::into_inner);
+        let fits = series.contains_key(&labels) || self.room.take();
+        let others = || self::labels(&pairs.iter().map(|(name, _)| (*name, "other")).collect::<Vec<_>>());
+        series.entry(if fits { labels } else { others() }).or_default().fetch_add(by, Ordering::Relaxed);
     }
 
     pub(super) fn render(&self, name: &str, help: &str, out: &mut String) {
         head(name, help, "counter", out);
-        for (labels, count) in &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            let _ = writeln!(out, "{name}{{{labels}}} {count}");
+        for (labels, count) in &*self.series.read().unwrap_or_else(PoisonError::into_inner) {
+            let _ = writeln!(out, "{name}{{{labels}}} {}", count.load(Ordering::Relaxed));
         }
     }
 }
@@ -175,15 +202,19 @@ mod tests {
 
     #[test]
     fn counters_escape_their_labels_and_are_bounded() {
-        let counters = Counters::default();
+        let (most, counters) = (20, Counters::new(&Room::of(20)));
         counters.add(&[("a", "q\"\\\n")], 2);
         counters.add(&[("a", "q\"\\\n")], 3);
         let mut text = String::new();
         counters.render("x", "h", &mut text);
         assert_eq!(text, "# HELP x h\n# TYPE x counter\nx{a=\"q\\\"\\\\\\n\"} 5\n");
-        for n in 0..2 * MOST {
+        for n in 0..2 * most {
             counters.add(&[("a", &n.to_string())], 1);
         }
-        assert_eq!(counters.0.lock().unwrap().len(), MOST);
+        counters.add(&[("a", "5")], 9);
+        text.clear();
+        counters.render("x", "h", &mut text);
+        assert_eq!(text.lines().count(), 2 + most + 1);
+        assert!(text.contains("x{a=\"5\"} 10\n") && text.contains("x{a=\"other\"} 21\n"), "{text}");
     }
 }
