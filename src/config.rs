@@ -24,6 +24,7 @@ pub use upstreams::{Credentials, UpstreamConfig};
 use crate::auth::Keyring;
 use crate::request::Rules;
 use crate::seal::Keys;
+use crate::secret;
 use crate::store::{Caps, Place};
 use crate::wire::options::Options;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -273,9 +274,7 @@ fn seal_keys(file: &SealFile, mistakes: &mut Mistakes) -> Option<Arc<Keys>> {
     if file.keys_file.as_os_str().is_empty() {
         return None;
     }
-    let name = file.keys_file.display();
-    let text = std::fs::read_to_string(&file.keys_file).map_err(|error| format!("{name}: {error}"));
-    let keys = text.and_then(|text| Keys::parse(&text).map_err(|why| format!("{name}, {why}")));
+    let keys = secret::read(&file.keys_file).and_then(|text| Keys::parse(&text));
     keys.map(Arc::new).map_err(|why| mistakes.add("seal.keys_file", why)).ok()
 }
 

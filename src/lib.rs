@@ -31,6 +31,8 @@ pub mod error;
 
 pub mod auth;
 
+pub mod secret;
+
 pub mod store;
 
 pub mod config;

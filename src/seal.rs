@@ -16,6 +16,7 @@ use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use std::borrow::Cow;
 use std::fmt;
+use zeroize::Zeroizing;
 
 /// Bytes of a nonce.
 pub const NONCE: usize = 24;
@@ -50,7 +51,7 @@ impl Kind {
     }
 }
 
-/// Keys by their ids. The first one seals, all of them open, so that one can follow another.
+/// Keys by their ids, wiped when they go. The first one seals, all of them open, so that one can follow another.
 pub struct Keys(Vec<(String, XChaCha20Poly1305)>);
 
 impl Keys {
@@ -77,12 +78,14 @@ impl Keys {
             if id.is_empty() || id.len() > 32 || !id.bytes().all(plain) {
                 return Err(wrong("an id has 1 to 32 letters, digits, _ and -"));
             }
-            let key = STANDARD.decode(key.trim()).map_err(|_| wrong("the key is not base64"))?;
-            let key: [u8; KEY] = key.try_into().map_err(|_| wrong("the key must have 32 bytes"))?;
+            let key =
+                Zeroizing::new(STANDARD.decode(key.trim()).map_err(|_| wrong("the key is not base64"))?);
+            let key: &[u8; KEY] =
+                key.as_slice().try_into().map_err(|_| wrong("the key must have 32 bytes"))?;
             if keys.iter().any(|(known, _)| known == id) {
                 return Err(wrong("the id is there already"));
             }
-            keys.push((id.to_owned(), XChaCha20Poly1305::new(&key.into())));
+            keys.push((id.to_owned(), XChaCha20Poly1305::new(key.into())));
         }
         if keys.is_empty() { Err("there is no key".to_owned()) } else { Ok(Self(keys)) }
     }

@@ -7,6 +7,8 @@ use samewire::config::{
 };
 use samewire::wire::options::Options;
 use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use toml::{Table, Value};
 
 const EXAMPLE: &str = include_str!("../config/samewire.toml");
@@ -348,6 +350,7 @@ fn options_of_one_upstream_lie_over_those_of_all() {
 fn a_key_of_ones_own_is_read_and_never_shown() {
     let path = std::env::temp_dir().join(format!("samewire-key-{}", std::process::id()));
     std::fs::write(&path, "sk-CANARY\n").unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     let text = format!("[[upstream]]\nurl = \"http://a\"\napi_key_file = {path:?}\n");
     let config = read(&text, &Overrides::default()).unwrap();
     std::fs::remove_file(&path).unwrap();

@@ -2,7 +2,7 @@
 
 use super::{ENVIRONMENT, USAGE, complain};
 use crate::config::{Config, Overrides};
-use crate::{server, telemetry};
+use crate::{secret, server, telemetry};
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -82,6 +82,7 @@ impl Settings {
 
 impl Serve {
     pub(super) fn run(&self) -> ExitCode {
+        let hidden = secret::hide_memory();
         let config = match self.settings.load() {
             Ok(config) => config,
             Err(code) => return code,
@@ -94,6 +95,9 @@ impl Serve {
             }
         };
         telemetry::watch_panics();
+        if let Err(error) = hidden {
+            tracing::warn!(%error, "others may look into the memory of this process");
+        }
         if config.log.content {
             tracing::warn!("[log] content is on: what clients ask is in this log, as long as that is so");
         }

@@ -4,6 +4,7 @@ use super::file::{Auth, File, UpstreamFile};
 use super::mistakes::Mistakes;
 use crate::engine::{self, ENGINES, Engine};
 use crate::request::responses::Way;
+use crate::secret::{self, Secret};
 use http::Uri;
 
 /// One upstream.
@@ -37,7 +38,7 @@ pub enum Credentials {
     /// What the client sent.
     Pass,
     /// A key of the proxy.
-    Own(http::HeaderValue),
+    Own(Secret),
 }
 
 impl Credentials {
@@ -148,21 +149,12 @@ fn credentials(
         Auth::Auto if !given => Some(Credentials::Pass),
         Auth::Own if !given => mistakes.none(path, "missing, although auth = \"own\""),
         Auth::Auto | Auth::Own => {
-            let key = match std::fs::read_to_string(&file.api_key_file) {
+            let key = match secret::read(&file.api_key_file) {
                 Ok(key) => key,
-                Err(error) => {
-                    // Not what stands there: it may be the key itself.
-                    return mistakes.none(path, format!("the file cannot be read: {error}"));
-                }
+                Err(why) => return mistakes.none(path, why),
             };
-            let value = http::HeaderValue::from_str(&format!("Bearer {}", key.trim()));
-            match value {
-                Ok(mut value) if !key.trim().is_empty() => {
-                    value.set_sensitive(true);
-                    Some(Credentials::Own(value))
-                }
-                _ => mistakes.none(path, "the file holds no key"),
-            }
+            let own = Secret::behind("Bearer ", key.trim()).map(Credentials::Own);
+            own.or_else(|| mistakes.none(path, "the file holds no key"))
         }
     }
 }

@@ -72,7 +72,7 @@ impl Sender {
             accept: "application/json",
             authorization: match &to.upstream.config.auth {
                 Credentials::None => None,
-                Credentials::Own(key) => Some(key.clone()),
+                Credentials::Own(key) => Some(key.value()),
                 Credentials::Pass => self.authorization.clone(),
             },
             request_id: format!("{}-{}", self.id, to.attempt),

@@ -11,6 +11,7 @@ use std::io;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
+use zeroize::Zeroizing;
 
 /// How often a store that could not be opened is tried again.
 const RETRY: Duration = Duration::from_secs(5);
@@ -41,8 +42,8 @@ impl Shelf {
     /// The store is required and cannot be opened, or there is no randomness.
     pub(super) async fn open(config: &Config, metrics: &Metrics) -> io::Result<Self> {
         let mut name = [0; 16];
-        let mut key = [0; KEY];
-        getrandom::fill(&mut name).and_then(|()| getrandom::fill(&mut key)).map_err(io::Error::other)?;
+        let mut key = Zeroizing::new([0; KEY]);
+        getrandom::fill(&mut name).and_then(|()| getrandom::fill(&mut *key)).map_err(io::Error::other)?;
         let mut owner = String::new();
         super::routes::hex(&name, &mut owner);
         let keys = config.seal.clone().unwrap_or_else(|| Arc::new(Keys::of("process", &key)));

@@ -173,7 +173,7 @@ impl<'u> Probe<'u> {
         let url = format!("http://{}:{}{}{path}", config.host, config.port, config.prefix);
         let mut request = client.get(url).header("x-request-id", "samewire-probe");
         if let Credentials::Own(key) = &config.auth {
-            request = request.header(AUTHORIZATION, key.clone());
+            request = request.header(AUTHORIZATION, key.value());
         }
         request.send().await.map_err(|error| match error {
             error if error.is_connect() => "it cannot be reached",

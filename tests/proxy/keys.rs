@@ -3,7 +3,7 @@
 use crate::responses::{TOOLS, ask, engine, object, prompt};
 use crate::sim::{
     Answer, Client, Engine, Gate, KEY, LINES_OF_ONE_REQUEST, PATIENCE, PROMPT, Request, Script, Setup,
-    Socket, World, until,
+    Socket, World, until, write_secret,
 };
 use crate::socket::prompted;
 use serde_json::{Value, json};
@@ -477,7 +477,7 @@ async fn keys_that_are_all_disabled_leave_nobody() {
 #[tokio::test]
 async fn the_engine_sees_no_key_but_its_own() {
     let file = std::env::temp_dir().join(format!("samewire-engine-key-{}", std::process::id()));
-    std::fs::write(&file, ENGINES).unwrap();
+    write_secret(&file, ENGINES);
     let own = format!("api_key_file = {file:?}");
     let client = format!("Bearer {KEY}");
     let engines = format!("Bearer {ENGINES}");

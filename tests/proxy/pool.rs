@@ -1,7 +1,9 @@
 //! Which of several engines is asked (faults 8): by model, by what they have to do, by how they do.
 
 use crate::responses::{prompt, scripted};
-use crate::sim::{Client, Engine, Gate, Manner, PATIENCE, Request, Script, Setup, World, until};
+use crate::sim::{
+    Client, Engine, Gate, Manner, PATIENCE, Request, Script, Setup, World, until, write_secret,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -323,7 +325,7 @@ async fn who_fails_is_ejected_and_half_of_them_never_are() {
 #[tokio::test]
 async fn fault_u19_who_rejects_the_proxys_key_is_asked_last() {
     let key = std::env::temp_dir().join(format!("samewire-pool-key-{}", std::process::id()));
-    std::fs::write(&key, "sk-CANARY-pool").unwrap();
+    write_secret(&key, "sk-CANARY-pool");
     let bad = Engine::script(Script::new().json("401 Unauthorized", r#"{"error":"Unauthorized"}"#)).await;
     let lines = format!("api_key_file = {key:?}");
     let world =

@@ -2,7 +2,7 @@
 
 use crate::responses::{TOOLS, ask, chunk, engine, event, events, last, object, prompt, scripted};
 use crate::sim::{
-    Answer, Client, Engine, Gate, KEY, PATIENCE, Request, Samewire, Script, Setup, World, until,
+    Answer, Client, Engine, Gate, KEY, PATIENCE, Request, Samewire, Script, Setup, World, until, write_secret,
 };
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -520,7 +520,7 @@ async fn reasoning_that_clients_keep_is_opened_for_them_alone() {
 async fn sealed_reasoning_lives_as_long_as_its_key() {
     let folder = Folder::new();
     let keys = folder.0.join("keys");
-    std::fs::write(&keys, "k1 AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n").unwrap();
+    write_secret(&keys, "k1 AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n");
     let engine = engine().await;
     let process = Setup::new().args(&["--engine", "vllm"]).upstream(&engine.url());
     let kept = process.clone().config(&format!("[seal]\nkeys_file = \"{}\"", keys.display()));

@@ -3,9 +3,11 @@
 use super::client::{Answer, Request};
 use super::engine::Engine;
 use super::{KEY, PATIENCE, PROMPT, until};
-use std::io::{BufRead, BufReader};
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -275,6 +277,13 @@ impl Samewire {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
+}
+
+/// Writes a file that only its owner may read, as files with secrets must be.
+pub fn write_secret(path: &Path, text: &str) {
+    let _ = std::fs::remove_file(path);
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes())).expect("the temporary folder is writable");
 }
 
 fn write_config(text: &str) -> PathBuf {

@@ -14,7 +14,7 @@ mod socket;
 pub use chunks::{Chunks, Piece};
 pub use client::{Answer, Client, Ended, Fault, Head, Request};
 pub use engine::{Attempt, Engine, Manner};
-pub use harness::{LINES_OF_ONE_REQUEST, Samewire, Setup, World};
+pub use harness::{LINES_OF_ONE_REQUEST, Samewire, Setup, World, write_secret};
 pub use script::{Gate, Script, Step, json_string};
 pub use socket::{Frame, Socket};
 
