@@ -9,6 +9,7 @@ mod limits;
 mod mistakes;
 mod pool;
 mod requests;
+mod trace;
 mod upstreams;
 
 pub use file::{
@@ -19,6 +20,7 @@ pub use limits::{Limits, Timeouts};
 pub use mistakes::Mistakes;
 pub use pool::{Affinity, AffinityFile, By, Layers, ModelConfig, ModelFile, Retry};
 pub use requests::{MediaUrls, Requests};
+pub use trace::{Trace, TraceConfig, TraceVariables};
 pub use upstreams::{Credentials, UpstreamConfig};
 
 use crate::auth::Keyring;
@@ -52,6 +54,8 @@ pub struct Overrides {
     pub store: Option<String>,
     /// `OPTION=VALUE` of `[wire]`.
     pub set: Vec<String>,
+    /// Where traces go.
+    pub trace: TraceVariables,
 }
 
 impl Overrides {
@@ -83,6 +87,7 @@ impl Overrides {
             threads,
             store: variable("SAMEWIRE_STORE"),
             set: list("SAMEWIRE_SET").unwrap_or_default(),
+            trace: TraceVariables::read(&variable, &mut mistakes),
         };
         (this, mistakes)
     }
@@ -133,6 +138,9 @@ impl Overrides {
         file.threads = self.threads.unwrap_or(file.threads);
         if let Some(store) = &self.store {
             file.store.place.clone_from(store);
+        }
+        if let Some(endpoint) = &self.trace.endpoint {
+            file.trace.endpoint.clone_from(endpoint);
         }
         for assignment in &self.set {
             match set(&file.wire, assignment) {
@@ -212,6 +220,8 @@ pub struct Config {
     pub health: Health,
     /// How much is logged.
     pub log: Log,
+    /// Where traces go; `None`: nowhere.
+    pub trace: Option<Arc<TraceConfig>>,
     /// Whose keys open; `None`: none are checked.
     pub auth: Option<Arc<Keyring>>,
     /// What the routes of Azure's clients say.
@@ -323,10 +333,12 @@ impl Config {
         for layer in overrides {
             layer.apply(&mut file, &mut mistakes);
         }
-        Self::meant(file, mistakes)
+        let headers = overrides.iter().find_map(|layer| layer.trace.headers.as_ref());
+        let trace = TraceConfig::meant(&file.trace, headers, &mut mistakes);
+        Self::meant(file, trace, mistakes)
     }
 
-    fn meant(file: File, mut mistakes: Mistakes) -> Result<Self, Mistakes> {
+    fn meant(file: File, trace: Option<Arc<TraceConfig>>, mut mistakes: Mistakes) -> Result<Self, Mistakes> {
         file.check_numbers(&mut mistakes);
         let listen = address("listen", &file.listen, &mut mistakes);
         let admin_listen = address("admin_listen", &file.admin_listen, &mut mistakes);
@@ -353,6 +365,7 @@ impl Config {
             timeouts: file.timeouts.clone(),
             health: file.health.clone(),
             log: file.log.clone(),
+            trace,
             auth,
             azure: file.azure.clone(),
             store,

@@ -1,4 +1,4 @@
-//! What operators read: metrics in the Prometheus text format, log lines as JSON on stderr.
+//! What operators read: metrics in the Prometheus text format, log lines as JSON on stderr, and traces by OTLP.
 //!
 //! Metrics are plain atomics. The usual exporter brings some fifteen crates, keeps every observation until somebody
 //! scrapes, and calibrates a clock at start; what is needed here is counters, gauges and histograms with fixed bounds.
@@ -6,12 +6,18 @@
 //! Labels come from closed sets: routes, upstream names, statuses, model names that the engine lists. Never: text of a
 //! client or of an answer.
 
+#[cfg(feature = "otlp")]
+mod export;
 mod lines;
 mod series;
+#[cfg(feature = "otlp")]
+mod spans;
+mod trace;
 mod upstream;
 
 pub use lines::{Guard, excerpt, start as start_logging};
 pub use series::{Counters, Gauge, Histogram, Histograms, Room};
+pub use trace::{Onward, Parent, Peer, Told, Trace, Tracer};
 pub use upstream::OfUpstream;
 
 use crate::wire::event::Usage;
@@ -252,6 +258,7 @@ impl Metrics {
         self.rewrites.render("samewire_rewrites_total", "What was mended in answers.", &mut out);
         series::head("samewire_bodies_in_flight_bytes", "Request bodies in memory.", "gauge", &mut out);
         let _ = writeln!(out, "samewire_bodies_in_flight_bytes {}", self.bodies.value());
+        let (exported, unexported) = trace::counts();
         let panics = PANICS.load(Ordering::Relaxed);
         for (name, help, count) in [
             (
@@ -283,6 +290,16 @@ impl Metrics {
                 "samewire_log_lines_dropped_total",
                 "Log lines that nobody could take.",
                 i64::try_from(lines::dropped()).unwrap_or(i64::MAX),
+            ),
+            (
+                "samewire_spans_exported_total",
+                "Spans of traces that the collector has taken.",
+                i64::try_from(exported).unwrap_or(i64::MAX),
+            ),
+            (
+                "samewire_spans_dropped_total",
+                "Spans of traces that it has not, or for which there was no room.",
+                i64::try_from(unexported).unwrap_or(i64::MAX),
             ),
         ] {
             series::head(name, help, "counter", &mut out);

@@ -22,6 +22,10 @@ mod official;
 mod postgres;
 mod sim;
 
+#[cfg(feature = "otlp")]
+#[path = "sim/collector.rs"]
+mod collector;
+
 #[path = "proxy/answers.rs"]
 mod answers;
 #[path = "proxy/azure.rs"]
@@ -110,6 +114,9 @@ mod standstill;
 mod stored;
 #[path = "proxy/tool_outputs.rs"]
 mod tool_outputs;
+#[cfg(feature = "otlp")]
+#[path = "proxy/traces.rs"]
+mod traces;
 #[path = "proxy/truncation.rs"]
 mod truncation;
 #[path = "proxy/waiting.rs"]

@@ -72,6 +72,7 @@ impl Settings {
             threads: self.threads,
             store: self.store.clone(),
             set: self.set.clone(),
+            ..Overrides::default()
         };
         Config::load(&flags).map_err(|mistakes| {
             complain(mistakes);

@@ -4,6 +4,7 @@ use super::limits::{Limits, Timeouts};
 use super::mistakes::{Mistakes, explain};
 use super::pool::{AffinityFile, ModelFile, Retry};
 use super::requests::Requests;
+use super::trace::Trace;
 use crate::request::responses::Way;
 use crate::wire::options::Options;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -28,6 +29,7 @@ pub struct File {
     pub timeouts: Timeouts,
     pub health: Health,
     pub log: Log,
+    pub trace: Trace,
     pub auth: AuthFile,
     pub azure: Azure,
     pub store: StoreFile,
@@ -52,6 +54,7 @@ impl Default for File {
             timeouts: Timeouts::default(),
             health: Health::default(),
             log: Log::default(),
+            trace: Trace::default(),
             auth: AuthFile::default(),
             azure: Azure::default(),
             store: StoreFile::default(),

@@ -13,6 +13,7 @@ use super::{App, Worker};
 use crate::config::{Affinity, Credentials};
 use crate::error::{Class, Error};
 use crate::plan::Route;
+use crate::telemetry::{Onward, Trace};
 use crate::upstream::{Chosen, Client, Nobody, Outcome, Outgoing, Tries, Upstream, Wish};
 use crate::wire::Rewriter;
 use crate::wire::fault::{Failure, Fault};
@@ -34,7 +35,7 @@ pub(super) struct Sender {
     id: String,
     /// The client's, for engines that are to see it.
     authorization: Option<HeaderValue>,
-    trace: Vec<(&'static str, HeaderValue)>,
+    trace: Onward,
     /// The place of the caller's key.
     key: Option<usize>,
     /// The events that the client asks for.
@@ -56,6 +57,13 @@ impl Sender {
     /// How a request for this model is planned for this upstream.
     pub(super) fn route(&self, upstream: &Upstream, model: &str) -> Route {
         self.worker.app.pool.route(upstream, model, self.options(upstream, model))
+    }
+
+    /// From now on it sends what is another request of the same client: its part of the trace, if there is one.
+    pub(super) fn again(&mut self) -> Option<Arc<Trace>> {
+        let trace = self.trace.again()?;
+        self.trace = Onward::Traced(Arc::clone(&trace));
+        Some(trace)
     }
 
     /// A request to this upstream.
@@ -255,7 +263,7 @@ impl Handling {
             worker: Arc::clone(&self.worker),
             id: self.chance.request_id(),
             authorization: self.door.authorization(headers),
-            trace: headers::trace(headers),
+            trace: Onward::of(self.record.as_ref().and_then(|record| record.trace.as_ref()), headers),
             key: self.caller.as_ref().map(|caller| caller.place),
             dialect: None,
             share: self.share.clone(),

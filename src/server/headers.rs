@@ -95,30 +95,6 @@ fn accepts(value: &HeaderValue) -> bool {
     })
 }
 
-/// `traceparent` and `tracestate`, if they are what they seem.
-pub(super) fn trace(headers: &HeaderMap) -> Vec<(&'static str, HeaderValue)> {
-    let mut parents = headers.get_all("traceparent").iter();
-    let (Some(parent), None) = (parents.next(), parents.next()) else { return Vec::new() };
-    if !is_trace_parent(parent.as_bytes()) {
-        return Vec::new();
-    }
-    let state = headers.get("tracestate").filter(|state| state.len() <= 512 && state.to_str().is_ok());
-    [("traceparent", Some(parent)), ("tracestate", state)]
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value?.clone())))
-        .collect()
-}
-
-/// `00-<32 hex>-<16 hex>-<2 hex>`, ids not all zero (W3C Trace Context).
-fn is_trace_parent(text: &[u8]) -> bool {
-    let hex = |part: &[u8], length| {
-        part.len() == length && part.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-    };
-    let id = |part: &[u8], length| hex(part, length) && part.iter().any(|byte| *byte != b'0');
-    let parts: Vec<_> = text.split(|byte| *byte == b'-').collect();
-    matches!(parts.as_slice(), [b"00", trace, span, flags] if id(trace, 32) && id(span, 16) && hex(flags, 2))
-}
-
 /// What passes of an engine's headers (wire-format 5).
 pub(super) fn passed(headers: &HeaderMap) -> HeaderMap {
     let listed = |name: &HeaderName| {
@@ -305,21 +281,6 @@ mod tests {
             ("text/html", false),
         ] {
             assert_eq!(accepts(&HeaderValue::from_static(range)), welcome, "{range}");
-        }
-    }
-
-    #[test]
-    fn traces() {
-        let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-        assert!(is_trace_parent(good.as_bytes()));
-        for bad in [
-            "",
-            "00",
-            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
-            &good.to_uppercase(),
-            &good.replace("00-", "ff-"),
-        ] {
-            assert!(!is_trace_parent(bad.as_bytes()), "{bad}");
         }
     }
 }

@@ -34,7 +34,7 @@ pub use accept::Listeners;
 pub use memory::told as memory_told;
 
 use crate::config::Config;
-use crate::telemetry::{Gauge, Metrics};
+use crate::telemetry::{Gauge, Metrics, Tracer};
 use crate::upstream::{Pool, Upstream, health};
 use accept::{Acceptor, Door, Places, Seat, listen, serve_connection};
 use background::Runs;
@@ -61,6 +61,7 @@ pub(crate) struct App {
     pub(crate) config: Config,
     pub(crate) pool: Pool,
     pub(crate) metrics: Metrics,
+    tracer: Tracer,
     shelf: Shelf,
     runs: Runs,
     holds: Holds,
@@ -119,6 +120,7 @@ async fn serve(listeners: Listeners, mut config: Config) -> io::Result<()> {
         budget: Budget::new(&config.limits, &metrics),
         quotas: Quotas::of(config.auth.as_deref()),
         metrics,
+        tracer: Tracer::start(config.trace.as_ref())?,
         requests: Gauge::default(),
         course: Course::default(),
         config,
@@ -143,6 +145,7 @@ async fn serve(listeners: Listeners, mut config: Config) -> io::Result<()> {
     }
     // The listener and the ways to the threads are closed now: what lives, lives until its requests end.
     end.drained(async { _ = gone.recv().await }).await;
+    app.tracer.close().await;
     Ok(())
 }
 

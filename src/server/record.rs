@@ -4,13 +4,13 @@ use super::App;
 use super::quota::Ticket;
 use crate::auth::Caller;
 use crate::error::{Error, Side};
-use crate::telemetry::{End, Finished, Route, excerpt};
+use crate::telemetry::{End, Finished, Route, Told, Trace, excerpt};
 use crate::upstream::Upstream;
 use crate::wire::Summary;
-use crate::wire::fault::Failure;
+use crate::wire::fault::{Failure, Fault};
 use crate::wire::rule::Rule;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// What is known of a request so far.
 pub(super) struct Record {
@@ -18,6 +18,8 @@ pub(super) struct Record {
     pub(super) route: Route,
     pub(super) request_id: String,
     pub(super) started: Instant,
+    /// The trace that it is part of, where there is one.
+    pub(super) trace: Option<Arc<Trace>>,
     /// Who asks, where keys are checked.
     pub(super) caller: Option<Arc<Caller>>,
     /// What it is counted by, where its key has a quota.
@@ -55,6 +57,7 @@ impl Record {
             route,
             request_id,
             started: Instant::now(),
+            trace: None,
             caller: None,
             ticket: None,
             status: None,
@@ -75,6 +78,12 @@ impl Record {
         }
     }
 
+    /// The same as a part of the trace that its head names, or of a new one.
+    pub(super) fn traced(mut self, head: &http::request::Parts) -> Self {
+        self.trace = self.app.tracer.begin(&head.headers, &head.method);
+        self
+    }
+
     /// Its body has been read.
     pub(super) fn has_read(&mut self, body: &[u8]) {
         self.request_bytes = body.len();
@@ -93,7 +102,7 @@ impl Record {
 
     /// An error has been handed over, as the answer or in it.
     pub(super) fn failed(&mut self, failure: &Failure) {
-        let draining = failure.fault == crate::wire::fault::Fault::Draining;
+        let draining = failure.fault == Fault::Draining;
         self.end = if draining { End::Draining } else { End::Error };
         self.code = Some(failure.code.as_ref().unwrap_or(&failure.kind).chars().take(64).collect());
         self.side = Some(Side::of(failure));
@@ -117,6 +126,7 @@ impl Record {
             ($level:ident) => {
                 tracing::$level!(
                     request_id = self.request_id,
+                    trace_id = self.trace.as_ref().map(|trace| trace.id()),
                     tenant,
                     key,
                     route = self.route.name(),
@@ -155,6 +165,29 @@ impl Record {
     }
 }
 
+impl Record {
+    /// The same for whoever collects traces, with nothing in it but words that are known here.
+    fn told(&mut self, trace: Arc<Trace>) -> Told {
+        let code = self.code.as_deref().and_then(Fault::of_code).and_then(Fault::code);
+        Told {
+            trace,
+            route: self.route,
+            request_id: std::mem::take(&mut self.request_id),
+            status: self.status.unwrap_or(499),
+            end: self.end,
+            code: code.or_else(|| self.code.as_ref().map(|_| "_OTHER")),
+            by_engine: self.end == End::Error && self.side == Some(Side::Upstream),
+            model: Arc::clone(&self.model),
+            engine: self.upstream.as_ref().map_or("none", |upstream| upstream.engine().name),
+            usage: self.summary.usage,
+            finishes: self.summary.finishes.iter().map(|finish| finish.word()).collect(),
+            first_token: self.first_token,
+            started: self.started,
+            ended: (Instant::now(), SystemTime::now()),
+        }
+    }
+}
+
 /// With three places: the figures are read by people.
 fn milliseconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
@@ -163,7 +196,7 @@ fn milliseconds(duration: Duration) -> f64 {
 impl Drop for Record {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.failed(&crate::wire::fault::Fault::Proxy.into());
+            self.failed(&Fault::Proxy.into());
         }
         if let Some(ticket) = &self.ticket {
             ticket.charge(self.summary.usage.as_ref().map_or(0, |usage| usage.total));
@@ -187,5 +220,9 @@ impl Drop for Record {
             rewriting: self.rewriting,
             planning: self.planning,
         });
+        if let Some(trace) = self.trace.take() {
+            let app = Arc::clone(&self.app);
+            app.tracer.finished(&trace, |trace| self.told(trace));
+        }
     }
 }

@@ -138,7 +138,7 @@ async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Doo
     panics::arm(&head.headers, &request_id);
     // A target with a host in it is meant for a proxy of another kind.
     let target = if head.uri.authority().is_some() { Target::Nothing } else { target };
-    let record = Record::new(&worker.app, target.route(), request_id);
+    let record = Record::new(&worker.app, target.route(), request_id).traced(&head);
     let has_body = head.headers.contains_key(TRANSFER_ENCODING)
         || head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
     let body = has_body.then_some(body);
@@ -226,9 +226,9 @@ impl Handling {
         worker: &Arc<Worker>,
         door: Door,
         caller: Option<&Arc<Caller>>,
-        request_id: String,
+        (head, request_id): (&request::Parts, String),
     ) -> Result<Self, Fault> {
-        let mut record = Record::new(&worker.app, Route::Responses, request_id);
+        let mut record = Record::new(&worker.app, Route::Responses, request_id).traced(head);
         record.caller = caller.cloned();
         Ok(Self {
             worker: Arc::clone(worker),

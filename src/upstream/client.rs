@@ -10,6 +10,7 @@ use super::answer::Answer;
 use super::http1::{HEAD_LIMIT, Head, Malformed};
 use crate::config::{Timeouts, UpstreamConfig};
 use crate::error::{Class, Error};
+use crate::telemetry::{Onward, Peer};
 use crate::wire::fault::Fault;
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderValue;
@@ -44,8 +45,8 @@ pub struct Outgoing {
     pub authorization: Option<HeaderValue>,
     /// The id under which the engine logs it.
     pub request_id: String,
-    /// A valid trace of the client.
-    pub trace: Vec<(&'static str, HeaderValue)>,
+    /// The trace that it is part of.
+    pub trace: Onward,
     /// The body.
     pub body: Bytes,
 }
@@ -62,6 +63,8 @@ pub struct Client {
     pool_idle: Duration,
     idle: Mutex<Vec<Idle>>,
     addresses: Mutex<Option<Addresses>>,
+    /// Its name in traces.
+    peer: Arc<Peer>,
 }
 
 #[derive(Debug)]
@@ -80,6 +83,7 @@ impl Client {
     /// A client without connections.
     pub fn new(upstream: &UpstreamConfig, timeouts: &Timeouts) -> Self {
         let (host, port) = (upstream.host.clone(), upstream.port);
+        let peer = Peer { name: upstream.name.clone(), host: host.clone(), port };
         Self {
             authority: if port == 80 { host.clone() } else { format!("{host}:{port}") },
             host,
@@ -89,6 +93,7 @@ impl Client {
             pool_idle: *timeouts.pool_idle,
             idle: Mutex::default(),
             addresses: Mutex::default(),
+            peer: Arc::new(peer),
         }
     }
 
@@ -123,7 +128,7 @@ impl Client {
         if let Some(key) = &request.authorization {
             line(&[b"authorization: ", key.as_bytes()]);
         }
-        for (name, value) in &request.trace {
+        for (name, value) in request.trace.begin(&self.peer) {
             line(&[name.as_bytes(), b": ", value.as_bytes()]);
         }
         if request.method == "POST" {

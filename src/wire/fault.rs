@@ -154,6 +154,11 @@ impl Fault {
         Self::ALL.iter().find(|fault| fault.row().2 == Some(code)).copied()
     }
 
+    /// Its `code`, if it has one.
+    pub(crate) fn code(self) -> Option<&'static str> {
+        self.row().2
+    }
+
     /// The answer broke off, and no event of the engine says why.
     pub fn breaks_off(self) -> bool {
         use Fault::{Aborted, Draining, Incomplete, InvalidResponse, Proxy, Reset, Timeout, Unreachable};

@@ -350,6 +350,7 @@ impl Held {
         legs.talk.go_on(items.into_iter());
         let mut record = Record::new(&self.app, telemetry::Route::Responses, self.request_id.clone());
         record.caller.clone_from(&legs.caller);
+        record.trace = legs.sender.again();
         record.model = Arc::clone(&self.model);
         let route = legs.route();
         let (path, shape, _) = plan::response(&legs.talk.asked, &route);

@@ -3,6 +3,7 @@
 
 use super::feed::Feed;
 use samewire::config::{Config, Timeouts, UpstreamConfig};
+use samewire::telemetry::Onward;
 use samewire::upstream::{Broken, Client, Outgoing};
 use std::sync::OnceLock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -76,7 +77,7 @@ async fn ask(writes: &[&[u8]]) -> (Read, bool) {
         accept: "*/*",
         authorization: None,
         request_id: "r".to_owned(),
-        trace: Vec::new(),
+        trace: Onward::Passed(Vec::new()),
         body: bytes::Bytes::new(),
     };
     let (asked, had_read) = tokio::sync::oneshot::channel();

@@ -67,7 +67,7 @@ struct Line {
 impl Line {
     /// A request that has come by it, under this id.
     fn handling(&self, id: String) -> Result<Handling, Fault> {
-        Handling::of_message(&self.worker, self.door, self.caller.as_ref(), id)
+        Handling::of_message(&self.worker, self.door, self.caller.as_ref(), (&self.head, id))
     }
 }
 

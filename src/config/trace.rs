@@ -1,0 +1,235 @@
+//! `[trace]`: where traces go, if anywhere.
+
+use super::file::{Hidden, Seconds};
+use super::mistakes::Mistakes;
+use crate::secret::{self, Secret};
+use http::{HeaderName, Uri};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the collector's address goes on with.
+const PATH: &str = "/v1/traces";
+/// A line of the headers.
+const LINE: &str = "must have lines of a header's name, a colon and its value";
+
+/// Where traces go.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct Trace {
+    pub endpoint: String,
+    pub headers_file: PathBuf,
+    pub sample: f64,
+    pub timeout: Seconds,
+}
+
+impl Default for Trace {
+    fn default() -> Self {
+        Self {
+            endpoint: String::new(),
+            headers_file: PathBuf::new(),
+            sample: 1.0,
+            timeout: Seconds(Duration::from_secs(5)),
+        }
+    }
+}
+
+/// What the environment says of traces, in the words of OpenTelemetry.
+#[derive(Clone, Debug, Default)]
+pub struct TraceVariables {
+    /// `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, or else `OTEL_EXPORTER_OTLP_ENDPOINT`.
+    pub endpoint: Option<String>,
+    /// `OTEL_EXPORTER_OTLP_TRACES_HEADERS`, or else `OTEL_EXPORTER_OTLP_HEADERS`.
+    pub headers: Option<Hidden>,
+}
+
+impl TraceVariables {
+    pub(super) fn read(variable: impl Fn(&str) -> Option<String>, mistakes: &mut Mistakes) -> Self {
+        let off = variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
+            || variable("OTEL_TRACES_EXPORTER").is_some_and(|value| value == "none");
+        if off {
+            return Self::default();
+        }
+        let either = |what: &str| {
+            let name = |of: &str| format!("OTEL_EXPORTER_OTLP_{of}{what}");
+            variable(&name("TRACES_")).or_else(|| variable(&name("")))
+        };
+        let this = Self { endpoint: either("ENDPOINT"), headers: either("HEADERS").map(Hidden) };
+        let protocol = either("PROTOCOL").unwrap_or_else(|| "http/protobuf".to_owned());
+        if this.endpoint.is_some() && protocol != "http/protobuf" {
+            mistakes.add("OTEL_EXPORTER_OTLP_PROTOCOL", "traces are exported as http/protobuf alone");
+        }
+        this
+    }
+}
+
+/// What is meant by it.
+#[derive(Clone)]
+pub struct TraceConfig {
+    /// Where spans are posted.
+    pub url: String,
+    /// Headers of every post.
+    pub headers: Vec<(HeaderName, Secret)>,
+    /// The share of new traces that is recorded.
+    pub sample: f64,
+    /// For one post.
+    pub timeout: Duration,
+}
+
+impl std::fmt::Debug for TraceConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TraceConfig")
+            .field("url", &self.url)
+            .field("sample", &self.sample)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TraceConfig {
+    /// `None`: there is no collector, or a mistake.
+    pub(super) fn meant(
+        file: &Trace,
+        headers: Option<&Hidden>,
+        mistakes: &mut Mistakes,
+    ) -> Option<Arc<Self>> {
+        if !(0.0..=1.0).contains(&file.sample) {
+            mistakes.add("trace.sample", "must be a number from 0 to 1");
+        }
+        if file.timeout.is_zero() {
+            mistakes.add("trace.timeout", "must be more than 0");
+        }
+        let of_file = of_file(file, mistakes);
+        let of_variable = headers.map(|headers| of_variable(&headers.0, mistakes)).unwrap_or_default();
+        if file.endpoint.is_empty() {
+            return None;
+        }
+        if !cfg!(feature = "otlp") {
+            return mistakes.none("trace.endpoint", "this build exports no traces (cargo feature otlp)");
+        }
+        let url = url(&file.endpoint).map_err(|why| mistakes.add("trace.endpoint", why)).ok()?;
+        // As everywhere, the environment beats the file.
+        let headers = if of_variable.is_empty() { of_file } else { of_variable };
+        Some(Arc::new(Self { url, headers, sample: file.sample, timeout: *file.timeout }))
+    }
+}
+
+/// The address with its path.
+fn url(endpoint: &str) -> Result<String, &'static str> {
+    const EXAMPLE: &str = "must be an address such as http://127.0.0.1:4318";
+    let uri: Uri = endpoint.parse().map_err(|_| EXAMPLE)?;
+    let authority = uri.authority().filter(|authority| !authority.host().is_empty()).ok_or(EXAMPLE)?;
+    match uri.scheme_str() {
+        Some("http") => {}
+        Some("https") => {
+            return Err("https is not supported by this version; use http, to a collector nearby");
+        }
+        _ => return Err(EXAMPLE),
+    }
+    if authority.as_str().contains('@') {
+        return Err("must not carry a user name or password; use headers_file");
+    }
+    if uri.query().is_some() {
+        return Err(EXAMPLE);
+    }
+    let path = uri.path().trim_end_matches('/');
+    let more = if path.ends_with(PATH) { "" } else { PATH };
+    Ok(format!("http://{authority}{path}{more}"))
+}
+
+fn of_file(file: &Trace, mistakes: &mut Mistakes) -> Vec<(HeaderName, Secret)> {
+    if file.headers_file.as_os_str().is_empty() {
+        return Vec::new();
+    }
+    let path = "trace.headers_file";
+    let read = secret::read(&file.headers_file).and_then(|text| {
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let all: Option<Vec<_>> = lines.map(|line| header(line.split_once(':')?)).collect();
+        all.filter(|all| !all.is_empty()).ok_or_else(|| LINE.to_owned())
+    });
+    read.map_err(|why| mistakes.add(path, why)).unwrap_or_default()
+}
+
+/// `name=value,name=value`, values percent-encoded.
+fn of_variable(text: &str, mistakes: &mut Mistakes) -> Vec<(HeaderName, Secret)> {
+    let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
+    let decoded = |pair: &str| {
+        let (name, value) = pair.split_once('=')?;
+        let escaped = value.replace('+', "%2B").replace('&', "%26").replace('=', "%3D");
+        let (value, _) = form_urlencoded::parse(escaped.as_bytes()).next().unwrap_or_default();
+        header((name, &value))
+    };
+    let all: Option<Vec<_>> = pairs.map(decoded).collect();
+    all.unwrap_or_else(|| {
+        mistakes.add("OTEL_EXPORTER_OTLP_HEADERS", "must be NAME=VALUE,NAME=VALUE");
+        Vec::new()
+    })
+}
+
+fn header((name, value): (&str, &str)) -> Option<(HeaderName, Secret)> {
+    let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
+    Some((name, Secret::behind("", value.trim())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_collectors() {
+        for (endpoint, expected) in [
+            ("http://127.0.0.1:4318", "http://127.0.0.1:4318/v1/traces"),
+            ("http://collector:4318/", "http://collector:4318/v1/traces"),
+            ("http://collector/otlp", "http://collector/otlp/v1/traces"),
+            ("http://collector:4318/v1/traces", "http://collector:4318/v1/traces"),
+            ("http://[::1]:4318/v1/traces/", "http://[::1]:4318/v1/traces"),
+        ] {
+            assert_eq!(url(endpoint).as_deref(), Ok(expected));
+        }
+        for wrong in
+            ["", "x", "collector:4318", "https://a", "http://u:p@a", "http://a?b", "ftp://a", "http://"]
+        {
+            assert!(url(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_environment_speaks_opentelemetry() {
+        let read = |pairs: &[(&str, &str)]| {
+            let mut mistakes = Mistakes::default();
+            let variable =
+                |name: &str| pairs.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
+            let read = TraceVariables::read(variable, &mut mistakes);
+            (read.endpoint, read.headers.map(|headers| headers.0), mistakes == Mistakes::default())
+        };
+        let (base, own) =
+            (("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a"), ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://b"));
+        let headers = ("OTEL_EXPORTER_OTLP_HEADERS", "a=b");
+        let said = |text: &str| Some(text.to_owned());
+        assert_eq!(read(&[]), (None, None, true));
+        assert_eq!(read(&[base, headers]), (said("http://a"), said("a=b"), true));
+        assert_eq!(read(&[base, own]), (said("http://b"), None, true));
+        assert_eq!(read(&[base, ("OTEL_SDK_DISABLED", "true")]), (None, None, true));
+        assert_eq!(read(&[base, ("OTEL_TRACES_EXPORTER", "none")]), (None, None, true));
+        assert!(!read(&[base, ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]).2);
+        assert!(read(&[("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]).2);
+    }
+
+    #[test]
+    fn headers_are_secrets() {
+        let mut mistakes = Mistakes::default();
+        let headers = of_variable("authorization=Bearer%20a+b, x-tenant=t&u=v ,", &mut mistakes);
+        let shown: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.value().to_str().unwrap().to_owned()))
+            .collect();
+        assert_eq!(shown, [("authorization", "Bearer a+b".to_owned()), ("x-tenant", "t&u=v".to_owned())]);
+        assert_eq!(mistakes, Mistakes::default());
+        for wrong in ["sk-CANARY", "a b=c", "a=", "=b"] {
+            let mut mistakes = Mistakes::default();
+            assert!(of_variable(wrong, &mut mistakes).is_empty());
+            assert_eq!(mistakes.to_string(), "OTEL_EXPORTER_OTLP_HEADERS: must be NAME=VALUE,NAME=VALUE");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The way to the collector: a queue that never fills up memory, and a thread that posts what is in it.
+
+use super::spans;
+use super::trace::{self, Told};
+use crate::config::TraceConfig;
+use http::header::CONTENT_TYPE;
+use reqwest::Client;
+use reqwest::redirect::Policy;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::runtime::Builder;
+use tokio::sync::{mpsc, oneshot};
+
+/// Requests that may wait; later ones are dropped.
+const WAITING: usize = 2048;
+/// Requests of one post.
+const TOGETHER: usize = 512;
+/// How long a post waits for more to go with it.
+const PAUSE: Duration = Duration::from_secs(1);
+/// What the end of the process leaves for the last post.
+const LAST: Duration = Duration::from_millis(800);
+const LEAVE: Duration = Duration::from_secs(1);
+
+/// What takes finished requests.
+#[derive(Debug)]
+pub(super) struct Exporter {
+    queue: mpsc::Sender<Told>,
+    end: Mutex<Option<(oneshot::Sender<()>, oneshot::Receiver<()>)>>,
+}
+
+impl Exporter {
+    pub(super) fn start(config: Arc<TraceConfig>) -> io::Result<Self> {
+        let (queue, waiting) = mpsc::channel(WAITING);
+        let (end, ended) = oneshot::channel();
+        let (done, is_done) = oneshot::channel();
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let client = Client::builder().no_proxy().redirect(Policy::none()).timeout(config.timeout).build();
+        let post = Post { client: client.map_err(io::Error::other)?, config, fails: false };
+        std::thread::Builder::new().name("traces".to_owned()).spawn(move || {
+            runtime.block_on(export(waiting, ended, post));
+            // Nobody may wait for it.
+            let _ = done.send(());
+        })?;
+        Ok(Self { queue, end: Mutex::new(Some((end, is_done))) })
+    }
+
+    /// Never waits: what finds no room is lost, and counted.
+    pub(super) fn take(&self, told: Told) {
+        if let Err(full) = self.queue.try_send(told) {
+            trace::dropped(full.into_inner().spans());
+        }
+    }
+
+    pub(super) async fn close(&self) {
+        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((end, is_done)) = end {
+            let _ = end.send(());
+            let _ = tokio::time::timeout(LEAVE, is_done).await;
+        }
+    }
+}
+
+/// Posts what comes until it is told to end, and then what is left.
+async fn export(mut waiting: mpsc::Receiver<Told>, mut ended: oneshot::Receiver<()>, mut post: Post) {
+    let mut batch = Vec::new();
+    loop {
+        let exporting = async {
+            if batch.is_empty() {
+                waiting.recv_many(&mut batch, TOGETHER).await;
+            }
+            if batch.len() < TOGETHER {
+                tokio::time::sleep(PAUSE).await;
+                fill(&mut batch, &mut waiting);
+            }
+            post.send(&batch).await;
+        };
+        tokio::select! {
+            _ = &mut ended => break,
+            () = exporting => batch.clear(),
+        }
+    }
+    // A post that was cut off goes out again: its spans are the same by their ids.
+    let last = async {
+        loop {
+            fill(&mut batch, &mut waiting);
+            if batch.is_empty() {
+                return;
+            }
+            post.send(&batch).await;
+            batch.clear();
+        }
+    };
+    if tokio::time::timeout(LAST, last).await.is_err() {
+        tracing::warn!("the collector of traces was too slow for the last of them");
+    }
+}
+
+fn fill(batch: &mut Vec<Told>, waiting: &mut mpsc::Receiver<Told>) {
+    while batch.len() < TOGETHER
+        && let Ok(told) = waiting.try_recv()
+    {
+        batch.push(told);
+    }
+}
+
+/// What posts spans.
+struct Post {
+    client: Client,
+    config: Arc<TraceConfig>,
+    /// The last one did not arrive: it has been said, and is not said again.
+    fails: bool,
+}
+
+impl Post {
+    async fn send(&mut self, batch: &[Told]) {
+        let count = batch.iter().map(|told| told.spans()).sum();
+        let why = match self.post(spans::encoded(batch)).await {
+            Ok(status) if status.is_success() => None,
+            Ok(status) => Some(format!("it answers {}", status.as_u16())),
+            Err(error) => Some(error.without_url().to_string()),
+        };
+        match &why {
+            None => trace::exported(count),
+            Some(_) => trace::dropped(count),
+        }
+        match (&why, std::mem::replace(&mut self.fails, why.is_some())) {
+            (Some(why), false) => tracing::warn!(why, "the collector takes no traces; they are dropped"),
+            (None, true) => tracing::info!("the collector takes traces again"),
+            _ => {}
+        }
+    }
+
+    async fn post(&self, body: Vec<u8>) -> reqwest::Result<reqwest::StatusCode> {
+        let mut request = self.client.post(&self.config.url).header(CONTENT_TYPE, "application/x-protobuf");
+        for (name, value) in &self.config.headers {
+            request = request.header(name, value.value());
+        }
+        request.body(body).send().await.map(|response| response.status())
+    }
+}

@@ -1,0 +1,294 @@
+//! Finished requests as OTLP writes them: protobuf, with the names of OpenTelemetry's conventions for HTTP and for
+//! generative models.
+//!
+//! The messages are the few that are needed, of the many that the protocol has (opentelemetry-proto, `trace/v1`); tests
+//! read them with the protocol's own.
+
+use super::trace::{Peer, Told};
+use super::{End, Route};
+use prost::{Message, Oneof};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// A span of a server, and of a client.
+const SERVER: i32 = 2;
+const CLIENT: i32 = 3;
+/// The status of what went wrong.
+const ERROR: i32 = 2;
+/// What is known of `flags`: whether the parent is in another process.
+const HAS_IS_REMOTE: u32 = 0x100;
+const IS_REMOTE: u32 = 0x200;
+
+#[derive(Clone, PartialEq, Message)]
+struct Export {
+    #[prost(message, repeated, tag = "1")]
+    resources: Vec<OfResource>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct OfResource {
+    #[prost(message, optional, tag = "1")]
+    resource: Option<Resource>,
+    #[prost(message, repeated, tag = "2")]
+    scopes: Vec<OfScope>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Resource {
+    #[prost(message, repeated, tag = "1")]
+    attributes: Vec<Attribute>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct OfScope {
+    #[prost(message, optional, tag = "1")]
+    scope: Option<Scope>,
+    #[prost(message, repeated, tag = "2")]
+    spans: Vec<Span>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Scope {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    version: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Span {
+    #[prost(bytes = "vec", tag = "1")]
+    trace_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    span_id: Vec<u8>,
+    #[prost(string, tag = "3")]
+    trace_state: String,
+    #[prost(bytes = "vec", tag = "4")]
+    parent_span_id: Vec<u8>,
+    #[prost(string, tag = "5")]
+    name: String,
+    #[prost(int32, tag = "6")]
+    kind: i32,
+    #[prost(fixed64, tag = "7")]
+    start: u64,
+    #[prost(fixed64, tag = "8")]
+    end: u64,
+    #[prost(message, repeated, tag = "9")]
+    attributes: Vec<Attribute>,
+    #[prost(message, optional, tag = "15")]
+    status: Option<Status>,
+    #[prost(fixed32, tag = "16")]
+    flags: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Status {
+    #[prost(int32, tag = "3")]
+    code: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Attribute {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(message, optional, tag = "2")]
+    value: Option<Value>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Value {
+    #[prost(oneof = "Kind", tags = "1, 3, 4, 5")]
+    kind: Option<Kind>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+enum Kind {
+    #[prost(string, tag = "1")]
+    Text(String),
+    #[prost(int64, tag = "3")]
+    Number(i64),
+    #[prost(double, tag = "4")]
+    Real(f64),
+    #[prost(message, tag = "5")]
+    List(List),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct List {
+    #[prost(message, repeated, tag = "1")]
+    values: Vec<Value>,
+}
+
+impl From<&str> for Kind {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<u64> for Kind {
+    fn from(number: u64) -> Self {
+        Self::Number(number.try_into().unwrap_or(i64::MAX))
+    }
+}
+
+/// Attributes in the making.
+#[derive(Default)]
+struct Attributes(Vec<Attribute>);
+
+impl Attributes {
+    fn add(&mut self, key: &str, kind: impl Into<Kind>) {
+        let value = Some(Value { kind: Some(kind.into()) });
+        self.0.push(Attribute { key: key.to_owned(), value });
+    }
+}
+
+/// The body of a post.
+pub(super) fn encoded(all: &[Told]) -> Vec<u8> {
+    let mut resource = Attributes::default();
+    resource.add("service.name", env!("CARGO_PKG_NAME"));
+    resource.add("service.version", env!("CARGO_PKG_VERSION"));
+    let scope =
+        Scope { name: env!("CARGO_PKG_NAME").to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
+    let spans = all.iter().flat_map(spans).collect();
+    let of_scope = OfScope { scope: Some(scope), spans };
+    let resource = Some(Resource { attributes: resource.0 });
+    Export { resources: vec![OfResource { resource, scopes: vec![of_scope] }] }.encode_to_vec()
+}
+
+/// One of the server, and one for each time that an engine was asked.
+fn spans(told: &Told) -> Vec<Span> {
+    let attempts = told.trace.attempts();
+    let all = (0..).zip(&attempts).map(|(at, (id, attempt))| {
+        // One after the other, each as long as there is no next; lists of models are asked for of all at once.
+        let next = attempts.get(at + 1).filter(|_| told.route != Route::Models);
+        let failed = next.is_some() || told.by_engine;
+        Span {
+            span_id: id.to_vec(),
+            parent_span_id: told.trace.ids().span.to_vec(),
+            name: name(told, CLIENT),
+            kind: CLIENT,
+            start: nanoseconds(told, attempt.began),
+            end: nanoseconds(told, next.map_or(told.ended.0, |(_, next)| next.began)),
+            attributes: of_attempt(told, at, &attempt.peer, next.is_none()),
+            status: failed.then_some(Status { code: ERROR }),
+            flags: u32::from(told.trace.ids().flags) | HAS_IS_REMOTE,
+            ..common(told)
+        }
+    });
+    [of_server(told)].into_iter().chain(all).collect()
+}
+
+fn common(told: &Told) -> Span {
+    let (trace_id, trace_state) = (told.trace.ids().trace.to_vec(), told.trace.state().to_owned());
+    Span { trace_id, trace_state, ..Span::default() }
+}
+
+fn of_server(told: &Told) -> Span {
+    let ids = told.trace.ids();
+    let remote = if ids.parent.is_some() { IS_REMOTE } else { 0 };
+    let mut attributes = Attributes::default();
+    attributes.add("http.request.method", ids.method);
+    attributes.add("http.response.status_code", u64::from(told.status));
+    attributes.add("url.scheme", "http");
+    if let Some(route) = route(told.route) {
+        attributes.add("http.route", route);
+    }
+    of_model(told, &mut attributes);
+    attributes.add("samewire.request_id", told.request_id.as_str());
+    attributes.add("samewire.end", told.end.name());
+    if let Some(code) = told.code {
+        attributes.add("error.type", code);
+    }
+    // What a client does wrong is no error of the server's.
+    let failed = told.status >= 500 || told.by_engine;
+    Span {
+        span_id: ids.span.to_vec(),
+        parent_span_id: ids.parent.map_or_else(Vec::new, |parent| parent.to_vec()),
+        name: name(told, SERVER),
+        kind: SERVER,
+        start: nanoseconds(told, told.started),
+        end: nanoseconds(told, told.ended.0),
+        attributes: attributes.0,
+        status: failed.then_some(Status { code: ERROR }),
+        flags: u32::from(ids.flags) | HAS_IS_REMOTE | remote,
+        ..common(told)
+    }
+}
+
+/// What an attempt adds. Only the last one had an answer that is told of.
+fn of_attempt(told: &Told, at: usize, peer: &Peer, last: bool) -> Vec<Attribute> {
+    let mut attributes = Attributes::default();
+    of_model(told, &mut attributes);
+    attributes.add("server.address", peer.host.trim_start_matches('[').trim_end_matches(']'));
+    attributes.add("server.port", u64::from(peer.port));
+    attributes.add("samewire.upstream", peer.name.as_str());
+    attributes.add("samewire.attempt", u64::try_from(at + 1).unwrap_or(u64::MAX));
+    if !last {
+        attributes.add("error.type", "_OTHER");
+        return attributes.0;
+    }
+    attributes.add("gen_ai.provider.name", told.engine);
+    if let Some(usage) = &told.usage {
+        attributes.add("gen_ai.usage.input_tokens", usage.prompt);
+        attributes.add("gen_ai.usage.output_tokens", usage.completion);
+        if usage.cached > 0 {
+            attributes.add("gen_ai.usage.cache_read.input_tokens", usage.cached);
+        }
+    }
+    if !told.finishes.is_empty() {
+        let value = |finish: &&str| Value { kind: Some((*finish).into()) };
+        let values = told.finishes.iter().map(value).collect();
+        attributes.add("gen_ai.response.finish_reasons", Kind::List(List { values }));
+    }
+    if let Some(wait) = told.first_token {
+        attributes.add("samewire.time_to_first_token", Kind::Real(wait.as_secs_f64()));
+    }
+    if let Some(code) = told.code.filter(|_| told.end == End::Error) {
+        attributes.add("error.type", code);
+    }
+    attributes.0
+}
+
+fn of_model(told: &Told, attributes: &mut Attributes) {
+    if let Some(operation) = operation(told.route) {
+        attributes.add("gen_ai.operation.name", operation);
+        attributes.add("gen_ai.request.model", &*told.model);
+    }
+}
+
+/// What is done, and to what.
+fn name(told: &Told, kind: i32) -> String {
+    match (operation(told.route), route(told.route)) {
+        (Some(operation), _) if kind == CLIENT => format!("{operation} {}", told.model),
+        (_, Some(route)) => format!("{} {route}", told.trace.ids().method),
+        (_, None) => told.trace.ids().method.to_owned(),
+    }
+}
+
+fn operation(route: Route) -> Option<&'static str> {
+    match route {
+        Route::Chat | Route::Responses => Some("chat"),
+        Route::Completions => Some("text_completion"),
+        Route::Embeddings => Some("embeddings"),
+        Route::Conversations | Route::Models | Route::Unknown => None,
+    }
+}
+
+fn route(route: Route) -> Option<&'static str> {
+    Some(match route {
+        Route::Chat => "/v1/chat/completions",
+        Route::Completions => "/v1/completions",
+        Route::Responses => "/v1/responses",
+        Route::Conversations => "/v1/conversations",
+        Route::Embeddings => "/v1/embeddings",
+        Route::Models => "/v1/models",
+        Route::Unknown => return None,
+    })
+}
+
+/// The time of day that it was then. Spans are measured by the clock that does not jump, and end now.
+fn nanoseconds(told: &Told, at: Instant) -> u64 {
+    let (end, wall) = told.ended;
+    let then = wall.checked_sub(end.saturating_duration_since(at)).unwrap_or(SystemTime::UNIX_EPOCH);
+    let since = then.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    u64::try_from(since).unwrap_or(u64::MAX)
+}
