@@ -181,7 +181,7 @@ impl Terminal {
 /// The path of what is wrong, and why.
 pub fn set(options: &Options, assignment: &str) -> Result<Options, (String, String)> {
     let Some((name, text)) = assignment.split_once('=') else {
-        return Err((format!("--set {assignment}"), "must be OPTION=VALUE".to_owned()));
+        return Err(("--set".to_owned(), "must be OPTION=VALUE".to_owned()));
     };
     let name = name.trim();
     let name = name.strip_prefix("wire.").unwrap_or(name);
@@ -410,7 +410,7 @@ fn without_password(url: &str) -> String {
 
 fn address(path: &str, text: &str, mistakes: &mut Mistakes) -> Option<SocketAddr> {
     let found = text.to_socket_addrs().ok().and_then(|mut all| all.next());
-    found.or_else(|| mistakes.none(path, format!("\"{text}\" is not an address such as 127.0.0.1:8080")))
+    found.or_else(|| mistakes.none(path, "must be an address such as 127.0.0.1:8080"))
 }
 
 #[cfg(test)]

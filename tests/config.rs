@@ -136,7 +136,7 @@ fn every_mistake_is_told_with_its_path() {
         ),
         (
             &with("[requests]\nmedia_urls = [\"a.example\", \"https://b.example\"]"),
-            "requests.media_urls: \"https://b.example\" is not a host such as images.example.com, without scheme and port",
+            "requests.media_urls: must be hosts such as images.example.com, without scheme and port",
         ),
         (&with("[requests]\nallowed_fields = [\"\"]"), "requests.allowed_fields: a field without a name"),
         (
@@ -152,7 +152,7 @@ fn every_mistake_is_told_with_its_path() {
             "wire.reasoning_field: expected one of `reasoning_content`, `reasoning`, `both`, `none`",
         ),
         (&with("[wire]\nharmony = \"tokens\""), "wire.harmony: expected `off` or `text`"),
-        (&with("listen = \"here\""), "listen: \"here\" is not an address such as 127.0.0.1:8080"),
+        (&with("listen = \"here\""), "listen: must be an address such as 127.0.0.1:8080"),
         (
             &with("listen = \"0.0.0.0:8080\""),
             "listen: 0.0.0.0:8080 can be reached from other machines and no keys are checked; listen on 127.0.0.1, make keys with samewire key new, or say --insecure-no-auth if everybody who can connect may use the engine",
@@ -210,7 +210,7 @@ fn every_mistake_is_told_with_its_path() {
         ),
         (
             "[[upstream]]\nurl = \"http://a\"\nengine = \"tgi\"",
-            "upstream[0].engine: unknown engine \"tgi\"; one of auto, vllm, sglang, generic",
+            "upstream[0].engine: unknown engine; one of auto, vllm, sglang, generic",
         ),
         (
             "[[upstream]]\nurl = \"http://a\"\n[upstream.wire]\nreasoning = 1",
@@ -308,7 +308,7 @@ fn options_on_the_command_line() {
         ("reasoning_feld=both", "--set reasoning_feld: unknown option; is reasoning_field meant?"),
         ("wire.colour=red", "--set colour: unknown option"),
         ("keepalive_seconds=often", "--set keepalive_seconds: expected a whole number, found a text"),
-        ("reasoning_field", "--set reasoning_field: must be OPTION=VALUE"),
+        ("reasoning_field", "--set: must be OPTION=VALUE"),
     ] {
         assert_eq!(set(&[one]).map(|_| ()).expect_err(one).to_string(), expected);
     }

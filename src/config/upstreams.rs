@@ -87,7 +87,7 @@ impl UpstreamConfig {
         let target = target(&file.url).map_err(|why| mistakes.add(path("url"), why)).ok();
         let engine = engine::named(&file.engine).or_else(|| {
             let names: Vec<_> = ENGINES.iter().map(|engine| engine.name).collect();
-            let why = format!("unknown engine \"{}\"; one of {}", file.engine, names.join(", "));
+            let why = format!("unknown engine; one of {}", names.join(", "));
             mistakes.none(&path("engine"), why)
         });
         if file.weight > 1000 {
@@ -114,7 +114,7 @@ fn target(url: &str) -> Result<(String, u16, String), String> {
     if url.is_empty() {
         return Err("missing; an address such as http://127.0.0.1:8000".to_owned());
     }
-    let example = || format!("\"{url}\" is not an address such as http://127.0.0.1:8000");
+    let example = || "must be an address such as http://127.0.0.1:8000".to_owned();
     let uri: Uri = url.parse().map_err(|_| example())?;
     match uri.scheme_str() {
         Some("http") => {}
