@@ -5,6 +5,9 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
 
+/// The process ends without waiting for load balancers to take notice.
+const AT_ONCE: &str = "[timeouts]\nsettle = 0";
+
 /// Bytes of a line, with its end.
 const LONGEST: usize = 8 << 10;
 
@@ -24,7 +27,7 @@ async fn count(samewire: &Samewire, name: &str) -> u64 {
 async fn fault_o21_nobody_reads_the_log() {
     const DROPPED: &str = "samewire_log_lines_dropped_total";
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let setup = Setup::new().deaf().upstream(&engine.url()).args(&["--engine", "vllm"]);
+    let setup = Setup::new().deaf().upstream(&engine.url()).args(&["--engine", "vllm"]).config(AT_ONCE);
     let mut samewire = Samewire::start(&setup).await;
     assert_eq!(count(&samewire, DROPPED).await, 0);
     let mut client = Client::connect(samewire.proxy).await;
@@ -53,7 +56,7 @@ async fn fault_o21_nobody_reads_the_log() {
 #[tokio::test]
 async fn fault_o21_nobody_reads_the_log_of_a_process_that_ends() {
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let mut samewire = Samewire::start(&Setup::new().deaf().upstream(&engine.url())).await;
+    let mut samewire = Samewire::start(&Setup::new().deaf().upstream(&engine.url()).config(AT_ONCE)).await;
     let mut client = Client::connect(samewire.proxy).await;
     for _ in 0..1000 {
         client.send(&Request::get("/v1/nothing").bytes()).await;

@@ -342,7 +342,9 @@ async fn fault_o22_a_collector_that_does_not_take_them_stops_nobody() {
         collectors.iter().map(Collector::config).chain([format!("[trace]\nendpoint = \"{refusing}\"")]);
     for config in configs {
         let engine = Engine::script(Script::answer("a", 1)).await;
-        let setup = Setup::new().upstream(&engine.url()).config(&format!("{config}\ntimeout = 0.5"));
+        let setup = Setup::new()
+            .upstream(&engine.url())
+            .config(&format!("{config}\ntimeout = 0.5\n[timeouts]\nsettle = 0"));
         let mut samewire = Samewire::start(&setup).await;
         let start = Instant::now();
         let mut client = Client::connect(samewire.proxy).await;
@@ -375,7 +377,8 @@ async fn fault_o22_a_collector_that_does_not_take_them_stops_nobody() {
 async fn fault_o22_the_last_spans_are_not_lost() {
     let collector = Collector::start().await;
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let setup = Setup::new().upstream(&engine.url()).config(&collector.config());
+    let setup =
+        Setup::new().upstream(&engine.url()).config(&collector.config()).config("[timeouts]\nsettle = 0");
     let mut samewire = Samewire::start(&setup).await;
     for _ in 0..10 {
         Request::stream("").ask(samewire.proxy).await;
