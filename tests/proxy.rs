@@ -40,6 +40,8 @@ mod budget;
 mod canonical;
 #[path = "proxy/compact.rs"]
 mod compact;
+#[path = "proxy/configuration.rs"]
+mod configuration;
 #[path = "proxy/connections.rs"]
 mod connections;
 #[path = "proxy/conversations.rs"]

@@ -142,12 +142,21 @@ impl Samewire {
             command.env(name, "http://127.0.0.1:1");
         }
         command.envs(setup.environment.iter().map(|(name, value)| (name, value)));
+        Self::run(command, config, setup.deaf)
+    }
+
+    /// Starts it by another command, and does not wait for anything.
+    pub fn spawn_as(command: Command) -> Self {
+        Self::run(command, None, false)
+    }
+
+    fn run(mut command: Command, config: Option<PathBuf>, deaf: bool) -> Self {
         let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         let mut child = spawned.expect("the binary starts");
         let logs = Arc::new(Mutex::new(Vec::new()));
         let stderr = BufReader::new(child.stderr.take().expect("piped"));
         let sink = Arc::clone(&logs);
-        let deaf = Arc::new((Mutex::new(setup.deaf), Condvar::new()));
+        let deaf = Arc::new((Mutex::new(deaf), Condvar::new()));
         let hearing = Arc::clone(&deaf);
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
@@ -170,22 +179,21 @@ impl Samewire {
     /// Starts it and waits until it says where it listens.
     pub async fn start(setup: &Setup) -> Self {
         let mut this = Self::spawn(setup);
+        this.wait_until_it_listens().await;
+        this
+    }
+
+    /// Waits until it says where it listens.
+    pub async fn wait_until_it_listens(&mut self) {
         let start = Instant::now();
         loop {
-            match (this.listening("proxy"), this.listening("admin")) {
-                (Some(proxy), Some(admin)) => (this.proxy, this.admin) = (proxy, admin),
-                _ => {
-                    let gone = this.child.try_wait().expect("a child");
-                    assert!(
-                        gone.is_none() && start.elapsed() < PATIENCE,
-                        "{gone:?}, logged: {:#?}",
-                        this.logs()
-                    );
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                    continue;
-                }
+            if let (Some(proxy), Some(admin)) = (self.listening("proxy"), self.listening("admin")) {
+                (self.proxy, self.admin) = (proxy, admin);
+                return;
             }
-            return this;
+            let gone = self.child.try_wait().expect("a child");
+            assert!(gone.is_none() && start.elapsed() < PATIENCE, "{gone:?}, logged: {:#?}", self.logs());
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
