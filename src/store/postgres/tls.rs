@@ -1,6 +1,7 @@
 //! TLS to a server, as `sslmode` and `sslrootcert` of its URL ask for it; the words and what they promise are libpq's.
 
 use super::super::record::Error;
+use crate::tls::{self, Check, Verifier};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,30 +11,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Socket;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
-use tokio_rustls::rustls::client::WebPkiServerVerifier;
-use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use tokio_rustls::rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use tokio_rustls::rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error as TlsError, RootCertStore, SignatureScheme,
-};
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::crypto::CryptoProvider;
+use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsConnector, client};
-
-/// Where systems keep the authorities that they trust.
-const SYSTEM: [&str; 3] =
-    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
-
-/// What is asked of the server's certificate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Check {
-    /// Nothing: whoever can stand in between can read along.
-    Nothing,
-    /// That an authority has signed it.
-    Signed,
-    /// That it is also the one of this host.
-    Host,
-}
 
 /// What a URL says of TLS.
 #[derive(Debug)]
@@ -68,7 +49,7 @@ impl Asked {
 
     /// What makes such connections.
     pub(super) fn connector(&self) -> Result<Tls, Error> {
-        let provider = Arc::new(ring::default_provider());
+        let provider = tls::provider();
         let verifier = self.verifier(&provider)?;
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -81,34 +62,13 @@ impl Asked {
     }
 
     fn verifier(&self, provider: &Arc<CryptoProvider>) -> Result<Verifier, Error> {
-        let inner = match self.check {
-            Check::Nothing => None,
-            _ => {
-                let roots = Arc::new(self.roots()?);
-                let verifier =
-                    WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider)).build();
-                Some(verifier.map_err(Error::unavailable)?)
-            }
-        };
-        Ok(Verifier { inner, check: self.check, provider: Arc::clone(provider) })
-    }
-
-    fn roots(&self) -> Result<RootCertStore, Error> {
-        let path =
-            match self.authorities.as_deref().filter(|path| *path != Path::new("system")) {
-                Some(path) => path,
-                None => SYSTEM.iter().map(Path::new).find(|path| path.exists()).ok_or_else(|| {
-                    Error::unavailable("no trusted authorities: name a file with sslrootcert=")
-                })?,
-            };
-        let wrong = |why: &dyn std::fmt::Display| {
-            Error::unavailable(format_args!("sslrootcert {}: {why}", path.display()))
-        };
-        let certificates = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))?;
-        let mut roots = RootCertStore::empty();
-        // A bundle of a system may hold one that cannot be read.
-        roots.add_parsable_certificates(certificates.filter_map(Result::ok));
-        if roots.is_empty() { Err(wrong(&"it holds no certificate")) } else { Ok(roots) }
+        if self.check == Check::Nothing {
+            return Ok(Verifier::of_nothing(provider));
+        }
+        let path = self.authorities.as_deref().filter(|path| *path != Path::new("system"));
+        let name = path.unwrap_or_else(|| Path::new("system")).display();
+        let wrong = |why| Error::unavailable(format_args!("sslrootcert {name}: {why}"));
+        Verifier::of(tls::roots(path).map_err(wrong)?, self.check, provider).map_err(Error::unavailable)
     }
 }
 
@@ -120,58 +80,6 @@ fn mode(word: &str) -> Result<(SslMode, Check), Error> {
         "verify-ca" => Ok((SslMode::Require, Check::Signed)),
         "verify-full" => Ok((SslMode::Require, Check::Host)),
         _ => Err(Error::unavailable("sslmode is disable, prefer, require, verify-ca or verify-full")),
-    }
-}
-
-/// Looks at certificates.
-#[derive(Debug)]
-struct Verifier {
-    inner: Option<Arc<WebPkiServerVerifier>>,
-    check: Check,
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for Verifier {
-    fn verify_server_cert(
-        &self,
-        end: &CertificateDer<'_>,
-        between: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        stapled: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, TlsError> {
-        let Some(inner) = &self.inner else { return Ok(ServerCertVerified::assertion()) };
-        match inner.verify_server_cert(end, between, name, stapled, now) {
-            // Only after the chain is found to be good, the name is looked at.
-            Err(TlsError::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) if self.check == Check::Signed => Ok(ServerCertVerified::assertion()),
-            answer => answer,
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        let known = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, known)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        let known = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, known)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 

@@ -1,0 +1,90 @@
+//! TLS to an engine.
+
+use super::{Check, HTTP, Socket, Verifier, Wrong, pem, provider, roots};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+/// What is said of TLS to an engine; empty paths and names say nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct TrustFiles<'f> {
+    /// The engine's host.
+    pub host: &'f str,
+    /// The name that its certificate must have, instead.
+    pub server_name: &'f str,
+    /// The authorities that may have signed it.
+    pub ca_file: &'f Path,
+    /// samewire's own certificate.
+    pub client_cert_file: &'f Path,
+    /// Its key.
+    pub client_key_file: &'f Path,
+    /// Any certificate will do.
+    pub accept_any: bool,
+}
+
+/// What makes TLS connections to an engine: who is trusted, and what is shown.
+#[derive(Clone, Debug)]
+pub struct Trust {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+    /// Whoever answers is taken for the engine.
+    pub accepts_any: bool,
+}
+
+impl Trust {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// What is wrong with one of them.
+    pub fn read(files: &TrustFiles<'_>) -> Result<Self, Wrong> {
+        let provider = provider();
+        let verifier = match files.accept_any {
+            true => Verifier::of_nothing(&provider),
+            false => {
+                let given = Some(files.ca_file).filter(|path| !path.as_os_str().is_empty());
+                let wrong = |why| Wrong::new("ca_file", why);
+                let roots = roots(given).map_err(wrong)?;
+                Verifier::of(roots, Check::Host, &provider).map_err(|error| wrong(error.to_string()))?
+            }
+        };
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| Wrong::new("url", error))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
+        let (certificate, key) = (files.client_cert_file, files.client_key_file);
+        let mut config = match (certificate.as_os_str().is_empty(), key.as_os_str().is_empty()) {
+            (true, true) => builder.with_no_client_auth(),
+            (false, true) => return Err(Wrong::new("client_key_file", "missing, although there is a client_cert_file")),
+            (true, false) => return Err(Wrong::new("client_cert_file", "missing, although there is a client_key_file")),
+            (false, false) => {
+                let (chain, key) = pem::pair(("client_cert_file", certificate), ("client_key_file", key))?;
+                let wrong = |error| Wrong::new("client_key_file", error);
+                builder.with_client_auth_cert(chain, key).map_err(wrong)?
+            }
+        };
+        config.alpn_protocols = vec![HTTP.to_vec()];
+        let host = files.host.trim_start_matches('[').trim_end_matches(']');
+        let (key, name) = match files.server_name {
+            "" => ("url", host),
+            name => ("server_name", name),
+        };
+        let name = ServerName::try_from(name.to_owned());
+        let name = name.map_err(|_| Wrong::new(key, "must be a host name or an address"))?;
+        Ok(Self { config: Arc::new(config), name, accepts_any: files.accept_any })
+    }
+
+    /// Shakes hands. Whoever cannot do that with anything but a stranger gets no request.
+    ///
+    /// # Errors
+    /// It is a stranger, or speaks no TLS.
+    pub async fn connect(&self, stream: TcpStream) -> io::Result<Socket> {
+        let connector = TlsConnector::from(Arc::clone(&self.config));
+        let stream = connector.connect(self.name.clone(), stream).await?;
+        Ok(Socket::Tls(Box::new(stream.into())))
+    }
+}
