@@ -9,6 +9,7 @@ mod limits;
 mod mistakes;
 mod pool;
 mod requests;
+mod tls;
 mod trace;
 mod upstreams;
 
@@ -20,6 +21,7 @@ pub use limits::{Limits, Timeouts};
 pub use mistakes::Mistakes;
 pub use pool::{Affinity, AffinityFile, By, Layers, ModelConfig, ModelFile, Retry};
 pub use requests::{MediaUrls, Requests};
+pub use tls::{TlsConfig, TlsFile, Version};
 pub use trace::{Trace, TraceConfig, TraceVariables};
 pub use upstreams::{Credentials, UpstreamConfig};
 
@@ -216,6 +218,8 @@ pub struct Config {
     pub limits: Limits,
     /// Bounds in time.
     pub timeouts: Timeouts,
+    /// What clients see of TLS; `None`: they speak without.
+    pub tls: Option<TlsConfig>,
     /// How it is found out whether the engine is there.
     pub health: Health,
     /// How much is logged.
@@ -351,6 +355,7 @@ impl Config {
         let store = StoreConfig::meant(&file.store, &mut mistakes);
         let seal = seal_keys(&file.seal, &mut mistakes);
         let rules = requests::rules(&file, &mut mistakes);
+        let tls = TlsConfig::meant(&file.tls, &mut mistakes);
         let (Some(listen), Some(admin_listen), Some(upstreams), Some(affinity), Some(store), Some(rules)) =
             (listen, admin_listen, upstreams, affinity, store, rules)
         else {
@@ -363,6 +368,7 @@ impl Config {
             threads: if file.threads == 0 { cores() } else { file.threads },
             limits: file.limits.clone(),
             timeouts: file.timeouts.clone(),
+            tls,
             health: file.health.clone(),
             log: file.log.clone(),
             trace,

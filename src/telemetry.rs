@@ -12,11 +12,13 @@ mod lines;
 mod series;
 #[cfg(feature = "otlp")]
 mod spans;
+mod tls;
 mod trace;
 mod upstream;
 
 pub use lines::{Guard, excerpt, start as start_logging};
 pub use series::{Counters, Gauge, Histogram, Histograms, Room};
+pub use tls::OfTls;
 pub use trace::{Onward, Parent, Peer, Told, Trace, Tracer};
 pub use upstream::OfUpstream;
 
@@ -152,6 +154,8 @@ pub struct Metrics {
     pub evicted: Gauge,
     /// Connections for which there was no room.
     pub turned_away: Gauge,
+    /// Certificates and handshakes.
+    pub tls: OfTls,
 }
 
 /// Series of all counters together; with the histograms of eight upstreams there are less than 2,000.
@@ -184,6 +188,7 @@ impl Default for Metrics {
             bodies: Arc::default(),
             evicted: Gauge::default(),
             turned_away: Gauge::default(),
+            tls: OfTls::default(),
         }
     }
 }
@@ -305,6 +310,7 @@ impl Metrics {
             series::head(name, help, "counter", &mut out);
             let _ = writeln!(out, "{name} {count}");
         }
+        self.tls.render(&mut out);
         process(&mut out);
         out
     }

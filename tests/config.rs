@@ -201,9 +201,40 @@ fn every_mistake_is_told_with_its_path() {
         ),
         ("[[upstream]]\nname = \"a\"", "upstream[0].url: missing; an address such as http://127.0.0.1:8000"),
         (
-            "[[upstream]]\nurl = \"https://a\"",
-            "upstream[0].url: https is not supported by this version; use http",
+            "[[upstream]]\nurl = \"https://a\"\nca_file = \"/nowhere/ca\"",
+            "upstream[0].ca_file: the file cannot be read: No such file or directory (os error 2)",
         ),
+        (
+            "[[upstream]]\nurl = \"https://a\"\nca_file = \"Cargo.toml\"",
+            "upstream[0].ca_file: it holds no certificate",
+        ),
+        (
+            "[[upstream]]\nurl = \"https://a\"\ndanger_accept_invalid_certs = true\nserver_name = \"a b\"",
+            "upstream[0].server_name: must be a host name or an address",
+        ),
+        (
+            "[[upstream]]\nurl = \"https://a\"\ndanger_accept_invalid_certs = true\nclient_key_file = \"k\"",
+            "upstream[0].client_cert_file: missing, although there is a client_key_file",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://a\"\nca_file = \"ca\"\nserver_name = \"b\"",
+            "upstream[0].ca_file: the engine's address does not begin with https://\nupstream[0].server_name: the engine's address does not begin with https://",
+        ),
+        (&with("[tls]\ncert_file = \"c\""), "tls.key_file: missing, although there is a cert_file"),
+        (&with("[tls]\nkey_file = \"k\""), "tls.cert_file: missing, although there is a key_file"),
+        (
+            &with("[tls]\nclient_ca_file = \"ca\""),
+            "tls.cert_file: missing, although there is a client_ca_file",
+        ),
+        (
+            &with("[tls]\ncert_file = \"Cargo.toml\"\nkey_file = \"Cargo.toml\""),
+            "tls.cert_file: it holds no certificate",
+        ),
+        (&with("[tls]\nmin_version = \"1.1\""), "tls.min_version: expected `1.2` or `1.3`"),
+        (&with("[tls]\nhandshake = 0"), "tls.handshake: must be more than 0"),
+        (&with("[tls]\nmax_handshakes = 0"), "tls.max_handshakes: must be from 1 to 65535"),
+        (&with("[timeouts]\nhandshake = 0"), "timeouts.handshake: must be more than 0"),
+        (&with("tls = 1"), "tls: expected a table; say cert_file = \"…\" under [tls], found integer"),
         (
             "[[upstream]]\nurl = \"http://u:p@a\"",
             "upstream[0].url: must not carry a user name or password; use api_key_file",

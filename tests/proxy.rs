@@ -114,6 +114,10 @@ mod socket_ends;
 mod standstill;
 #[path = "proxy/stored.rs"]
 mod stored;
+#[path = "proxy/tls.rs"]
+mod tls;
+#[path = "proxy/tls_upstream.rs"]
+mod tls_upstream;
 #[path = "proxy/tool_outputs.rs"]
 mod tool_outputs;
 #[cfg(feature = "otlp")]

@@ -4,6 +4,7 @@ use super::limits::{Limits, Timeouts};
 use super::mistakes::{Mistakes, explain};
 use super::pool::{AffinityFile, ModelFile, Retry};
 use super::requests::Requests;
+use super::tls::TlsFile;
 use super::trace::Trace;
 use crate::request::responses::Way;
 use crate::wire::options::Options;
@@ -27,6 +28,7 @@ pub struct File {
     pub wire: Options,
     pub limits: Limits,
     pub timeouts: Timeouts,
+    pub tls: TlsFile,
     pub health: Health,
     pub log: Log,
     pub trace: Trace,
@@ -52,6 +54,7 @@ impl Default for File {
             wire: Options::default(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
+            tls: TlsFile::default(),
             health: Health::default(),
             log: Log::default(),
             trace: Trace::default(),
@@ -235,6 +238,11 @@ pub struct UpstreamFile {
     pub weight: u32,
     pub api_key_file: PathBuf,
     pub auth: Auth,
+    pub ca_file: PathBuf,
+    pub client_cert_file: PathBuf,
+    pub client_key_file: PathBuf,
+    pub server_name: String,
+    pub danger_accept_invalid_certs: bool,
     pub responses: Way,
     pub wire: Table,
 }
@@ -249,6 +257,11 @@ impl Default for UpstreamFile {
             weight: 1,
             api_key_file: PathBuf::new(),
             auth: Auth::default(),
+            ca_file: PathBuf::new(),
+            client_cert_file: PathBuf::new(),
+            client_key_file: PathBuf::new(),
+            server_name: String::new(),
+            danger_accept_invalid_certs: false,
             responses: Way::default(),
             wire: Table::new(),
         }

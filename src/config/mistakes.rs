@@ -47,7 +47,7 @@ impl fmt::Display for Mistakes {
 impl std::error::Error for Mistakes {}
 
 /// How serde ends what it says of a wrong type, and what people say.
-const TYPES: [(&str, &str); 15] = [
+const TYPES: [(&str, &str); 16] = [
     ("usize", "a whole number"),
     ("u32", "a whole number"),
     ("u64", "a whole number"),
@@ -62,6 +62,7 @@ const TYPES: [(&str, &str); 15] = [
     ("struct UpstreamFile", "a table; begin each engine with [[upstream]]"),
     ("struct AuthFile", "a table; begin each key with [[auth.key]]"),
     ("struct StoreFile", "a table; say place = \"memory\" under [store]"),
+    ("struct TlsFile", "a table; say cert_file = \"…\" under [tls]"),
     ("struct Options", "a table"),
 ];
 

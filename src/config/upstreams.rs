@@ -2,9 +2,11 @@
 
 use super::file::{Auth, File, UpstreamFile};
 use super::mistakes::Mistakes;
+use super::tls;
 use crate::engine::{self, ENGINES, Engine};
 use crate::request::responses::Way;
 use crate::secret::{self, Secret};
+use crate::tls::Trust;
 use http::Uri;
 
 /// One upstream.
@@ -16,6 +18,8 @@ pub struct UpstreamConfig {
     pub host: String,
     /// Its port.
     pub port: u16,
+    /// What it must prove before it is asked, where its address begins with https.
+    pub tls: Option<Trust>,
     /// What stands before `/v1` in its paths; usually nothing.
     pub prefix: String,
     /// What it is.
@@ -94,11 +98,13 @@ impl UpstreamConfig {
             mistakes.add(path("weight"), "must be at most 1000");
         }
         let auth = credentials(&path("api_key_file"), file, all.checks_keys(), mistakes);
-        let (host, port, prefix) = target?;
+        let Target { host, port, prefix, secure } = target?;
+        let tls = tls::trust(file, (&host, secure), &path, mistakes);
         Some(Self {
             name: if file.name.is_empty() { format!("{host}:{port}") } else { file.name.clone() },
             host,
             port,
+            tls,
             prefix,
             engine: engine?,
             models: file.models.clone(),
@@ -109,18 +115,27 @@ impl UpstreamConfig {
     }
 }
 
-/// Host, port and the path before `/v1`.
-fn target(url: &str) -> Result<(String, u16, String), String> {
+/// What an address says.
+#[derive(Debug, PartialEq, Eq)]
+struct Target {
+    host: String,
+    port: u16,
+    /// The path before `/v1`.
+    prefix: String,
+    secure: bool,
+}
+
+fn target(url: &str) -> Result<Target, String> {
     if url.is_empty() {
         return Err("missing; an address such as http://127.0.0.1:8000".to_owned());
     }
     let example = || "must be an address such as http://127.0.0.1:8000".to_owned();
     let uri: Uri = url.parse().map_err(|_| example())?;
-    match uri.scheme_str() {
-        Some("http") => {}
-        Some("https") => return Err("https is not supported by this version; use http".to_owned()),
+    let (secure, usual) = match uri.scheme_str() {
+        Some("http") => (false, 80),
+        Some("https") => (true, 443),
         _ => return Err(example()),
-    }
+    };
     let authority = uri.authority().ok_or_else(example)?;
     if authority.as_str().contains('@') {
         return Err("must not carry a user name or password; use api_key_file".to_owned());
@@ -130,7 +145,12 @@ fn target(url: &str) -> Result<(String, u16, String), String> {
     }
     let path = uri.path().trim_end_matches('/');
     let prefix = path.strip_suffix("/v1").unwrap_or(path);
-    Ok((authority.host().to_owned(), authority.port_u16().unwrap_or(80), prefix.to_owned()))
+    Ok(Target {
+        host: authority.host().to_owned(),
+        port: authority.port_u16().unwrap_or(usual),
+        prefix: prefix.to_owned(),
+        secure,
+    })
 }
 
 /// `auto`: a key of the proxy's own if one is given. Else the client's passes where samewire itself checks none; a key of
@@ -165,26 +185,20 @@ mod tests {
 
     #[test]
     fn addresses_of_engines() {
-        for (url, host, port, prefix) in [
-            ("http://127.0.0.1:8000", "127.0.0.1", 8000, ""),
-            ("http://127.0.0.1:8000/", "127.0.0.1", 8000, ""),
-            ("http://vllm:8000/v1", "vllm", 8000, ""),
-            ("http://vllm:8000/v1/", "vllm", 8000, ""),
-            ("http://gateway/a/v1", "gateway", 80, "/a"),
-            ("http://[::1]:30000", "[::1]", 30000, ""),
+        for (url, host, port, prefix, secure) in [
+            ("http://127.0.0.1:8000", "127.0.0.1", 8000, "", false),
+            ("http://127.0.0.1:8000/", "127.0.0.1", 8000, "", false),
+            ("http://vllm:8000/v1", "vllm", 8000, "", false),
+            ("http://vllm:8000/v1/", "vllm", 8000, "", false),
+            ("http://gateway/a/v1", "gateway", 80, "/a", false),
+            ("http://[::1]:30000", "[::1]", 30000, "", false),
+            ("https://gateway/a/v1", "gateway", 443, "/a", true),
+            ("https://vllm:8443", "vllm", 8443, "", true),
         ] {
-            assert_eq!(target(url), Ok((host.to_owned(), port, prefix.to_owned())), "{url}");
+            let expected = Target { host: host.to_owned(), port, prefix: prefix.to_owned(), secure };
+            assert_eq!(target(url), Ok(expected), "{url}");
         }
-        for url in [
-            "",
-            "127.0.0.1:8000",
-            "ftp://a",
-            "https://a",
-            "http://u:p@a",
-            "http://a?b",
-            "http://",
-            "http:// a",
-        ] {
+        for url in ["", "127.0.0.1:8000", "ftp://a", "http://u:p@a", "http://a?b", "http://", "http:// a"] {
             assert!(target(url).is_err(), "{url}");
         }
     }

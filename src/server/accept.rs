@@ -3,7 +3,7 @@
 use super::connection::{Guarded, LINGER, LINGER_BYTES, Stage};
 use super::headers::{self, Refusal};
 use super::routes::Chance;
-use super::{App, Phase, Worker, panics};
+use super::{App, Phase, Worker, panics, tls};
 use crate::config::Config;
 use crate::wire::fault::{Failure, Fault};
 use axum::Router;
@@ -214,6 +214,10 @@ impl<'a> Acceptor<'a> {
     /// There is no place for it, and it is told so.
     fn turn_away(&self, stream: std::net::TcpStream) {
         self.app.metrics.turned_away.add(1);
+        // To say so behind a handshake would cost more than a connection.
+        if self.app.front.is_some() {
+            return;
+        }
         let (Ok(parting), Ok(stream)) =
             (Arc::clone(&self.parting).try_acquire_owned(), TcpStream::from_std(stream))
         else {
@@ -288,6 +292,7 @@ pub(super) async fn serve_connection(seat: Seat, router: Router, stream: std::ne
     let Ok(stream) = adopt(stream) else { return };
     panics::point("connection", None);
     let worker = Arc::clone(&seat.worker);
+    let Some(stream) = tls::greet(&worker.app, stream).await else { return };
     let stage = seat.stage.clone();
     let io = Guarded::new(stream, stage.clone(), seat);
     let service = service_fn(move |mut request: Request<Incoming>| {

@@ -6,6 +6,7 @@
 
 use super::App;
 use super::accept::Seat;
+use crate::tls::Socket;
 use futures::task::AtomicWaker;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
@@ -17,7 +18,6 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, Interest, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Bytes read ahead of the library.
@@ -180,7 +180,7 @@ enum Wait {
 
 /// A client's socket.
 pub(super) struct Guarded {
-    io: TokioIo<TcpStream>,
+    io: TokioIo<Socket>,
     stage: Stage,
     wait: Wait,
     /// The library has just looked for bytes itself, and found none.
@@ -201,7 +201,7 @@ pub(super) struct Guarded {
 }
 
 impl Guarded {
-    pub(super) fn new(stream: TcpStream, stage: Stage, seat: Seat) -> Self {
+    pub(super) fn new(stream: Socket, stage: Stage, seat: Seat) -> Self {
         let app = Arc::clone(&seat.worker.app);
         let timeouts = &app.config.timeouts;
         Self {
@@ -292,8 +292,8 @@ impl Guarded {
     /// C26).
     fn glance(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         loop {
-            let state =
-                pin!(self.io.inner().ready(Interest::READABLE)).poll(&mut Context::from_waker(Waker::noop()));
+            let state = pin!(self.io.inner().tcp().ready(Interest::READABLE))
+                .poll(&mut Context::from_waker(Waker::noop()));
             if let Poll::Ready(state) = state
                 && state?.is_read_closed()
             {
@@ -308,11 +308,7 @@ impl Guarded {
     }
 
     /// Times a write that the client does not take.
-    fn poll_stall(
-        &mut self,
-        cx: &mut Context<'_>,
-        written: Poll<io::Result<usize>>,
-    ) -> Poll<io::Result<usize>> {
+    fn poll_stall<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.writing = None;
             return written;
@@ -326,7 +322,7 @@ impl Guarded {
             ready!(sleep.as_mut().poll(cx));
         }
         // What the client has not taken is worthless: the kernel need not keep it.
-        let _ = SockRef::from(self.io.inner()).set_linger(Some(Duration::ZERO));
+        let _ = SockRef::from(self.io.inner().tcp()).set_linger(Some(Duration::ZERO));
         Poll::Ready(Err(ErrorKind::TimedOut.into()))
     }
 
@@ -395,6 +391,11 @@ impl Write for Guarded {
         if !std::mem::take(&mut self.looked) {
             self.look_ahead(cx)?;
         }
+        // What the client does not take, TLS may have kept.
+        if self.io.inner().is_tls() {
+            let flushed = Pin::new(&mut self.io).poll_flush(cx);
+            ready!(self.poll_stall(cx, flushed))?;
+        }
         // The library may have asked for a next head before it let go of the last answer, and would not ask again.
         if self.wait == Wait::Answer && self.stage.is(IDLE) {
             let _ = self.poll_patience(cx)?;
@@ -404,7 +405,8 @@ impl Write for Guarded {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.lingering.is_none() {
-            ready!(Pin::new(&mut self.io).poll_shutdown(cx))?;
+            let shut = Pin::new(&mut self.io).poll_shutdown(cx);
+            ready!(self.poll_stall(cx, shut))?;
             // Between two requests nothing was refused; at the end of the process nobody waits for half a head.
             let unused = matches!(self.wait, Wait::Idle(_)) || self.stage.is_evicted();
             if unused || self.wait != Wait::Answer && self.app.refuses() {

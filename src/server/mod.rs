@@ -28,6 +28,7 @@ mod relay;
 mod responses;
 mod routes;
 mod shelf;
+mod tls;
 mod told;
 
 pub use accept::Listeners;
@@ -50,6 +51,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tls::Front;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
@@ -62,6 +64,8 @@ pub(crate) struct App {
     pub(crate) pool: Pool,
     pub(crate) metrics: Metrics,
     tracer: Tracer,
+    /// The certificate that clients see, where they see one.
+    front: Option<Front>,
     shelf: Shelf,
     runs: Runs,
     holds: Holds,
@@ -108,12 +112,14 @@ async fn serve(listeners: Listeners, mut config: Config) -> io::Result<()> {
     let metrics = Metrics::default();
     let pool = Pool::new(&config, &metrics).ok_or(io::ErrorKind::InvalidInput)?;
     let shelf = Shelf::open(&config, &metrics).await?;
+    let front = config.tls.as_ref().map(|tls| Front::new(tls, &metrics));
     let proxy = listen("proxy", listeners.proxy)?;
     let operators = listen("admin", listeners.admin)?;
     let threads = config.threads;
     let app = Arc::new(App {
         shelf,
         runs: Runs::new(&config.limits),
+        front,
         holds: Holds::default(),
         pool,
         places: Places::default(),
@@ -135,6 +141,7 @@ async fn serve(listeners: Listeners, mut config: Config) -> io::Result<()> {
             tokio::spawn(watch(Arc::clone(&app), Arc::clone(upstream)));
         }
         tokio::spawn(tend_shelf(Arc::clone(&app)));
+        tokio::spawn(tend_certificates(Arc::clone(&app)));
         tokio::spawn(watch_memory(Arc::clone(&app.budget)));
         tokio::spawn(admin::serve(operators, Arc::clone(&app)));
     }
@@ -159,6 +166,10 @@ async fn watch_memory(budget: Arc<Budget>) {
 
 async fn tend_shelf(app: Arc<App>) {
     shelf::tend(&app).await;
+}
+
+async fn tend_certificates(app: Arc<App>) {
+    tls::tend(&app).await;
 }
 
 /// Starts a thread.

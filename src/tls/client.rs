@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{AlertDescription, ClientConfig, Error};
 
 /// What is said of TLS to an engine; empty paths and names say nothing.
 #[derive(Clone, Copy, Debug)]
@@ -59,8 +59,12 @@ impl Trust {
         let (certificate, key) = (files.client_cert_file, files.client_key_file);
         let mut config = match (certificate.as_os_str().is_empty(), key.as_os_str().is_empty()) {
             (true, true) => builder.with_no_client_auth(),
-            (false, true) => return Err(Wrong::new("client_key_file", "missing, although there is a client_cert_file")),
-            (true, false) => return Err(Wrong::new("client_cert_file", "missing, although there is a client_key_file")),
+            (false, true) => {
+                return Err(Wrong::new("client_key_file", "missing, although there is a client_cert_file"));
+            }
+            (true, false) => {
+                return Err(Wrong::new("client_cert_file", "missing, although there is a client_key_file"));
+            }
             (false, false) => {
                 let (chain, key) = pem::pair(("client_cert_file", certificate), ("client_key_file", key))?;
                 let wrong = |error| Wrong::new("client_key_file", error);
@@ -87,4 +91,23 @@ impl Trust {
         let stream = connector.connect(self.name.clone(), stream).await?;
         Ok(Socket::Tls(Box::new(stream.into())))
     }
+}
+
+/// Whether a connection broke because the other side does not take samewire's certificate, or misses one. From TLS 1.3 on
+/// that comes after the handshake, seen from here; of the request nothing has been read then.
+pub fn is_refusal(error: &io::Error) -> bool {
+    let error = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
+    matches!(
+        error,
+        Some(Error::AlertReceived(
+            AlertDescription::CertificateRequired
+                | AlertDescription::BadCertificate
+                | AlertDescription::UnsupportedCertificate
+                | AlertDescription::CertificateRevoked
+                | AlertDescription::CertificateExpired
+                | AlertDescription::CertificateUnknown
+                | AlertDescription::UnknownCA
+                | AlertDescription::AccessDenied
+        ))
+    )
 }

@@ -6,9 +6,7 @@ use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVe
 use tokio_rustls::rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::VerifierBuilderError;
-use tokio_rustls::rustls::{
-    CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
-};
+use tokio_rustls::rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
 /// How much is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +42,8 @@ impl Verifier {
         check: Check,
         provider: &Arc<CryptoProvider>,
     ) -> Result<Self, VerifierBuilderError> {
-        let inner = WebPkiServerVerifier::builder_with_provider(roots.into(), Arc::clone(provider)).build()?;
+        let inner =
+            WebPkiServerVerifier::builder_with_provider(roots.into(), Arc::clone(provider)).build()?;
         Ok(Self { inner: Some(inner), check, provider: Arc::clone(provider) })
     }
 }

@@ -4,12 +4,12 @@
 //! that may serve again.
 
 use super::http1::{Framing, Head};
+use crate::tls::Socket;
 use bytes::{Buf, BytesMut};
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::TcpStream;
 
 /// Bytes of one read. They lie on the stack: a stream that waits holds no buffer.
 const READ: usize = 16 << 10;
@@ -37,7 +37,7 @@ pub enum Read {
 pub struct Answer {
     /// Status and headers.
     pub head: Head,
-    stream: TcpStream,
+    stream: Socket,
     /// What came along with the head.
     rest: BytesMut,
     /// The last read took all there was.
@@ -51,7 +51,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    pub(super) fn new(head: Head, stream: TcpStream, rest: BytesMut) -> Self {
+    pub(super) fn new(head: Head, stream: Socket, rest: BytesMut) -> Self {
         Self { head, stream, rest, drained: false, seen: BytesMut::new(), attempts: 1, closed: false }
     }
 
@@ -95,7 +95,7 @@ impl Answer {
         let mut space = [const { MaybeUninit::uninit() }; READ];
         let mut buffer = ReadBuf::uninit(&mut space);
         let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer));
-        self.drained = buffer.remaining() > 0;
+        self.drained = buffer.remaining() > 0 && !self.stream.holds_more();
         self.closed = buffer.filled().is_empty();
         match read {
             Err(_) => Poll::Ready(Err(Broken::Reset)),
@@ -104,7 +104,7 @@ impl Answer {
         }
     }
 
-    /// The last read took all that the socket held.
+    /// The last read took all that the socket held, as far as that is known.
     pub fn has_drained(&self) -> bool {
         self.drained
     }
@@ -170,7 +170,7 @@ impl Answer {
     }
 
     /// The connection, if the answer was read to its end and another request may follow.
-    pub(super) fn into_connection(self) -> Option<TcpStream> {
+    pub(super) fn into_connection(self) -> Option<Socket> {
         let clean = self.head.framing == Framing::Over && self.head.reusable && self.rest.is_empty();
         clean.then_some(self.stream)
     }

@@ -11,16 +11,18 @@ use super::http1::{HEAD_LIMIT, Head, Malformed};
 use crate::config::{Timeouts, UpstreamConfig};
 use crate::error::{Class, Error};
 use crate::telemetry::{Onward, Peer};
+use crate::tls::{self, Socket, Trust};
 use crate::wire::fault::Fault;
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderValue;
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{ErrorKind, IoSlice};
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, Interest};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -56,10 +58,12 @@ pub struct Outgoing {
 pub struct Client {
     host: String,
     port: u16,
+    tls: Option<Trust>,
     /// `host` as requests name it.
     authority: String,
     prefix: String,
     connect: Duration,
+    handshake: Duration,
     pool_idle: Duration,
     idle: Mutex<Vec<Idle>>,
     addresses: Mutex<Option<Addresses>>,
@@ -69,7 +73,7 @@ pub struct Client {
 
 #[derive(Debug)]
 struct Idle {
-    stream: TcpStream,
+    stream: Socket,
     since: Instant,
 }
 
@@ -84,12 +88,15 @@ impl Client {
     pub fn new(upstream: &UpstreamConfig, timeouts: &Timeouts) -> Self {
         let (host, port) = (upstream.host.clone(), upstream.port);
         let peer = Peer { name: upstream.name.clone(), host: host.clone(), port };
+        let usual = if upstream.tls.is_some() { 443 } else { 80 };
         Self {
-            authority: if port == 80 { host.clone() } else { format!("{host}:{port}") },
+            authority: if port == usual { host.clone() } else { format!("{host}:{port}") },
             host,
             port,
+            tls: upstream.tls.clone(),
             prefix: upstream.prefix.clone(),
             connect: *timeouts.connect,
+            handshake: *timeouts.handshake,
             pool_idle: *timeouts.pool_idle,
             idle: Mutex::default(),
             addresses: Mutex::default(),
@@ -140,13 +147,11 @@ impl Client {
     }
 
     /// A connection that served before, if one is left that seems alive.
-    fn checkout(&self) -> Option<TcpStream> {
+    fn checkout(&self) -> Option<Socket> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(Idle { stream, since }) = idle.pop() {
+        while let Some(Idle { mut stream, since }) = idle.pop() {
             // Anything to read means its end, or an answer to nothing: it cannot serve.
-            let quiet =
-                matches!(stream.try_read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock);
-            if quiet && since.elapsed() < self.pool_idle {
+            if stream.is_quiet() && since.elapsed() < self.pool_idle {
                 return Some(stream);
             }
         }
@@ -190,7 +195,12 @@ impl Client {
         idle.retain(|idle| idle.since.elapsed() < self.pool_idle);
     }
 
-    async fn connection(&self) -> Result<TcpStream, Error> {
+    /// Closes all connections that wait for a request.
+    pub(super) fn forget(&self) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    async fn connection(&self) -> Result<Socket, Error> {
         let connected = async {
             let mut failed = None;
             for address in &*self.addresses().await? {
@@ -211,7 +221,12 @@ impl Client {
             TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(15));
         let _ = stream.set_nodelay(true);
         let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive.with_retries(3));
-        Ok(stream)
+        let Some(trust) = &self.tls else { return Ok(stream.into()) };
+        match tokio::time::timeout(self.handshake, Box::pin(trust.connect(stream))).await {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err(error)) => Err(Error::from(Fault::Unreachable).because(error)),
+            Err(_) => Err(Error::from(Fault::Timeout).classed(Class::Unsent)),
+        }
     }
 
     async fn addresses(&self) -> std::io::Result<Arc<[SocketAddr]>> {
@@ -238,9 +253,12 @@ impl Client {
 }
 
 /// One request and the head of its answer on one connection.
-async fn exchange(mut stream: TcpStream, head: &[u8], body: &[u8], reused: bool) -> Result<Answer, Error> {
-    let delivered = deliver(&stream, head, body).await;
+async fn exchange(mut stream: Socket, head: &[u8], body: &[u8], reused: bool) -> Result<Answer, Error> {
     let mut buffer = BytesMut::with_capacity(2048);
+    let delivered = match &mut stream {
+        Socket::Plain(stream) => deliver(stream, head, body).await,
+        stream => deliver_over_tls(stream, head, body, &mut buffer).await,
+    };
     let mut interim = 0;
     loop {
         match Head::read(&buffer) {
@@ -262,6 +280,9 @@ async fn exchange(mut stream: TcpStream, head: &[u8], body: &[u8], reused: bool)
                     Ok(_) => continue,
                     Err(error) => error,
                 };
+                if !reused && buffer.is_empty() && tls::is_refusal(&cause) {
+                    return Err(Error::from(Fault::Unreachable).because(cause));
+                }
                 let aged = reused && buffer.is_empty() && interim == 0;
                 return Err(Error { aged, ..Error::from(Fault::Reset).because(cause) });
             }
@@ -291,4 +312,39 @@ async fn deliver(stream: &TcpStream, head: &[u8], body: &[u8]) -> bool {
         }
     }
     true
+}
+
+/// The same over TLS. That there is something to read is no sign there: it may be what TLS says to itself. So it is read,
+/// and what belongs to an answer is kept in `early`.
+async fn deliver_over_tls(stream: &mut Socket, head: &[u8], body: &[u8], early: &mut BytesMut) -> bool {
+    let (mut head, mut body) = (head, body);
+    let delivered = std::future::poll_fn(|cx| {
+        while !(head.is_empty() && body.is_empty()) {
+            let pieces = [IoSlice::new(head), IoSlice::new(body)];
+            match Pin::new(&mut *stream).poll_write_vectored(cx, &pieces) {
+                Poll::Ready(Ok(written)) => {
+                    let of_head = written.min(head.len());
+                    head.advance(of_head);
+                    body.advance(written - of_head);
+                }
+                Poll::Ready(Err(_)) => return Poll::Ready(false),
+                Poll::Pending => return answers(stream, cx, early).map(|()| false),
+            }
+        }
+        match Pin::new(&mut *stream).poll_flush(cx) {
+            Poll::Ready(flushed) => Poll::Ready(flushed.is_ok()),
+            Poll::Pending => answers(stream, cx, early).map(|()| false),
+        }
+    });
+    delivered.await
+}
+
+/// The engine says something, if only that it says no more.
+fn answers(stream: &mut Socket, cx: &mut Context<'_>, early: &mut BytesMut) -> Poll<()> {
+    let mut space = [0; 1024];
+    let mut buffer = ReadBuf::new(&mut space);
+    // Why it cannot be read is told by the next read.
+    let _ = ready!(Pin::new(stream).poll_read(cx, &mut buffer));
+    early.extend_from_slice(buffer.filled());
+    Poll::Ready(())
 }

@@ -1,10 +1,10 @@
 //! Probes: whether the engine is there, what it is, and which models it has (faults 8).
 
-use super::{Upstream, models};
+use super::{Outgoing, Upstream, models};
 use crate::config::{Credentials, Health};
-use reqwest::header::AUTHORIZATION;
-use reqwest::redirect::Policy;
-use reqwest::{Client, Response};
+use crate::error::Class;
+use crate::telemetry::Onward;
+use bytes::{Bytes, BytesMut};
 use std::time::Duration;
 
 /// How soon it is looked again where there has been no good probe yet. An engine takes minutes to load, but may have been
@@ -17,7 +17,7 @@ const LIST: usize = 1 << 20;
 
 /// Probes for ever.
 pub async fn watch(upstream: &Upstream, config: &Health) {
-    let probe = Probe::new(upstream, config);
+    let probe = Probe { upstream, patience: *config.timeout };
     let mut verdict = Verdict::default();
     loop {
         let found = probe.result().await;
@@ -117,28 +117,16 @@ impl Verdict {
     }
 }
 
-/// Asks one upstream. Its client is none of the relay's: a probe takes no connection from a request.
+/// Asks one upstream.
 struct Probe<'u> {
     upstream: &'u Upstream,
     patience: Duration,
-    client: Result<Client, reqwest::Error>,
 }
 
-impl<'u> Probe<'u> {
-    fn new(upstream: &'u Upstream, config: &Health) -> Self {
-        let client = Client::builder()
-            .user_agent(concat!("samewire/", env!("CARGO_PKG_VERSION")))
-            .redirect(Policy::none())
-            // The engine is where the configuration says, whatever the environment says of proxies.
-            .no_proxy()
-            .pool_idle_timeout(*config.interval / 2)
-            .build();
-        Self { upstream, patience: *config.timeout, client }
-    }
-
+impl Probe<'_> {
     async fn result(&self) -> Result<(), Trouble> {
         let both = async {
-            let healthy = self.get("/health").await.map(|response| response.status().as_u16());
+            let healthy = self.get("/health").await.map(|(status, _)| status);
             // Servers of other makers have no /health; that they list models is as good.
             let listed = self.list().await;
             match healthy.map_err(Trouble::Bad)? {
@@ -148,15 +136,18 @@ impl<'u> Probe<'u> {
                 _ => Err(Trouble::Bad("its health check fails")),
             }
         };
-        tokio::time::timeout(self.patience, both).await.unwrap_or(Err(Trouble::Silent))
+        let result = tokio::time::timeout(self.patience, both).await.unwrap_or(Err(Trouble::Silent));
+        // Until the next one, the engine would close it.
+        self.upstream.probes.forget();
+        result
     }
 
     async fn list(&self) -> Result<(), &'static str> {
-        let response = self.get("/v1/models").await?;
-        if !response.status().is_success() {
+        let (status, body) = self.get("/v1/models").await?;
+        if !(200..=299).contains(&status) {
             return Err("it does not list its models");
         }
-        let body = body(response).await.ok_or("its list of models breaks off")?;
+        let body = body.ok_or("its list of models breaks off")?;
         let listed = models::read(&body).ok_or("its list of models cannot be read")?;
         let owner = listed.iter().find_map(|model| model.owner.as_deref());
         self.upstream.listed(listed.iter().map(|model| model.id.as_str()), owner);
@@ -167,31 +158,30 @@ impl<'u> Probe<'u> {
         Ok(())
     }
 
-    async fn get(&self, path: &str) -> Result<Response, &'static str> {
-        let config = &self.upstream.config;
-        let client = self.client.as_ref().map_err(|_| "this process has no client for probes")?;
-        let url = format!("http://{}:{}{}{path}", config.host, config.port, config.prefix);
-        let mut request = client.get(url).header("x-request-id", "samewire-probe");
-        if let Credentials::Own(key) = &config.auth {
-            request = request.header(AUTHORIZATION, key.value());
-        }
-        request.send().await.map_err(|error| match error {
-            error if error.is_connect() => "it cannot be reached",
+    /// The status, and the whole body unless it is too large for a list.
+    async fn get(&self, path: &'static str) -> Result<(u16, Option<BytesMut>), &'static str> {
+        let authorization = match &self.upstream.config.auth {
+            Credentials::Own(key) => Some(key.value()),
+            _ => None,
+        };
+        let request = Outgoing {
+            method: "GET",
+            path,
+            accept: "*/*",
+            authorization,
+            request_id: "samewire-probe".to_owned(),
+            trace: Onward::Passed(Vec::new()),
+            body: Bytes::new(),
+        };
+        let probes = &self.upstream.probes;
+        let mut answer = probes.send(&request).await.map_err(|error| match error.class {
+            Class::Unsent => "it cannot be reached",
             _ => "it does not answer in HTTP",
-        })
+        })?;
+        let (status, body) = (answer.head.status, answer.collect(LIST).await.ok());
+        probes.give_back(answer);
+        Ok((status, body))
     }
-}
-
-/// The whole body, unless it is too large for a list.
-async fn body(mut response: Response) -> Option<Vec<u8>> {
-    let mut body = Vec::new();
-    while let Some(piece) = response.chunk().await.ok()? {
-        if body.len() + piece.len() > LIST {
-            return None;
-        }
-        body.extend_from_slice(&piece);
-    }
-    Some(body)
 }
 
 #[cfg(test)]

@@ -64,6 +64,8 @@ pub struct Upstream {
     client: Arc<Client>,
     /// Those of the others.
     clients: Box<[Arc<Client>]>,
+    /// None of the relay's: a probe takes no connection from a request.
+    probes: Client,
 }
 
 impl Upstream {
@@ -76,8 +78,13 @@ impl Upstream {
         ejected: Arc<Ejected>,
     ) -> Self {
         let client = || Arc::new(Client::new(&config, &all.timeouts));
+        if config.tls.as_ref().is_some_and(|tls| tls.accepts_any) {
+            let danger = "danger_accept_invalid_certs: whoever answers is taken for the engine";
+            tracing::warn!(upstream = config.name, danger);
+        }
         Self {
             client: client(),
+            probes: Client::new(&config, &all.timeouts),
             clients: (1..all.threads).map(|_| client()).collect(),
             place,
             figures,

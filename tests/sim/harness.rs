@@ -27,6 +27,7 @@ pub struct Setup {
     upstream_keys: String,
     open_files: Option<u32>,
     environment: Vec<(String, String)>,
+    upstream_url: Option<String>,
 }
 
 impl Setup {
@@ -58,6 +59,12 @@ impl Setup {
         self.upstream_keys.push_str(lines);
         self.upstream_keys.push('\n');
         self
+    }
+
+    /// The same under another address than the engine's own.
+    pub fn upstream_at(mut self, url: &str, lines: &str) -> Self {
+        self.upstream_url = Some(url.to_owned());
+        self.upstream_keys(lines)
     }
 
     /// The test breaks the upstream: lines of level ERROR are allowed.
@@ -330,7 +337,8 @@ impl World {
     pub async fn start_as(engine: Engine, kind: &str, setup: Setup) -> Self {
         let mut setup = setup.args(&["--engine", kind]);
         if !setup.upstream_keys.is_empty() {
-            setup.config += &format!("[[upstream]]\nurl = \"{}\"\n{}", engine.url(), setup.upstream_keys);
+            let url = setup.upstream_url.clone().unwrap_or_else(|| engine.url());
+            setup.config += &format!("[[upstream]]\nurl = \"{url}\"\n{}", setup.upstream_keys);
         } else if setup.upstreams.is_empty() {
             setup.upstreams.push(engine.url());
         }

@@ -10,6 +10,7 @@ mod engine;
 mod harness;
 mod script;
 mod socket;
+pub mod tls;
 
 pub use chunks::{Chunks, Piece};
 pub use client::{Answer, Client, Ended, Fault, Head, Request};

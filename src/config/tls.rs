@@ -1,0 +1,127 @@
+//! `[tls]`: the certificate that clients see; and what is said of TLS to an engine.
+
+use super::file::{Seconds, UpstreamFile};
+use super::mistakes::Mistakes;
+use crate::tls::{Identity, IdentityFiles, Trust, TrustFiles};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Handshakes at once.
+const HANDSHAKES: usize = 65_535;
+
+/// TLS towards clients, as written.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct TlsFile {
+    pub cert_file: PathBuf,
+    pub key_file: PathBuf,
+    pub client_ca_file: PathBuf,
+    pub min_version: Version,
+    pub handshake: Seconds,
+    pub max_handshakes: usize,
+}
+
+impl Default for TlsFile {
+    fn default() -> Self {
+        Self {
+            cert_file: PathBuf::new(),
+            key_file: PathBuf::new(),
+            client_ca_file: PathBuf::new(),
+            min_version: Version::default(),
+            handshake: Seconds::of(10),
+            max_handshakes: 256,
+        }
+    }
+}
+
+/// Versions of TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub enum Version {
+    /// The older one that is still good.
+    #[default]
+    #[serde(rename = "1.2")]
+    Tls12,
+    /// The present one.
+    #[serde(rename = "1.3")]
+    Tls13,
+}
+
+/// TLS towards clients.
+#[derive(Clone, Debug)]
+pub struct TlsConfig {
+    /// Where everything stands.
+    pub files: IdentityFiles,
+    /// What stood there when the configuration was read.
+    pub identity: Identity,
+    /// How long a handshake may take.
+    pub handshake: Seconds,
+    /// How many there may be at once.
+    pub max_handshakes: usize,
+}
+
+impl TlsConfig {
+    /// Nothing, if there is no certificate.
+    pub(super) fn meant(file: &TlsFile, mistakes: &mut Mistakes) -> Option<Self> {
+        if file.handshake.is_zero() {
+            mistakes.add("tls.handshake", "must be more than 0");
+        }
+        if !(1..=HANDSHAKES).contains(&file.max_handshakes) {
+            mistakes.add("tls.max_handshakes", format!("must be from 1 to {HANDSHAKES}"));
+        }
+        let given = |path: &PathBuf| !path.as_os_str().is_empty();
+        match (given(&file.cert_file), given(&file.key_file)) {
+            (true, true) => {}
+            (true, false) => return mistakes.none("tls.key_file", "missing, although there is a cert_file"),
+            (false, true) => return mistakes.none("tls.cert_file", "missing, although there is a key_file"),
+            (false, false) if given(&file.client_ca_file) => {
+                return mistakes.none("tls.cert_file", "missing, although there is a client_ca_file");
+            }
+            (false, false) => return None,
+        }
+        let files = IdentityFiles {
+            certificate: file.cert_file.clone(),
+            key: file.key_file.clone(),
+            clients: Some(file.client_ca_file.clone()).filter(given),
+            only_13: file.min_version == Version::Tls13,
+        };
+        match Identity::read(&files) {
+            Ok(identity) => {
+                let (handshake, max_handshakes) = (file.handshake, file.max_handshakes);
+                Some(Self { files, identity, handshake, max_handshakes })
+            }
+            Err(wrong) => mistakes.none(&format!("tls.{}", wrong.key), wrong.why),
+        }
+    }
+}
+
+/// TLS to an engine at this host. Nothing, if it has none, or if what is said of it is wrong.
+pub(super) fn trust(
+    file: &UpstreamFile,
+    (host, secure): (&str, bool),
+    path: &dyn Fn(&str) -> String,
+    mistakes: &mut Mistakes,
+) -> Option<Trust> {
+    if !secure {
+        let said = [
+            ("ca_file", !file.ca_file.as_os_str().is_empty()),
+            ("client_cert_file", !file.client_cert_file.as_os_str().is_empty()),
+            ("client_key_file", !file.client_key_file.as_os_str().is_empty()),
+            ("server_name", !file.server_name.is_empty()),
+            ("danger_accept_invalid_certs", file.danger_accept_invalid_certs),
+        ];
+        for (key, _) in said.iter().filter(|(_, said)| *said) {
+            mistakes.add(path(key), "the engine's address does not begin with https://");
+        }
+        return None;
+    }
+    let files = TrustFiles {
+        host,
+        server_name: &file.server_name,
+        ca_file: &file.ca_file,
+        client_cert_file: &file.client_cert_file,
+        client_key_file: &file.client_key_file,
+        accept_any: file.danger_accept_invalid_certs,
+    };
+    Trust::read(&files).map_err(|wrong| mistakes.add(path(wrong.key), wrong.why)).ok()
+}

@@ -1,0 +1,63 @@
+//! The figures of TLS towards clients.
+
+use super::series::{self, Gauge};
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What is counted of certificates and handshakes.
+#[derive(Debug, Default)]
+pub struct OfTls {
+    /// There is a certificate at all.
+    on: AtomicBool,
+    good: Gauge,
+    ends: Gauge,
+    failed: Gauge,
+}
+
+impl OfTls {
+    /// A certificate has been taken into use; it ends then.
+    pub fn taken(&self, ends: Option<i64>) {
+        self.on.store(true, Ordering::Relaxed);
+        self.good.set(1);
+        self.ends.set(ends.unwrap_or(0));
+    }
+
+    /// One that is no good was not.
+    pub fn not_taken(&self) {
+        self.good.set(0);
+    }
+
+    /// A handshake has failed.
+    pub fn failed(&self) {
+        self.failed.add(1);
+    }
+
+    pub(super) fn render(&self, out: &mut String) {
+        if !self.on.load(Ordering::Relaxed) {
+            return;
+        }
+        for (name, help, kind, value) in [
+            (
+                "samewire_tls_reload_success",
+                "Whether the certificate in use is that of the files.",
+                "gauge",
+                &self.good,
+            ),
+            (
+                "samewire_tls_certificate_expiry_seconds",
+                "When the certificate in use ends, in seconds since 1970.",
+                "gauge",
+                &self.ends,
+            ),
+            (
+                "samewire_tls_handshake_failures_total",
+                "Connections that ended before they were encrypted.",
+                "counter",
+                &self.failed,
+            ),
+        ] {
+            series::head(name, help, kind, out);
+            let _ = writeln!(out, "{name} {}", value.value());
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! TLS to engines: who is trusted, who is not, and connections that serve again.
+
+use crate::canonical::grammar;
+use crate::sim::tls::{Authority, Folder, Pair, Tunnel, named};
+use crate::sim::{Client, Engine, Manner, PATIENCE, Request, Script, Setup, World, until};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+/// An authority, and its certificate in a file.
+struct Trusted {
+    authority: Authority,
+    folder: Folder,
+    /// The key that names the file.
+    line: String,
+}
+
+impl Trusted {
+    fn new() -> Self {
+        let (authority, folder) = (Authority::new("engines"), Folder::new());
+        let line = named("ca_file", &folder.write("ca.crt", &authority.pem()));
+        Self { authority, folder, line }
+    }
+
+    fn good(&self) -> Pair {
+        self.authority.sign("localhost", 100)
+    }
+}
+
+async fn engine() -> Engine {
+    Engine::script(Script::answer("a", 3)).await
+}
+
+async fn behind(engine: &Engine, pair: &Pair) -> Tunnel {
+    Tunnel::out_of_tls(engine.address, pair.server(None)).await
+}
+
+fn unreachable() -> (u16, String, Option<String>) {
+    (502, "server_error".into(), Some("upstream_unreachable".into()))
+}
+
+/// What a client gets that asks once; and that the engine was asked exactly if it was answered. Gives what was logged.
+async fn ask_once(name: &str, engine: Engine, url: &str, lines: &str, served: bool) -> Vec<String> {
+    let world = World::start(engine, Setup::new().upstream_at(url, lines).faulty()).await;
+    let answer = world.ask(&Request::plain("")).await;
+    if served {
+        assert_eq!(answer.head.status, 200, "{name}: {}", answer.text());
+    } else {
+        assert_eq!(answer.failure(), unreachable(), "{name}");
+        let text = answer.text().to_lowercase();
+        for word in ["certificate", "tls", "localhost", "alert"] {
+            assert!(!text.contains(word), "{name}: {text}");
+        }
+        until(name, PATIENCE, || world.samewire.request_lines().len() == 1).await;
+    }
+    assert_eq!(world.engine.attempt_count(), usize::from(served), "{name}");
+    let logs = world.samewire.logs();
+    world.end().await;
+    logs
+}
+
+fn logged(logs: &[String], what: &str) -> bool {
+    logs.iter().any(|line| line.contains(what))
+}
+
+#[tokio::test]
+async fn fault_u05_no_request_goes_to_a_stranger() {
+    let trusted = Trusted::new();
+    let rows = [
+        ("good", trusted.good(), "", None),
+        ("expired", trusted.authority.sign("localhost", -1), "", Some("xpired")),
+        ("wrong name", trusted.authority.sign("other.example", 9), "", Some("not valid for name")),
+        ("self-signed", Pair::alone("localhost"), "", Some("certificate")),
+        ("unknown authority", Authority::new("engines").sign("localhost", 9), "", Some("certificate")),
+        ("named", trusted.authority.sign("other.example", 9), "server_name = \"other.example\"\n", None),
+        ("wrongly named", trusted.good(), "server_name = \"other.example\"\n", Some("not valid for name")),
+    ];
+    for (name, pair, more, refused) in rows {
+        let engine = engine().await;
+        let tunnel = behind(&engine, &pair).await;
+        let lines = format!("{}{more}", trusted.line);
+        let logs = ask_once(name, engine, &tunnel.url(), &lines, refused.is_none()).await;
+        if let Some(why) = refused {
+            let lines: Vec<_> = logs.iter().filter(|line| line.contains(r#""end":"#)).collect();
+            assert!(lines.iter().any(|line| line.contains(why)), "{name}: {lines:#?}");
+        }
+    }
+}
+
+/// Says these bytes to whoever says something, and no more.
+async fn parrot(words: &'static [u8]) -> (u16, tokio::task::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let task = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut space = [0; 4096];
+            let _ = stream.read(&mut space).await;
+            let _ = stream.write_all(words).await;
+            let _ = stream.shutdown().await;
+        }
+    });
+    (port, task)
+}
+
+#[tokio::test]
+async fn fault_u05_whoever_speaks_no_tls_is_no_engine() {
+    let trusted = Trusted::new();
+    // A server that knows TLS 1.1 at most: as it says so, and as it answers as if it had been asked for that.
+    let hello =
+        b"\x16\x03\x02\x00\x2a\x02\x00\x00\x26\x03\x02aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\x00\x00\x2f\x00";
+    let rows: [(&str, &'static [u8]); 5] = [
+        ("an alert of an old version", b"\x15\x03\x01\x00\x02\x02\x46"),
+        ("an old version", hello),
+        ("HTTP", b"HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n\r\n{}"),
+        ("garbage", &[0xff; 64]),
+        ("nothing", b""),
+    ];
+    for (name, words) in rows {
+        let (port, task) = parrot(words).await;
+        ask_once(name, engine().await, &format!("https://localhost:{port}"), &trusted.line, false).await;
+        task.abort();
+    }
+    // An engine that is there, but speaks plainly: it is not asked without TLS either.
+    let engine = engine().await;
+    let url = engine.url().replace("http://127.0.0.1", "https://localhost");
+    let setup = Setup::new().config("[timeouts]\nhandshake = 0.3").upstream_at(&url, &trusted.line);
+    let world = World::start(engine, setup.faulty()).await;
+    assert_eq!(world.ask(&Request::plain("")).await.head.status, 504, "it waits for the end of a head");
+    assert_eq!((world.engine.attempt_count(), world.engine.probes().len()), (0, 0));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_u05_another_engine_answers() {
+    let (trusted, other) = (Trusted::new(), engine().await);
+    let stranger = behind(&other, &Pair::alone("localhost")).await;
+    // Both are asked as long as nothing is known of them.
+    let config = format!("[[upstream]]\nurl = \"{}\"\nweight = 1000\n{}", stranger.url(), trusted.line);
+    let setup = Setup::new().config(&config).upstream_keys("weight = 1").faulty();
+    let world = World::start(engine().await, setup).await;
+    for _ in 0..5 {
+        let answer = world.ask(&Request::stream("")).await;
+        assert_eq!(answer.head.status, 200, "{}", answer.text());
+    }
+    assert_eq!((world.engine.attempt_count(), other.attempt_count()), (5, 0));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn any_certificate_will_do_only_where_that_is_called_a_danger() {
+    let danger = "danger_accept_invalid_certs = true\n";
+    for pair in [Pair::alone("other.example"), Authority::new("a").sign("localhost", -1)] {
+        let engine = engine().await;
+        let tunnel = behind(&engine, &pair).await;
+        let logs = ask_once("danger", engine, &tunnel.url(), danger, true).await;
+        assert!(logged(&logs, r#""level":"WARN""#) && logged(&logs, "danger_accept_invalid_certs"));
+    }
+    // It still has to be TLS.
+    let (port, task) = parrot(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await;
+    ask_once("HTTP", engine().await, &format!("https://localhost:{port}"), danger, false).await;
+    task.abort();
+}
+
+#[tokio::test]
+async fn fault_u04_a_handshake_that_stalls() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+    let held = tokio::spawn(async move {
+        let mut all = Vec::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            all.push(stream);
+        }
+    });
+    let trusted = Trusted::new();
+    let setup = Setup::new().config("[timeouts]\nhandshake = 1").upstream_at(&url, &trusted.line).faulty();
+    let world = World::start(engine().await, setup).await;
+    for request in [Request::stream(""), Request::plain("")] {
+        let start = Instant::now();
+        let answer = world.ask(&request).await;
+        assert_eq!(answer.failure(), (504, "server_error".into(), Some("upstream_timeout".into())));
+        let took = start.elapsed();
+        assert!(took > Duration::from_millis(900) && took < Duration::from_secs(3), "{took:?}");
+    }
+    held.abort();
+    world.end().await;
+}
+
+#[tokio::test]
+async fn an_engine_that_asks_for_a_certificate() {
+    let (trusted, clients) = (Trusted::new(), Authority::new("clients"));
+    let (good, wrong) = (clients.sign("samewire", 9), Authority::new("others").sign("samewire", 9));
+    for (name, own, served) in
+        [("good", Some(&good), true), ("none", None, false), ("wrong", Some(&wrong), false)]
+    {
+        let engine = engine().await;
+        let tunnel = Tunnel::out_of_tls(engine.address, trusted.good().server(Some(&clients))).await;
+        let mut lines = trusted.line.clone();
+        if let Some(own) = own {
+            lines += &named("client_cert_file", &trusted.folder.write("own.crt", &own.certificate));
+            lines += &named("client_key_file", &trusted.folder.write("own.key", &own.key));
+        }
+        ask_once(name, engine, &tunnel.url(), &lines, served).await;
+    }
+}
+
+/// After the handshake, servers send tickets for later ones: something to read that is no answer.
+#[tokio::test]
+async fn connections_serve_again() {
+    let trusted = Trusted::new();
+    for (name, server) in [("1.3", trusted.good().server(None)), ("1.2", trusted.good().old_server())] {
+        let engine = engine().await;
+        let tunnel = Tunnel::out_of_tls(engine.address, server).await;
+        let setup = Setup::new().args(&["--threads", "1"]).upstream_at(&tunnel.url(), &trusted.line);
+        let world = World::start(engine, setup).await;
+        for round in 0..10 {
+            let request = if round % 2 == 0 { Request::stream("") } else { Request::plain("") };
+            let answer = world.ask(&request).await;
+            assert_eq!(answer.head.status, 200, "{name}: {}", answer.text());
+        }
+        let attempts = world.engine.attempts();
+        assert_eq!(attempts.len(), 10);
+        let host = format!("localhost:{}", tunnel.address.port());
+        assert!(attempts.iter().all(|attempt| attempt.header("host") == Some(&host)));
+        let first = attempts[0].connection;
+        assert!(attempts.iter().all(|attempt| attempt.connection == first), "{name}: one for all");
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn connections_that_have_ended_do_not() {
+    let trusted = Trusted::new();
+    let engine = Engine::script(Script::answer("a", 1).fin()).await;
+    let tunnel = behind(&engine, &trusted.good()).await;
+    let setup = Setup::new().args(&["--threads", "1"]).upstream_at(&tunnel.url(), &trusted.line);
+    let world = World::start(engine, setup).await;
+    for round in 0..10 {
+        let answer = world.ask(&Request::stream("")).await;
+        assert_eq!(answer.head.status, 200, "{}", answer.text());
+        assert_eq!(world.engine.attempt_count(), round + 1, "asked once for each");
+    }
+    world.end().await;
+}
+
+/// More than sockets and TLS hold, in both directions.
+#[tokio::test]
+async fn large_requests_and_answers() {
+    let trusted = Trusted::new();
+    let script = Script::new().head_sse().role().then(crate::sim::Step::Flood { events: 500, size: 10_000 });
+    let engine = Engine::script(script.finish("stop").done().end()).await;
+    let tunnel = behind(&engine, &trusted.good()).await;
+    let world = World::start(engine, Setup::new().upstream_at(&tunnel.url(), &trusted.line)).await;
+    let user = "x".repeat(5 << 20);
+    let answer = world.ask(&Request::stream(&format!(r#","user":"{user}""#))).await;
+    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    assert_eq!(grammar(answer.text()).len(), 503);
+    assert!(world.engine.only().text().contains(&user));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_c24_a_client_that_leaves_ends_the_encrypted_request() {
+    let trusted = Trusted::new();
+    let engine = Engine::script(Script::new().head_sse().role().text("a").hang()).await;
+    let tunnel = behind(&engine, &trusted.good()).await;
+    let world = World::start(engine, Setup::new().upstream_at(&tunnel.url(), &trusted.line)).await;
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&Request::stream("").bytes()).await;
+    client.head().await;
+    client.event_with("\"a\"").await;
+    let left = client.leave(Manner::Fin);
+    until("the engine sees the close", PATIENCE, || world.engine.closed(0).is_some()).await;
+    let (closed, _) = world.engine.closed(0).unwrap();
+    assert!(closed.saturating_duration_since(left) < Duration::from_secs(1));
+    world.end().await;
+}
+
+/// Probes trust whom requests trust.
+#[tokio::test]
+async fn probes_speak_tls_too() {
+    let trusted = Trusted::new();
+    for (pair, ready) in [(trusted.good(), 200), (Pair::alone("localhost"), 503)] {
+        let engine = engine().await;
+        let tunnel = behind(&engine, &pair).await;
+        let setup = Setup::new().upstream_at(&tunnel.url(), &trusted.line).faulty();
+        let world = World::start(engine, setup).await;
+        until("a verdict", PATIENCE, || {
+            let logs = world.samewire.logs();
+            logged(&logs, "upstream is ready") || logged(&logs, "it cannot be reached")
+        })
+        .await;
+        assert_eq!(world.samewire.admin("/readyz").await.head.status, ready);
+        assert_eq!(world.engine.probes().is_empty(), ready == 503);
+        world.end().await;
+    }
+}

@@ -1,0 +1,282 @@
+//! Certificates of a test's own, and tunnels: what a test sends plainly goes on over TLS, or the other way round.
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::version::TLS12;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::{TlsAcceptor, TlsConnector, client};
+
+/// A folder of its own, gone with the test.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// An empty one.
+    pub fn new() -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("samewire-tls-{}-{n}", std::process::id()));
+        std::fs::create_dir(&path).expect("the temporary folder is writable");
+        Self(path)
+    }
+
+    /// A place in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Writes a file as tools do: all of it at once.
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let (path, next) = (self.path(name), self.path(&format!("{name}.next")));
+        std::fs::write(&next, text).expect("the folder is writable");
+        std::fs::rename(&next, &path).expect("the folder is writable");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A certificate and its key, in PEM.
+#[derive(Clone)]
+pub struct Pair {
+    /// The certificate.
+    pub certificate: String,
+    /// The key.
+    pub key: String,
+}
+
+impl Pair {
+    /// Signed by itself.
+    pub fn alone(host: &str) -> Self {
+        let made = rcgen::generate_simple_self_signed([host.to_owned()]).expect("a certificate");
+        Self { certificate: made.cert.pem(), key: made.signing_key.serialize_pem() }
+    }
+
+    fn chain(&self) -> Vec<CertificateDer<'static>> {
+        vec![CertificateDer::from_pem_slice(self.certificate.as_bytes()).expect("PEM")]
+    }
+
+    fn private(&self) -> PrivateKeyDer<'static> {
+        PrivateKeyDer::from_pem_slice(self.key.as_bytes()).expect("PEM")
+    }
+
+    /// The certificate as others see it.
+    pub fn der(&self) -> CertificateDer<'static> {
+        self.chain().remove(0)
+    }
+
+    /// A server with it; `clients` must have signed those of clients.
+    pub fn server(&self, clients: Option<&Authority>) -> Arc<ServerConfig> {
+        self.served(
+            ServerConfig::builder_with_provider(ring::default_provider().into())
+                .with_safe_default_protocol_versions()
+                .expect("versions"),
+            clients,
+        )
+    }
+
+    /// The same with TLS 1.2 alone.
+    pub fn old_server(&self) -> Arc<ServerConfig> {
+        self.served(
+            ServerConfig::builder_with_provider(ring::default_provider().into())
+                .with_protocol_versions(&[&TLS12])
+                .expect("versions"),
+            None,
+        )
+    }
+
+    fn served(
+        &self,
+        builder: tokio_rustls::rustls::ConfigBuilder<ServerConfig, tokio_rustls::rustls::WantsVerifier>,
+        clients: Option<&Authority>,
+    ) -> Arc<ServerConfig> {
+        let builder = match clients {
+            None => builder.with_no_client_auth(),
+            Some(authority) => {
+                let provider = Arc::new(ring::default_provider());
+                let roots = Arc::new(authority.roots());
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
+                builder.with_client_cert_verifier(verifier.expect("an authority"))
+            }
+        };
+        Arc::new(builder.with_single_cert(self.chain(), self.private()).expect("a pair"))
+    }
+}
+
+/// Whoever signs certificates.
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    /// One of its own.
+    pub fn new(name: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority"))
+    }
+
+    /// Its certificate, in PEM.
+    pub fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// A certificate for a host, that is good for some days more, or was until some days ago.
+    pub fn sign(&self, host: &str, days: i64) -> Pair {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new([host.to_owned()]).expect("a name");
+        let day = Duration::from_secs(24 * 60 * 60);
+        let now =
+            rcgen::date_time_ymd(1970, 1, 1) + SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock");
+        params.not_before = now - day * 400;
+        let many = day * u32::try_from(days.abs()).expect("few days");
+        params.not_after = if days < 0 { now - many } else { now + many };
+        let signed = params.signed_by(&key, &self.0).expect("a certificate");
+        Pair { certificate: signed.pem(), key: key.serialize_pem() }
+    }
+
+    fn roots(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.0.der().clone()).expect("a certificate");
+        roots
+    }
+
+    /// A client that trusts it, and shows this if it is asked.
+    pub fn client(&self, own: Option<&Pair>) -> Arc<ClientConfig> {
+        let builder = ClientConfig::builder_with_provider(ring::default_provider().into());
+        let builder = builder.with_safe_default_protocol_versions().expect("versions");
+        let builder = builder.with_root_certificates(self.roots());
+        Arc::new(match own {
+            None => builder.with_no_client_auth(),
+            Some(own) => builder.with_client_auth_cert(own.chain(), own.private()).expect("a pair"),
+        })
+    }
+}
+
+/// A TLS connection to `localhost`, wherever that is.
+pub async fn connect(
+    to: SocketAddr,
+    config: &Arc<ClientConfig>,
+) -> std::io::Result<client::TlsStream<TcpStream>> {
+    let stream = TcpStream::connect(to).await?;
+    let name = ServerName::try_from("localhost").expect("a name");
+    TlsConnector::from(Arc::clone(config)).connect(name, stream).await
+}
+
+/// Passes on what comes.
+pub struct Tunnel {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Handshakes that came to an end.
+    pub greeted: Arc<AtomicUsize>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Tunnel {
+    /// What comes goes on over TLS.
+    pub async fn into_tls(to: SocketAddr, config: Arc<ClientConfig>) -> Self {
+        Self::start(move |outer, greeted| {
+            let config = Arc::clone(&config);
+            async move {
+                let Ok(inner) = connect(to, &config).await else { return };
+                greeted.fetch_add(1, Ordering::SeqCst);
+                join(outer, inner).await;
+            }
+        })
+        .await
+    }
+
+    /// What comes over TLS goes on without.
+    pub async fn out_of_tls(to: SocketAddr, config: Arc<ServerConfig>) -> Self {
+        Self::start(move |outer, greeted| {
+            let acceptor = TlsAcceptor::from(Arc::clone(&config));
+            async move {
+                let Ok(outer) = acceptor.accept(outer).await else { return };
+                greeted.fetch_add(1, Ordering::SeqCst);
+                let Ok(inner) = TcpStream::connect(to).await else { return };
+                inner.set_nodelay(true).expect("a TCP socket");
+                join(outer, inner).await;
+            }
+        })
+        .await
+    }
+
+    async fn start<F: Future<Output = ()> + Send + 'static>(
+        serve: impl Fn(TcpStream, Arc<AtomicUsize>) -> F + Send + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let greeted = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&greeted);
+        let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                tokio::select! {
+                    accepted = listener.accept() => {
+                        let Ok((stream, _)) = accepted else { continue };
+                        stream.set_nodelay(true).expect("a TCP socket");
+                        connections.spawn(serve(stream, Arc::clone(&count)));
+                    }
+                    Some(_) = connections.join_next() => {}
+                }
+            }
+        });
+        Self { address, greeted, task }
+    }
+
+    /// The address as samewire's key wants it.
+    pub fn url(&self) -> String {
+        format!("https://localhost:{}", self.address.port())
+    }
+}
+
+/// Both ways, until one of them breaks or both have ended.
+async fn join(one: impl AsyncRead + AsyncWrite, other: impl AsyncRead + AsyncWrite) {
+    let ((mut from_one, mut to_one), (mut from_other, mut to_other)) =
+        (tokio::io::split(one), tokio::io::split(other));
+    let _ = tokio::try_join!(one_way(&mut from_one, &mut to_other), one_way(&mut from_other, &mut to_one));
+}
+
+async fn one_way(
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+) -> std::io::Result<()> {
+    let mut space = vec![0; 16 << 10];
+    loop {
+        let read = from.read(&mut space).await;
+        // A connection that ends without TLS saying so ends all the same.
+        let count = match read {
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => 0,
+            read => read?,
+        };
+        if count == 0 {
+            return to.shutdown().await;
+        }
+        to.write_all(&space[..count]).await?;
+        to.flush().await?;
+    }
+}
+
+/// The key of `[tls]` or of an engine that names a file.
+pub fn named(key: &str, path: &Path) -> String {
+    format!("{key} = {path:?}\n")
+}
