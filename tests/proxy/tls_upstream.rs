@@ -3,9 +3,13 @@
 use crate::canonical::grammar;
 use crate::sim::tls::{Authority, Folder, Pair, Tunnel, named};
 use crate::sim::{Client, Engine, Manner, PATIENCE, Request, Script, Setup, World, until};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
 
 /// An authority, and its certificate in a file.
 struct Trusted {
@@ -239,6 +243,99 @@ async fn connections_that_have_ended_do_not() {
         assert_eq!(answer.head.status, 200, "{}", answer.text());
         assert_eq!(world.engine.attempt_count(), round + 1, "asked once for each");
     }
+    world.end().await;
+}
+
+const WHOLE: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}]}"#;
+
+/// Reads heads, and bodies if `patient`; answers each with these bytes, and renews its keys behind each answer. Gives its
+/// address, and counts connections on which something was posted.
+async fn restless(server: Arc<ServerConfig>, answer: String, patient: bool) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (acceptor, answer) = (TlsAcceptor::from(Arc::clone(&server)), answer.clone());
+            let counted = Arc::clone(&counted);
+            tokio::spawn(async move {
+                let Ok(mut stream) = acceptor.accept(stream).await else { return };
+                let (mut inbox, mut posts) = (Vec::new(), 0);
+                while let Some(post) = read_request(&mut stream, &mut inbox, patient).await {
+                    posts += usize::from(post);
+                    counted.fetch_add(usize::from(posts == 1 && post), Ordering::SeqCst);
+                    stream.write_all(answer.as_bytes()).await.unwrap();
+                    stream.flush().await.unwrap();
+                    stream.get_mut().1.refresh_traffic_keys().unwrap();
+                    stream.flush().await.unwrap();
+                    if !patient && post {
+                        std::future::pending::<()>().await;
+                    }
+                }
+            });
+        }
+    });
+    (url, count)
+}
+
+/// Whether it was a POST; nothing at the end.
+async fn read_request(
+    stream: &mut (impl AsyncRead + Unpin),
+    inbox: &mut Vec<u8>,
+    patient: bool,
+) -> Option<bool> {
+    loop {
+        let text = String::from_utf8_lossy(inbox).into_owned();
+        if let Some((head, _)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            let whole = head.len() + 4 + length.map_or(0, |length| length.parse().unwrap());
+            if inbox.len() >= whole || !patient {
+                let post = head.starts_with("POST");
+                inbox.clear();
+                return Some(post);
+            }
+        }
+        if stream.read_buf(inbox).await.unwrap_or(0) == 0 {
+            return None;
+        }
+    }
+}
+
+/// Keys may be renewed at any time: that is something to read, and it neither ends a connection nor answers anything.
+#[tokio::test]
+async fn connections_whose_keys_change_serve_again() {
+    let trusted = Trusted::new();
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{WHOLE}",
+        WHOLE.len()
+    );
+    let (url, count) = restless(trusted.good().server(None), answer, true).await;
+    let setup = Setup::new().args(&["--threads", "1"]).upstream_at(&url, &trusted.line).faulty();
+    let world = World::start(engine().await, setup).await;
+    for _ in 0..10 {
+        let answer = world.ask(&Request::plain("")).await;
+        assert_eq!(answer.head.status, 200, "{}", answer.text());
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+    world.end().await;
+}
+
+/// An engine that has said no before it has read everything.
+#[tokio::test]
+async fn an_answer_that_comes_early_is_read() {
+    let trusted = Trusted::new();
+    let body = r#"{"error":{"message":"too long","type":"BadRequestError","param":null,"code":400}}"#;
+    let answer = format!(
+        "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let (url, _) = restless(trusted.good().server(None), answer, false).await;
+    let world = World::start(engine().await, Setup::new().upstream_at(&url, &trusted.line).faulty()).await;
+    let user = "x".repeat(20 << 20);
+    let answer = world.ask(&Request::plain(&format!(r#","user":"{user}""#))).await;
+    assert_eq!(answer.head.status, 400, "{}", answer.text());
+    assert_eq!(answer.fault().message, "too long");
     world.end().await;
 }
 
