@@ -9,7 +9,6 @@ use crate::config::TlsConfig;
 use crate::telemetry::Metrics;
 use crate::tls::{Identity, IdentityFiles, Socket, Wrong};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::net::TcpStream;
@@ -105,14 +104,14 @@ pub(super) async fn greet(app: &App, stream: TcpStream) -> Option<Socket> {
 /// Looks after the files for ever.
 pub(super) async fn tend(app: &App) {
     let Some(front) = &app.front else { return };
-    let (mut read, mut seen) = (marks(&front.files), None);
+    let (mut read, mut seen) = (front.identity().marks, None);
     let mut warned: Option<Instant> = None;
     loop {
         if warned.is_none_or(|warned| warned.elapsed() >= AGAIN) && warn(front.identity().ends) {
             warned = Some(Instant::now());
         }
         tokio::time::sleep(GLANCE).await;
-        let marks = marks(&front.files);
+        let marks = front.files.marks();
         if marks != read && seen.as_ref() == Some(&marks) {
             front.reload(&app.metrics);
             read.clone_from(&marks);
@@ -120,16 +119,6 @@ pub(super) async fn tend(app: &App) {
         }
         seen = Some(marks);
     }
-}
-
-/// What is different about files that have changed, also where a link leads elsewhere. Nothing: it cannot be said.
-fn marks(files: &IdentityFiles) -> Vec<Option<[i128; 5]>> {
-    let mark = |path| {
-        let data = std::fs::metadata(path).ok()?;
-        let changed = [data.mtime().into(), data.mtime_nsec().into()];
-        Some([data.dev().into(), data.ino().into(), data.size().into(), changed[0], changed[1]])
-    };
-    files.paths().map(mark).collect()
 }
 
 /// Says that a certificate ends soon, or has ended; gives whether it does.

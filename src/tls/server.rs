@@ -2,7 +2,8 @@
 
 use super::{HTTP, Socket, Wrong, dates, pem, provider, roots};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
@@ -26,11 +27,23 @@ pub struct IdentityFiles {
 }
 
 impl IdentityFiles {
-    /// All of them.
-    pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        [&self.certificate, &self.key].into_iter().chain(&self.clients).map(PathBuf::as_path)
+    /// What is different once a file has changed.
+    pub fn marks(&self) -> Marks {
+        let mark = |path: &PathBuf| {
+            let data = std::fs::metadata(path).ok()?;
+            let changed = (data.mtime(), data.mtime_nsec());
+            Some((data.dev(), data.ino(), data.size(), changed))
+        };
+        Marks([&self.certificate, &self.key].into_iter().chain(&self.clients).map(mark).collect())
     }
 }
+
+/// By what files are known: also a link that leads elsewhere makes another one of them. Nothing: it cannot be said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marks(Vec<Option<Mark>>);
+
+/// Device, inode, size, and the time of the last change.
+type Mark = (u64, u64, u64, (i64, i64));
 
 /// What the files hold.
 #[derive(Clone, Debug)]
@@ -38,6 +51,8 @@ pub struct Identity {
     config: Arc<ServerConfig>,
     /// When the first of its certificates ends, in seconds since 1970; nothing, if none of them says.
     pub ends: Option<i64>,
+    /// The files, as they were before they were read.
+    pub marks: Marks,
 }
 
 impl Identity {
@@ -46,6 +61,7 @@ impl Identity {
     /// # Errors
     /// What is wrong with one of them.
     pub fn read(files: &IdentityFiles) -> Result<Self, Wrong> {
+        let marks = files.marks();
         let provider = provider();
         let versions: &[_] = if files.only_13 { &[&TLS13] } else { &[&TLS12, &TLS13] };
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -65,7 +81,7 @@ impl Identity {
         let config = builder.with_single_cert(chain, key);
         let mut config = config.map_err(|error| Wrong::new("key_file", error))?;
         config.alpn_protocols = vec![HTTP.to_vec()];
-        Ok(Self { config: Arc::new(config), ends })
+        Ok(Self { config: Arc::new(config), ends, marks })
     }
 
     /// Shakes hands with a client.
