@@ -162,7 +162,11 @@ fn fault_o07_each_key_with_a_wrong_value() {
             }
             assert_eq!(ended.code, Some(2), "{text}{ended:?}");
             refused += 1;
-            assert!(ended.said.lines().any(|line| line.starts_with(&name)), "{name}: {ended:?}");
+            // Where keys go together, it is the one that is not there.
+            let beside = |line: &str| line.contains(": missing, although ");
+            let section = name.rsplit_once('.').map_or("", |(section, _)| section);
+            let is_told = |line: &str| line.starts_with(&name) || beside(line) && line.starts_with(section);
+            assert!(ended.said.lines().any(is_told), "{name}: {ended:?}");
             for line in ended.said.lines() {
                 let (place, why) = line.split_once(": ").unwrap_or_else(|| panic!("{line}"));
                 assert!(!place.contains(' ') && !why.is_empty() && line.len() < 250, "{line}");
@@ -202,7 +206,7 @@ fn fault_o07_files_that_are_wrong_as_a_whole() {
         ("[[upstream]]".to_owned(), 1),
         (format!("[[upstream]]\nurl = \"{CANARY}\""), 1),
         (format!("[[upstream]]\nurl = \"http://{CANARY}:{CANARY}@a\""), 1),
-        (format!("[[upstream]]\nurl = \"https://{CANARY}\""), 1),
+        (format!("[[upstream]]\nurl = \"ftp://{CANARY}\""), 1),
         (format!("{engine}api_key_file = \"/nowhere/{CANARY}\""), 1),
         (format!("listen = \"0.0.0.0:0\"{engine}"), 1),
         (format!("insecure_no_auth = true\n{key}{engine}"), 1),
