@@ -11,7 +11,7 @@ use crate::wire::encode::{Called, Calls, Reply, Sealing};
 use crate::wire::event::ToolKind;
 use crate::wire::fault::Failure;
 use crate::wire::options::{Harmony, Options, ReasoningField, RequestUnknown};
-use crate::wire::{Api, Shape};
+use crate::wire::{Api, Models, Shape};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ pub struct Route {
     pub model_alias: Option<String>,
     /// How Responses reaches the engine.
     pub responses: Way,
-    /// Names that the answer's model may have besides the one that was asked for; `None`: any.
-    pub models: Option<Arc<[Arc<str>]>>,
+    /// What the answer's model may be called besides what the client called it; `None`: anything.
+    pub models: Option<Models>,
 }
 
 impl Route {

@@ -139,11 +139,9 @@ impl Upstream {
         listed.as_ref().map(|all| all.iter().any(|name| &**name == model))
     }
 
-    /// The names that the model of its answers may have; `None`: any.
-    fn answers_as(&self, alias: Option<&str>) -> Option<Arc<[Arc<str>]>> {
-        let named = self.names().filter(|_| self.engine().names_models)?;
-        let listed = self.listed.read().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
-        Some(named.into_iter().chain(listed).chain(alias.map(Into::into)).collect())
+    /// The names that it lists.
+    fn lists(&self) -> Vec<Arc<str>> {
+        self.listed.read().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default()
     }
 
     /// Whether both have said what they serve, and it is the same.

@@ -9,6 +9,7 @@ use super::{Client, Upstream};
 use crate::config::{Affinity, Config, Layers, ModelConfig, Retry};
 use crate::plan::Route;
 use crate::telemetry::Metrics;
+use crate::wire::Models;
 use crate::wire::options::Options;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -132,8 +133,24 @@ impl Pool {
     pub fn route(&self, upstream: &Upstream, model: &str, options: Arc<Options>) -> Route {
         let alias = self.model(model).map(|(_, known)| &known.name).filter(|name| *name != model);
         // With one engine there is nothing to mistake it for.
-        let models = if self.is_single() { None } else { upstream.answers_as(alias.map(String::as_str)) };
+        let models =
+            if self.is_single() { None } else { self.answers_as(upstream, alias.map(String::as_str)) };
         Route { model_alias: alias.cloned(), models, ..upstream.route(options) }
+    }
+
+    /// What the model of an upstream's answers may be called: one of those that the configuration has for it, where the
+    /// engine keeps to its list; else none of those that others list and it does not.
+    fn answers_as(&self, upstream: &Upstream, alias: Option<&str>) -> Option<Models> {
+        if !upstream.config.models.is_empty() && upstream.engine().names_models {
+            let known =
+                upstream.names().into_iter().flatten().chain(upstream.lists()).chain(alias.map(Into::into));
+            return Some(Models::OneOf(known.collect()));
+        }
+        let own = upstream.lists();
+        let others = self.upstreams.iter().filter(|other| other.place != upstream.place);
+        let foreign: Arc<[_]> =
+            others.flat_map(|other| other.lists()).filter(|name| !own.contains(name)).collect();
+        (!own.is_empty() && !foreign.is_empty()).then_some(Models::NoneOf(foreign))
     }
 
     /// The name of a model as a label: only names that configuration or engines know.

@@ -95,8 +95,8 @@ pub struct Shape {
     pub max_event_bytes: usize,
     /// What is known of the engine.
     pub quirks: Quirks,
-    /// Names that the answer's model may have besides the one that the client named; `None`: any.
-    pub models: Option<Arc<[Arc<str>]>>,
+    /// What the answer's model may be called besides what the client called it; `None`: anything.
+    pub models: Option<Models>,
     /// The options in force.
     pub options: Arc<Options>,
 }
@@ -213,21 +213,26 @@ struct Core {
     events: u64,
     /// The names that the answer's model may have, until it has said which.
     models: Option<Models>,
+    /// What the client called the model.
+    asked: String,
 }
 
-/// Names that an answer's model may have (faults U50).
-struct Models {
-    asked: String,
-    known: Arc<[Arc<str>]>,
+/// What an answer's model may be called (faults U50).
+#[derive(Clone, Debug)]
+pub enum Models {
+    /// One of these.
+    OneOf(Arc<[Arc<str>]>),
+    /// None of these: others are known to be called so.
+    NoneOf(Arc<[Arc<str>]>),
 }
 
 impl Models {
-    fn of(shape: &Shape) -> Option<Self> {
-        shape.models.clone().map(|known| Self { asked: shape.model.clone(), known })
-    }
-
-    fn has(&self, name: &str) -> bool {
-        name.is_empty() || name == self.asked || self.known.iter().any(|known| &**known == name)
+    fn allow(&self, name: &str) -> bool {
+        let is_among = |names: &[Arc<str>]| names.iter().any(|known| &**known == name);
+        match self {
+            Self::OneOf(names) => name.is_empty() || is_among(names),
+            Self::NoneOf(names) => !is_among(names),
+        }
     }
 }
 
@@ -253,7 +258,8 @@ impl Rewriter {
                 parsing: Parsing::of(&shape, encoder.has_items()),
                 skip_invalid: shape.options.invalid_event == InvalidEvent::Skip,
                 whole: false,
-                models: Models::of(&shape),
+                models: shape.models.clone(),
+                asked: shape.models.as_ref().map_or_else(String::new, |_| shape.model.clone()),
                 normaliser: Normaliser::new(shape, stamp),
                 encoder,
                 stencil: Stencil::default(),
@@ -369,15 +375,15 @@ impl Core {
         let known = learns.then(|| self.normaliser.tally.clone());
         let start = out.open().len();
         let mut said = Said::default();
-        let mut models = self.models.take();
+        let mut expected = self.models.take().map(|models| (models, std::mem::take(&mut self.asked)));
         let (decoder, parsing, on) = self.joined(out);
         let data = frame.data;
-        let models_left = &mut models;
-        decoder.frame(
-            frame,
-            &mut Stage { on, parsing, data, said: &mut said, models: models_left, skip_invalid, whole },
-        );
-        self.models = models;
+        let stage =
+            &mut Stage { on, parsing, data, said: &mut said, expected: &mut expected, skip_invalid, whole };
+        decoder.frame(frame, stage);
+        if let Some((models, asked)) = expected {
+            (self.models, self.asked) = (Some(models), asked);
+        }
         if let Some(known) = known {
             let written = out.open().get(start..).unwrap_or_default();
             let counts = self.normaliser.tally.since(&known);
@@ -442,7 +448,7 @@ struct Stage<'s> {
     parsing: Option<&'s mut Parsing>,
     data: &'s [u8],
     said: &'s mut Said,
-    models: &'s mut Option<Models>,
+    expected: &'s mut Option<(Models, String)>,
     skip_invalid: bool,
     whole: bool,
 }
@@ -451,10 +457,10 @@ impl Sink for Stage<'_> {
     fn event(&mut self, event: Event<'_>) {
         self.said.event(&event);
         let event = match event {
-            Event::Head(head) if self.models.is_some() => {
-                let name = head.model.map(|model| model.decoded());
-                let is_other = |models: Models| name.is_some_and(|name| !models.has(&name));
-                match head.model.is_some() && self.models.take().is_some_and(is_other) {
+            Event::Head(head) if self.expected.is_some() && head.model.is_some() => {
+                let name = head.model.map(|model| model.decoded()).unwrap_or_default();
+                let is_other = |(models, asked): (Models, String)| *name != *asked && !models.allow(&name);
+                match self.expected.take().is_some_and(is_other) {
                     true => Event::Fail(Fault::WrongModel.into()),
                     false => event,
                 }

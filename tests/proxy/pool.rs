@@ -349,7 +349,8 @@ async fn fault_u19_who_rejects_the_proxys_key_is_asked_last() {
 async fn fault_u50_who_answers_as_another_model_is_asked_last() {
     let other = |text: &str| text.replace(r#""model":"m""#, r#""model":"other""#);
     let whole = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}"#;
-    for stream in [true, false] {
+    // Either the configuration says what it serves, or the other one lists what it claims to be.
+    for (stream, configured) in [(true, true), (false, true), (true, false), (false, false)] {
         let wrong = Engine::answering(move |_| {
             match stream {
             true => Script::new().head_sse().ev(&other(r#"{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"x"},"finish_reason":null}]}"#)).hang(),
@@ -360,8 +361,10 @@ async fn fault_u50_who_answers_as_another_model_is_asked_last() {
             true => Script::answer("a", 1),
             false => Script::new().json("200 OK", whole),
         });
-        let world =
-            World::fleet(vec![wrong.await, right.await], Setup::new().config(PATIENT).faulty(), &[]).await;
+        let (wrong, right) = (wrong.await, right.await);
+        right.set_models(models(if configured { &["m"] } else { &["m", "other"] }));
+        let lines = if configured { "models = [\"m\"]" } else { "" };
+        let world = World::fleet(vec![wrong, right], Setup::new().config(PATIENT).faulty(), &[lines]).await;
         world.is_up().await;
         let request = if stream { Request::stream("") } else { Request::plain("") };
         let mut told = 0;
@@ -375,10 +378,24 @@ async fn fault_u50_who_answers_as_another_model_is_asked_last() {
                 told += 1;
             }
         }
-        assert_eq!((told, world.engine.attempt_count()), (1, 1), "{stream}");
+        assert_eq!((told, world.engine.attempt_count()), (1, 1), "{stream} {configured}");
         assert!(world.samewire.logs().iter().any(|line| line.contains("it answers as a model")));
         world.end().await;
     }
+}
+
+/// A name that nobody lists is none of another's: engines may call their models as they like.
+#[tokio::test]
+async fn models_may_have_names_that_are_not_listed() {
+    let engine = || async {
+        let engine = Engine::script(scripted("text", "chatcmpl-1", true)).await;
+        engine.set_models(models(&["text"]));
+        engine
+    };
+    let world = World::fleet(vec![engine().await, engine().await], Setup::new().config(PATIENT), &[]).await;
+    world.is_up().await;
+    assert_eq!(world.ask(&of("text")).await.head.status, 200);
+    world.end().await;
 }
 
 #[tokio::test]
