@@ -127,11 +127,11 @@ impl Probe<'_> {
     async fn result(&self) -> Result<(), Trouble> {
         let both = async {
             let healthy = self.get("/health").await.map(|(status, _)| status);
-            // Servers of other makers have no /health; that they list models is as good.
+            // Servers of other makers have no /health, or want a key for it; that they list models is as good.
             let listed = self.list().await;
             match healthy.map_err(Trouble::Bad)? {
                 200..=299 => Ok(()),
-                404 | 405 | 501 => listed.map_err(Trouble::Bad),
+                400..=499 | 501 => listed.map_err(Trouble::Bad),
                 503 => Err(Trouble::Refuses),
                 _ => Err(Trouble::Bad("its health check fails")),
             }
@@ -144,6 +144,10 @@ impl Probe<'_> {
 
     async fn list(&self) -> Result<(), &'static str> {
         let (status, body) = self.get("/v1/models").await?;
+        // It is there, and wants a key that only clients have.
+        if matches!(status, 401 | 403) && !matches!(self.upstream.config.auth, Credentials::Own(_)) {
+            return Ok(());
+        }
         if !(200..=299).contains(&status) {
             return Err("it does not list its models");
         }

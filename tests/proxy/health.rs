@@ -1,6 +1,7 @@
 //! Whether the engine is there: what probes come to, and what readiness says.
 
 use crate::sim::{Client, Engine, Gate, PATIENCE, Request, Script, Setup, World, until};
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 /// Probes often, and not for long.
@@ -52,6 +53,35 @@ async fn fault_o18_an_engine_that_fails_is_not_ready_and_comes_back() {
     world.engine.set_health(status("404 Not Found"));
     probes(&world, 8).await;
     assert_eq!(ready(&world).await, 200);
+    world.end().await;
+}
+
+/// An engine behind a gateway that lets in nobody without a key, and a probe has none.
+#[tokio::test]
+async fn who_wants_a_clients_key_of_a_probe_is_there() {
+    let engine = Engine::script(Script::answer("a", 1)).await;
+    for code in ["401 Unauthorized", "403 Forbidden"] {
+        engine.set_health(status(code));
+        engine.set_models(status(code));
+    }
+    let world = World::start(engine, Setup::new().config(QUICK)).await;
+    becomes(&world, 200).await;
+    probes(&world, 8).await;
+    assert_eq!(ready(&world).await, 200);
+    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    world.end().await;
+    // With a key of the proxy's own that is a mistake of the configuration.
+    let key = std::env::temp_dir().join(format!("samewire-health-key-{}", std::process::id()));
+    std::fs::write(&key, "sk-CANARY-health").unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let engine = Engine::script(Script::answer("a", 1)).await;
+    engine.set_health(status("401 Unauthorized"));
+    engine.set_models(status("401 Unauthorized"));
+    let setup = Setup::new().config(QUICK).upstream_keys(&format!("api_key_file = {key:?}")).faulty();
+    let world = World::start(engine, setup).await;
+    probes(&world, 8).await;
+    assert_eq!(ready(&world).await, 503);
+    std::fs::remove_file(&key).unwrap();
     world.end().await;
 }
 
