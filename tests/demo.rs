@@ -229,7 +229,7 @@ fn a_taken_port_and_wrong_usage_are_told() {
     let port = taken.local_addr().unwrap().to_string();
     for (arguments, code, expected) in [
         (&["--listen", port.as_str()][..], 3, "--listen"),
-        (&["--listen", "nowhere"], 2, "nowhere"),
+        (&["--listen", "nowhere"], 2, "listen: must be an address"),
         (&["--show", "everything"], 2, "reasoning, tool"),
     ] {
         let output = command(arguments, None).output().unwrap();
