@@ -148,9 +148,7 @@ impl Legs {
     fn route(&self) -> Route {
         self.sender.route(&self.upstream, &self.talk.asked.model)
     }
-}
 
-impl Legs {
     /// After so much silence the client hears that it is not forgotten.
     fn keepalive(&self) -> Option<Duration> {
         let options = self.sender.options(&self.upstream, &self.talk.asked.model);
