@@ -109,6 +109,11 @@ impl Pool {
         self.upstreams.len() == 1
     }
 
+    /// It matters to a request's way which model it names.
+    pub fn goes_by_model(&self) -> bool {
+        !self.is_single() || !self.models.is_empty()
+    }
+
     /// Models of which something is configured.
     pub fn models(&self) -> &[ModelConfig] {
         &self.models
@@ -194,6 +199,10 @@ impl Pool {
 
     /// One that a request for this model may be read for, and whether there is one at all.
     pub fn look(&self, model: &str, chance: u64) -> (Arc<Upstream>, bool) {
+        // The only one says itself what it does not have.
+        if self.is_single() {
+            return (Arc::clone(&self.first), true);
+        }
         let serving = self.serving(model);
         let up: Vec<_> = serving.iter().filter(|upstream| !upstream.is_down()).collect();
         let at = |all: usize| usize::try_from(chance).unwrap_or(0) % all.max(1);

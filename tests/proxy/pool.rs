@@ -185,6 +185,23 @@ async fn models_have_other_names_defaults_and_options() {
     world.end().await;
 }
 
+/// The only engine says itself which models it does not have, whatever it lists.
+#[tokio::test]
+async fn the_only_engine_is_asked_for_what_it_does_not_list() {
+    let lines = "[[model]]\nname = \"text\"\naliases = [\"gpt-4o\"]";
+    let engine = Engine::script(scripted("text", "chatcmpl-1", true)).await;
+    let world = World::fleet(vec![engine], Setup::new().config(PATIENT).config(lines), &[]).await;
+    world.is_up().await;
+    for request in
+        [of("gpt-4o"), of("huge"), prompt("gpt-4o", r#","stream":true"#), prompt("huge", r#","stream":true"#)]
+    {
+        let answer = world.ask(&request).await;
+        assert_eq!(answer.head.status, 200, "{}", answer.text());
+    }
+    assert_eq!(asked_for(&world.engine), ["huge", "text"].map(str::to_owned).into());
+    world.end().await;
+}
+
 #[tokio::test]
 async fn a_conversation_stays_where_it_began() {
     let mut engines = Vec::new();

@@ -142,7 +142,7 @@ impl Handling {
         let deployment = self.door.deployment(head);
         let body = self.with_defaults(body, deployment.as_deref());
         let named = || json::member(std::str::from_utf8(&body).ok()?, "model");
-        let model = deployment.clone().or_else(named).unwrap_or_default();
+        let model = deployment.clone().or_else(|| app.pool.goes_by_model().then(named)?).unwrap_or_default();
         let (upstream, is_known) = app.pool.look(&model, self.chance.number());
         let mut sender = self.sender(&head.headers);
         sender.dialect = dialect(&head.headers)?;
