@@ -267,6 +267,7 @@ async fn part(mut stream: TcpStream) -> io::Result<()> {
 pub(super) struct Seat {
     pub(super) worker: Arc<Worker>,
     pub(super) stage: Stage,
+    places: Arc<Places>,
     number: u64,
     /// Its thread lives as long as this.
     pub(super) connected: Option<mpsc::Sender<Infallible>>,
@@ -275,15 +276,16 @@ pub(super) struct Seat {
 impl Seat {
     fn take(worker: &Arc<Worker>) -> Self {
         worker.connections.fetch_add(1, Ordering::Relaxed);
-        let (number, stage) = worker.app.places.take();
-        Self { worker: Arc::clone(worker), stage, number, connected: None }
+        let places = Arc::clone(&worker.present.app().places);
+        let (number, stage) = places.take();
+        Self { worker: Arc::clone(worker), places, stage, number, connected: None }
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
         self.worker.connections.fetch_sub(1, Ordering::Relaxed);
-        self.worker.app.places.leave(self.number);
+        self.places.leave(self.number);
     }
 }
 
@@ -292,7 +294,11 @@ pub(super) async fn serve_connection(seat: Seat, router: Router, stream: std::ne
     let Ok(stream) = adopt(stream) else { return };
     panics::point("connection", None);
     let worker = Arc::clone(&seat.worker);
-    let Some(stream) = tls::greet(&worker.app, stream).await else { return };
+    let app = worker.present.app();
+    let Some(stream) = tls::greet(&app, stream).await else { return };
+    // It may be open for longer than the configuration is in force.
+    let course = Arc::clone(&app.course);
+    drop(app);
     let stage = seat.stage.clone();
     let io = Guarded::new(stream, stage.clone(), seat);
     let service = service_fn(move |mut request: Request<Incoming>| {
@@ -300,7 +306,7 @@ pub(super) async fn serve_connection(seat: Seat, router: Router, stream: std::ne
         router.clone().call(request)
     });
     let mut connection = pin!(worker.http.serve_connection(io, service).with_upgrades());
-    let mut phases = worker.app.course.subscribe();
+    let mut phases = course.subscribe();
     let mut changes = pin!(async move { while phases.changed().await.is_ok() {} });
     let mut seen = None;
     std::future::poll_fn(|cx| {
@@ -308,7 +314,7 @@ pub(super) async fn serve_connection(seat: Seat, router: Router, stream: std::ne
         // Later a wake may still belong to the change before, and must be answered by asking again. The phase is
         // read again after that: it may have gone on before the waker was known.
         loop {
-            let phase = worker.app.phase();
+            let phase = course.phase();
             let known = seen.replace(phase) == Some(phase);
             if known && phase == Phase::Serving {
                 break;
@@ -317,7 +323,7 @@ pub(super) async fn serve_connection(seat: Seat, router: Router, stream: std::ne
             if !known && phase >= Phase::Draining {
                 connection.as_mut().graceful_shutdown();
             }
-            if worker.app.phase() == phase {
+            if course.phase() == phase {
                 break;
             }
         }

@@ -2,7 +2,7 @@
 //! `/v1`.
 
 use super::descriptors::Spare;
-use super::{App, Phase};
+use super::{App, Phase, Present};
 use axum::Router;
 use axum::extract::State;
 use axum::routing::{get, post};
@@ -22,11 +22,11 @@ const PLACES: usize = 64;
 const HEAD: Duration = Duration::from_secs(30);
 
 /// Serves operators, for ever; also when clients have taken all descriptors.
-pub(super) async fn serve(listener: TcpListener, app: Arc<App>) {
+pub(super) async fn serve(listener: TcpListener, present: Arc<Present>) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(8 << 10);
     let places = Arc::new(Semaphore::new(PLACES));
-    let router = router(app);
+    let router = router(present);
     let mut spare = Spare::new();
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
@@ -48,7 +48,7 @@ pub(super) async fn serve(listener: TcpListener, app: Arc<App>) {
     }
 }
 
-fn router(app: Arc<App>) -> Router {
+fn router(present: Arc<Present>) -> Router {
     Router::new()
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(ready))
@@ -56,32 +56,32 @@ fn router(app: Arc<App>) -> Router {
         .route("/drain", post(drain))
         .route("/drain/wait", get(drained))
         .fallback(async || (StatusCode::NOT_FOUND, "not found\n"))
-        .with_state(app)
+        .with_state(present)
 }
 
-async fn ready(State(app): State<Arc<App>>) -> (StatusCode, String) {
-    match trouble(&app) {
+async fn ready(State(present): State<Arc<Present>>) -> (StatusCode, String) {
+    match trouble(&present.app()) {
         None => (StatusCode::OK, "ok\n".to_owned()),
         Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
     }
 }
 
 /// Begins to drain. The process stays: it may be the one that others wait for.
-async fn drain(State(app): State<Arc<App>>) -> &'static str {
-    app.course.reach(Phase::Settling);
+async fn drain(State(present): State<Arc<Present>>) -> &'static str {
+    present.app().course.reach(Phase::Settling);
     "draining\n"
 }
 
 /// The same, and answers when nothing is under way any more: for an engine's `preStop`, which can send nothing but a GET.
-async fn drained(State(app): State<Arc<App>>) -> (StatusCode, String) {
-    match app.drained().await {
+async fn drained(State(present): State<Arc<Present>>) -> (StatusCode, String) {
+    match present.app().drained().await {
         0 => (StatusCode::OK, "drained\n".to_owned()),
         left => (StatusCode::SERVICE_UNAVAILABLE, format!("{left} requests are left\n")),
     }
 }
 
-async fn metrics(State(app): State<Arc<App>>) -> ([(http::HeaderName, &'static str); 1], String) {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], app.metrics.rendered())
+async fn metrics(State(present): State<Arc<Present>>) -> ([(http::HeaderName, &'static str); 1], String) {
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], present.app().metrics.rendered())
 }
 
 fn trouble(app: &App) -> Option<String> {

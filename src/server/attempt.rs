@@ -4,12 +4,12 @@
 //! Search ─→ Chosen ─→ Letter ─→ Leg ─→ the relay, which comes back for the next one
 //! ```
 
+use super::App;
 use super::auth::no_such_model;
 use super::budget::Share;
 use super::headers::{self, RETRY_AFTER};
 use super::relay::Asking;
 use super::routes::Handling;
-use super::{App, Worker};
 use crate::config::{Affinity, Credentials};
 use crate::error::{Class, Error};
 use crate::plan::Route;
@@ -31,7 +31,9 @@ const UNWELL: u64 = 5;
 /// What all requests to engines for one client's request have in common.
 #[derive(Clone)]
 pub(super) struct Sender {
-    worker: Arc<Worker>,
+    app: Arc<App>,
+    /// Whose connections to engines it takes.
+    thread: usize,
     id: String,
     /// The client's, for engines that are to see it.
     authorization: Option<HeaderValue>,
@@ -47,7 +49,7 @@ pub(super) struct Sender {
 impl Sender {
     /// The options for an answer of this upstream.
     pub(super) fn options(&self, upstream: &Upstream, model: &str) -> Arc<Options> {
-        let options = self.worker.app.pool.options(upstream, model, self.key);
+        let options = self.app.pool.options(upstream, model, self.key);
         match self.dialect {
             Some(dialect) => Arc::new(Options { responses_dialect: dialect, ..(*options).clone() }),
             None => options,
@@ -56,7 +58,7 @@ impl Sender {
 
     /// How a request for this model is planned for this upstream.
     pub(super) fn route(&self, upstream: &Upstream, model: &str) -> Route {
-        self.worker.app.pool.route(upstream, model, self.options(upstream, model))
+        self.app.pool.route(upstream, model, self.options(upstream, model))
     }
 
     /// From now on it sends what is another request of the same client: its part of the trace, if there is one.
@@ -111,7 +113,7 @@ impl Sender {
         limit: usize,
         so_far: &mut Exchanged,
     ) -> Result<Bytes, Error> {
-        let client = upstream.client(self.worker.thread);
+        let client = upstream.client(self.thread);
         let mut answer = client.send(request).await?;
         so_far.passed = headers::passed(&answer.head.headers);
         let status = answer.head.status;
@@ -119,7 +121,7 @@ impl Sender {
         if !(good || status >= 400) || answer.head.is_encoded() {
             return Err(Fault::InvalidResponse.into());
         }
-        let limit = if good { limit } else { self.worker.app.config.limits.max_error_bytes };
+        let limit = if good { limit } else { self.app.config.limits.max_error_bytes };
         let collected = answer.collect(limit).await;
         if !good {
             so_far.status = Some(status);
@@ -135,12 +137,12 @@ impl Sender {
 
     /// Bytes of an engine's error that are read.
     pub(super) fn error_bytes(&self) -> usize {
-        self.worker.app.config.limits.max_error_bytes
+        self.app.config.limits.max_error_bytes
     }
 
     /// The way to it.
     pub(super) fn client(&self, upstream: &Upstream) -> Arc<Client> {
-        Arc::clone(upstream.client(self.worker.thread))
+        Arc::clone(upstream.client(self.thread))
     }
 }
 
@@ -260,7 +262,8 @@ impl Handling {
     /// What the requests to engines have in common.
     pub(super) fn sender(&self, headers: &HeaderMap) -> Sender {
         Sender {
-            worker: Arc::clone(&self.worker),
+            app: Arc::clone(&self.app),
+            thread: self.worker.thread,
             id: self.chance.request_id(),
             authorization: self.door.authorization(headers),
             trace: Onward::of(self.record.as_ref().and_then(|record| record.trace.as_ref()), headers),
@@ -279,7 +282,7 @@ impl Handling {
         like: Option<Arc<Upstream>>,
         beginning: impl FnOnce() -> Vec<P>,
     ) -> Search {
-        let together = match &self.worker.app.pool.affinity {
+        let together = match &self.app.pool.affinity {
             Affinity::None => None,
             Affinity::Conversation => {
                 Some(beginning()).filter(|said| !said.is_empty()).map(|said| hash(model, said.iter()))
@@ -300,7 +303,7 @@ impl Handling {
     /// # Errors
     /// There is none, which is said as it is.
     pub(super) fn choose(&mut self, search: &mut Search) -> Result<Chosen, Failure> {
-        search.next(&self.worker.app).map_err(|nobody| self.nobody(nobody, &search.model))
+        search.next(&self.app).map_err(|nobody| self.nobody(nobody, &search.model))
     }
 
     /// Begins a request: the first upstream that can be asked.
@@ -332,7 +335,7 @@ impl Handling {
         limit: usize,
         mut request: impl FnMut(&To<'_>) -> Result<Outgoing, Failure>,
     ) -> Result<Bytes, Failure> {
-        let app = Arc::clone(&self.worker.app);
+        let app = Arc::clone(&self.app);
         let mut chosen = self.choose(search)?;
         let until = Instant::now() + *app.config.timeouts.total_whole;
         loop {

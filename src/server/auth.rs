@@ -20,7 +20,7 @@ impl Handling {
     /// Finds out who asks, before anything is told or read. All paths are behind this, also those that lead nowhere: what
     /// a path means is decided once, and not here.
     pub(super) fn recognise(&mut self, head: &request::Parts) -> Result<(), Fault> {
-        let Some(keys) = &self.worker.app.config.auth else { return Ok(()) };
+        let Some(keys) = &self.app.config.auth else { return Ok(()) };
         // A mistyped path is of no family; who comes with Azure's header is told of the path, and not of the key.
         let door = if head.uri.path().starts_with("/openai/") { Door::Undated } else { Door::Plain };
         let caller = match door.shown(&head.headers) {

@@ -4,8 +4,8 @@
 //! too many would be relayed to for ever (faults C26). It has one timer for heads and none for writes. So its socket is
 //! wrapped: [`Guarded`] reads ahead while a request is under way, and times what the library does not.
 
-use super::App;
 use super::accept::Seat;
+use super::course::{Course, Phase};
 use crate::tls::Socket;
 use futures::task::AtomicWaker;
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -195,14 +195,14 @@ pub(super) struct Guarded {
     reading: Option<Pin<Box<Sleep>>>,
     writing: Option<Pin<Box<Sleep>>>,
     lingering: Option<(Pin<Box<Sleep>>, usize)>,
-    app: Arc<App>,
+    course: Arc<Course>,
     /// The connection counts for as long as its socket is open, whoever has it.
     _seat: Seat,
 }
 
 impl Guarded {
     pub(super) fn new(stream: Socket, stage: Stage, seat: Seat) -> Self {
-        let app = Arc::clone(&seat.worker.app);
+        let app = seat.worker.present.app();
         let timeouts = &app.config.timeouts;
         Self {
             io: TokioIo::new(stream),
@@ -217,7 +217,7 @@ impl Guarded {
             reading: None,
             writing: None,
             lingering: None,
-            app,
+            course: Arc::clone(&app.course),
             _seat: seat,
         }
     }
@@ -243,7 +243,9 @@ impl Guarded {
         }
         let (since, patience) = match self.wait {
             // Nobody waits for the end of a head at the end of the process.
-            Wait::Head(_) if self.app.refuses() => return Poll::Ready(Err(ErrorKind::TimedOut.into())),
+            Wait::Head(_) if self.course.phase() >= Phase::Draining => {
+                return Poll::Ready(Err(ErrorKind::TimedOut.into()));
+            }
             Wait::Head(since) => (since, self.head),
             Wait::Idle(since) => (since, self.idle),
             Wait::Answer => return Poll::Pending,
@@ -409,7 +411,7 @@ impl Write for Guarded {
             ready!(self.poll_stall(cx, shut))?;
             // Between two requests nothing was refused; at the end of the process nobody waits for half a head.
             let unused = matches!(self.wait, Wait::Idle(_)) || self.stage.is_evicted();
-            if unused || self.wait != Wait::Answer && self.app.refuses() {
+            if unused || self.wait != Wait::Answer && self.course.phase() >= Phase::Draining {
                 return Poll::Ready(Ok(()));
             }
         }

@@ -7,7 +7,7 @@
 //!
 //! An interrupt from a terminal does not settle: no load balancer waits for it. A second one cuts at once.
 
-use super::App;
+use super::{App, Present};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -152,7 +152,8 @@ impl Drop for Waiting<'_> {
 
 /// What ends the process.
 pub(super) struct End {
-    app: Arc<App>,
+    present: Arc<Present>,
+    course: Arc<Course>,
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
@@ -166,9 +167,10 @@ impl End {
     ///
     /// # Errors
     /// The system does not give them.
-    pub(super) fn of(app: &Arc<App>) -> io::Result<Self> {
+    pub(super) fn of(present: &Arc<Present>) -> io::Result<Self> {
         Ok(Self {
-            app: Arc::clone(app),
+            present: Arc::clone(present),
+            course: Arc::clone(&present.app().course),
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
@@ -179,13 +181,14 @@ impl End {
 
     /// Returns when no more connections are to be accepted.
     pub(super) async fn settled(&mut self) {
-        let app = Arc::clone(&self.app);
+        let course = Arc::clone(&self.course);
         tokio::select! {
             () = self.signalled() => {}
-            () = app.course.reached(Phase::Settling) => {}
+            () = course.reached(Phase::Settling) => {}
         }
+        let app = self.present.app();
         tracing::info!(requests = app.requests.value(), "draining");
-        app.course.reach(Phase::Settling);
+        course.reach(Phase::Settling);
         let settled = sleep(*app.config.timeouts.settle);
         tokio::pin!(settled);
         while self.interrupts == 0 {
@@ -198,7 +201,7 @@ impl End {
 
     /// Returns when everything has ended, which `gone` says, or has been cut.
     pub(super) async fn drained(&mut self, gone: impl Future<Output = ()>) {
-        let app = Arc::clone(&self.app);
+        let app = self.present.app();
         app.course.reach(Phase::Draining);
         let cut = async {
             tokio::select! {
@@ -238,7 +241,7 @@ impl End {
                 _ = self.interrupt.recv() => {
                     self.interrupts += 1;
                     if self.interrupts > 1 {
-                        self.app.course.reach(Phase::Cut);
+                        self.course.reach(Phase::Cut);
                     }
                     break;
                 }

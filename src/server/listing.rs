@@ -20,7 +20,7 @@ impl Handling {
     /// # Errors
     /// That of the first upstream, where none answers.
     pub(super) async fn union(&mut self, headers: &HeaderMap) -> Result<Vec<Model>, Failure> {
-        let app = Arc::clone(&self.worker.app);
+        let app = Arc::clone(&self.app);
         let sender = self.sender(headers);
         let up: Vec<_> = app.pool.upstreams().iter().filter(|upstream| !upstream.is_down()).collect();
         let Some(first) = up.first() else { return Err(self.nobody(Nobody::Unwell, "")) };

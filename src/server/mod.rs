@@ -22,6 +22,7 @@ mod keep;
 mod listing;
 mod memory;
 mod panics;
+mod present;
 mod quota;
 mod record;
 mod relay;
@@ -43,6 +44,7 @@ use budget::Budget;
 use course::{Course, End, Phase};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioTimer;
+use present::Present;
 use quota::Quotas;
 use responses::Holds;
 use shelf::Shelf;
@@ -58,28 +60,30 @@ use tokio::sync::mpsc;
 /// How often each thread closes upstream connections that have grown old.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// The state that all requests share.
+/// What a request finds: the configuration in force and what is made of it, beside what lasts as long as the process. A
+/// request keeps the one that it began with.
+#[derive(Clone)]
 pub(crate) struct App {
-    pub(crate) config: Config,
-    pub(crate) pool: Pool,
-    pub(crate) metrics: Metrics,
-    tracer: Tracer,
+    pub(crate) config: Arc<Config>,
+    pub(crate) pool: Arc<Pool>,
+    quotas: Arc<Quotas>,
+    pub(crate) metrics: Arc<Metrics>,
+    tracer: Arc<Tracer>,
     /// The certificate that clients see, where they see one.
-    front: Option<Front>,
-    shelf: Shelf,
-    runs: Runs,
-    holds: Holds,
-    places: Places,
+    front: Option<Arc<Front>>,
+    shelf: Arc<Shelf>,
+    runs: Arc<Runs>,
+    holds: Arc<Holds>,
+    places: Arc<Places>,
     budget: Arc<Budget>,
-    quotas: Quotas,
     /// Requests under way.
-    requests: Gauge,
-    course: Course,
+    requests: Arc<Gauge>,
+    course: Arc<Course>,
 }
 
 /// One thread's share: the shared state, and connections to the engine of its own.
 struct Worker {
-    app: Arc<App>,
+    present: Arc<Present>,
     /// Which of the threads it is.
     thread: usize,
     http: http1::Builder,
@@ -116,24 +120,26 @@ async fn serve(listeners: Listeners, mut config: Config) -> io::Result<()> {
     let proxy = listen("proxy", listeners.proxy)?;
     let operators = listen("admin", listeners.admin)?;
     let threads = config.threads;
-    let app = Arc::new(App {
-        shelf,
-        runs: Runs::new(&config.limits),
-        front,
-        holds: Holds::default(),
-        pool,
-        places: Places::default(),
+    let app = App {
+        shelf: Arc::new(shelf),
+        runs: Arc::new(Runs::new(&config.limits)),
+        front: front.map(Arc::new),
+        holds: Arc::default(),
+        pool: Arc::new(pool),
+        places: Arc::default(),
         budget: Budget::new(&config.limits, &metrics),
-        quotas: Quotas::of(config.auth.as_deref()),
-        metrics,
-        tracer: Tracer::start(config.trace.as_ref())?,
-        requests: Gauge::default(),
-        course: Course::default(),
-        config,
-    });
-    let mut end = End::of(&app)?;
+        quotas: Arc::new(Quotas::of(config.auth.as_deref())),
+        metrics: Arc::new(metrics),
+        tracer: Arc::new(Tracer::start(config.trace.as_ref())?),
+        requests: Arc::default(),
+        course: Arc::default(),
+        config: Arc::new(config),
+    };
+    let present = Arc::new(Present::new(app));
+    let app = present.app();
+    let mut end = End::of(&present)?;
     let (alive, mut gone) = mpsc::channel::<Infallible>(1);
-    let workers = (0..threads).map(|n| start(n, &app, alive.clone())).collect::<io::Result<Vec<_>>>()?;
+    let workers = (0..threads).map(|n| start(n, &present, alive.clone())).collect::<io::Result<Vec<_>>>()?;
     drop(alive);
     #[expect(clippy::disallowed_methods, reason = "these serve the process, not a request")]
     {
@@ -143,7 +149,7 @@ async fn serve(listeners: Listeners, mut config: Config) -> io::Result<()> {
         tokio::spawn(tend_shelf(Arc::clone(&app)));
         tokio::spawn(tend_certificates(Arc::clone(&app)));
         tokio::spawn(watch_memory(Arc::clone(&app.budget)));
-        tokio::spawn(admin::serve(operators, Arc::clone(&app)));
+        tokio::spawn(admin::serve(operators, Arc::clone(&present)));
     }
     let accepting = Acceptor::new(&app, workers).run(proxy);
     tokio::select! {
@@ -173,7 +179,8 @@ async fn tend_certificates(app: Arc<App>) {
 }
 
 /// Starts a thread.
-fn start(n: usize, app: &Arc<App>, alive: mpsc::Sender<Infallible>) -> io::Result<Door> {
+fn start(n: usize, present: &Arc<Present>, alive: mpsc::Sender<Infallible>) -> io::Result<Door> {
+    let app = present.app();
     let (to, arrivals) = mpsc::channel(app.config.limits.connections);
     let limits = &app.config.limits;
     let mut http = http1::Builder::new();
@@ -183,7 +190,7 @@ fn start(n: usize, app: &Arc<App>, alive: mpsc::Sender<Infallible>) -> io::Resul
         .max_buf_size(limits.max_head_bytes)
         .max_headers(limits.max_headers);
     let worker = Arc::new(Worker {
-        app: Arc::clone(app),
+        present: Arc::clone(present),
         thread: n,
         http,
         connections: AtomicUsize::new(0),
@@ -216,7 +223,7 @@ fn work(
             tokio::spawn(async move {
                 loop {
                     tokio::time::sleep(SWEEP).await;
-                    for upstream in sweeping.app.pool.upstreams() {
+                    for upstream in sweeping.present.app().pool.upstreams() {
                         upstream.client(sweeping.thread).sweep();
                     }
                 }

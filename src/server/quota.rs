@@ -219,7 +219,7 @@ impl Drop for Ticket {
 impl Handling {
     /// Counts a request against its key's quota.
     pub(super) fn count(&mut self) -> Result<(), Failure> {
-        let quotas = &self.worker.app.quotas.0;
+        let quotas = &self.app.quotas.0;
         let Some(quota) = self.caller.as_ref().and_then(|caller| quotas.get(&caller.name)) else {
             return Ok(());
         };

@@ -9,7 +9,7 @@ use super::quota::Standing;
 use super::record::Record;
 use super::relay::{Asking, Order, Relay, asking};
 use super::responses::{Conversing, Stored};
-use super::{Worker, auth, headers, panics};
+use super::{App, Worker, auth, headers, panics};
 use crate::auth::Caller;
 use crate::config::Limits;
 use crate::json;
@@ -127,9 +127,9 @@ impl Target {
 /// Answers one request.
 async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Door) -> Response<Body> {
     let (mut head, body) = request.into_parts();
-    let app = Arc::clone(&worker.app);
+    let app = worker.present.app();
     let busy = Busy::begin(&head.extensions.remove::<Stage>().unwrap_or_default());
-    if let Some(status) = refused_by_its_head(&head, &worker.app.config.limits) {
+    if let Some(status) = refused_by_its_head(&head, &app.config.limits) {
         return bare(status);
     }
     let Ok(chance) = Chance::draw() else { return bare(StatusCode::INTERNAL_SERVER_ERROR) };
@@ -138,11 +138,12 @@ async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Doo
     panics::arm(&head.headers, &request_id);
     // A target with a host in it is meant for a proxy of another kind.
     let target = if head.uri.authority().is_some() { Target::Nothing } else { target };
-    let record = Record::new(&worker.app, target.route(), request_id).traced(&head);
+    let record = Record::new(&app, target.route(), request_id).traced(&head);
     let has_body = head.headers.contains_key(TRANSFER_ENCODING)
         || head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
     let body = has_body.then_some(body);
     let mut handling = Handling {
+        app: Arc::clone(&app),
         worker,
         chance,
         busy,
@@ -164,8 +165,7 @@ async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Doo
         headers::offer_socket(&mut response);
     }
     let stays = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    let last =
-        handling.unread || handling.worker.app.is_draining() || head.headers.contains_key(TRANSFER_ENCODING);
+    let last = handling.unread || handling.app.is_draining() || head.headers.contains_key(TRANSFER_ENCODING);
     if last && !stays {
         headers::close(&mut response);
     }
@@ -201,6 +201,8 @@ fn bare(status: StatusCode) -> Response<Body> {
 
 /// One request being handled.
 pub(super) struct Handling {
+    /// What was in force when it came.
+    pub(super) app: Arc<App>,
     pub(super) worker: Arc<Worker>,
     pub(super) chance: Chance,
     pub(super) busy: Busy,
@@ -221,29 +223,34 @@ pub(super) struct Handling {
 }
 
 impl Handling {
-    /// A request that came in a message.
+    /// A request that came in a message, on the credentials that its connection began with.
+    ///
+    /// # Errors
+    /// They open nothing any more.
     pub(super) fn of_message(
         worker: &Arc<Worker>,
         door: Door,
-        caller: Option<&Arc<Caller>>,
         (head, request_id): (&request::Parts, String),
     ) -> Result<Self, Fault> {
-        let mut record = Record::new(&worker.app, Route::Responses, request_id).traced(head);
-        record.caller = caller.cloned();
-        Ok(Self {
+        let app = worker.present.app();
+        let record = Record::new(&app, Route::Responses, request_id).traced(head);
+        let mut this = Self {
+            app,
             worker: Arc::clone(worker),
             chance: Chance::draw().map_err(|_| Fault::Proxy)?,
             // The connection is busy by itself.
             busy: Busy::begin(&Stage::default()),
             door,
-            caller: caller.cloned(),
+            caller: None,
             record: Some(record),
             unread: false,
             passed: HeaderMap::new(),
             by_socket: true,
             share: None,
             standing: None,
-        })
+        };
+        this.recognise(head)?;
+        Ok(this)
     }
 
     async fn dispatch(
@@ -263,13 +270,13 @@ impl Handling {
             _ => {}
         }
         // A WebSocket counts only while it is asked something.
-        if target != Target::Socket || self.worker.app.refuses() {
+        if target != Target::Socket || self.app.refuses() {
             self.admit()?;
         }
         if target.asks_engine() {
             self.count()?;
         }
-        self.door.check(head, &self.worker.app.config.azure)?;
+        self.door.check(head, &self.app.config.azure)?;
         if target == Target::Socket {
             return if self.unread { Err(Fault::UpgradeRequired.into()) } else { self.upgrade(head).await };
         }
@@ -288,7 +295,7 @@ impl Handling {
     }
 
     pub(super) fn admit(&self) -> Result<(), Fault> {
-        let app = &self.worker.app;
+        let app = &self.app;
         if app.is_draining() && app.refuses() {
             return Err(Fault::Draining);
         }
@@ -300,7 +307,7 @@ impl Handling {
 
     /// What the operator says of requests.
     pub(super) fn rules(&self) -> &Arc<Rules> {
-        &self.worker.app.config.rules
+        &self.app.config.rules
     }
 
     /// Chat Completions and Completions.
@@ -310,7 +317,7 @@ impl Handling {
         head: &request::Parts,
         body: Option<Incoming>,
     ) -> Result<Response<Body>, Failure> {
-        let limits = &self.worker.app.config.limits;
+        let limits = &self.app.config.limits;
         let limit = if api == Api::Chat { limits.max_body_bytes } else { limits.other_body_bytes };
         let body = self.body(body, limit).await?;
         let start = Instant::now();
@@ -324,7 +331,7 @@ impl Handling {
         let mut letter = Box::new(Chat { ask, body, stamp: self.chance.stamp(), sender });
         let leg = self.begin(&mut search, &mut *letter)?;
         let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
-        record.model = self.worker.app.pool.label(&model);
+        record.model = self.app.pool.label(&model);
         let options = letter.sender.options(leg.chosen.upstream(), &model);
         let order = Order {
             leg,
@@ -343,7 +350,7 @@ impl Handling {
 
     /// A request with what the operator says where it says nothing.
     pub(super) fn with_defaults(&self, body: Bytes, deployment: Option<&str>) -> Bytes {
-        let pool = &self.worker.app.pool;
+        let pool = &self.app.pool;
         if pool.models().iter().all(|model| model.defaults.is_empty()) {
             return body;
         }
@@ -360,14 +367,14 @@ impl Handling {
         head: &request::Parts,
         body: Option<Incoming>,
     ) -> Result<Response<Body>, Failure> {
-        let limits = &self.worker.app.config.limits;
+        let limits = &self.app.config.limits;
         let (limit, answer_limit) = (limits.other_body_bytes, limits.max_answer_bytes);
         let body = self.body(body, limit).await?;
         let wanted = Wanted::read(&body, self.rules())?;
         self.check_model(&wanted.model)?;
         let model = wanted.model.clone();
         if let Some(record) = &mut self.record {
-            record.model = self.worker.app.pool.label(&model);
+            record.model = self.app.pool.label(&model);
         }
         let sender = self.sender(&head.headers);
         let mut search = self.search(&model, &head.headers, None, Vec::<&str>::new);
@@ -399,7 +406,7 @@ impl Handling {
     }
 
     pub(super) async fn body(&mut self, body: Option<Incoming>, limit: usize) -> Result<Bytes, Failure> {
-        let app = &self.worker.app;
+        let app = &self.app;
         let bytes = match body {
             None => Bytes::new(),
             Some(body) => {
@@ -420,7 +427,7 @@ impl Handling {
 
     /// The same bytes, counted among those of bodies.
     pub(super) fn counted(&mut self, body: Bytes) -> Result<Bytes, Failure> {
-        let share = self.worker.app.budget.share(body.len())?;
+        let share = self.app.budget.share(body.len())?;
         Ok(Share::hold(self.share.insert(Arc::new(share)), body))
     }
 

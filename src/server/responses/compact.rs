@@ -24,7 +24,7 @@ impl Handling {
         head: &request::Parts,
         body: Option<Incoming>,
     ) -> Result<Response<Body>, Failure> {
-        let app = Arc::clone(&self.worker.app);
+        let app = Arc::clone(&self.app);
         let body = self.body(body, app.config.limits.max_body_bytes).await?;
         let asked = self.question(head, body.clone(), None)?.asked;
         let body = summary::request(&body, &asked, &app.config.compaction.instructions)?;

@@ -46,7 +46,7 @@ impl Handling {
         what: Conversing,
     ) -> Result<Response<Body>, Failure> {
         let body = match head.method {
-            Method::POST => self.body(body, self.worker.app.config.limits.max_body_bytes).await?,
+            Method::POST => self.body(body, self.app.config.limits.max_body_bytes).await?,
             _ => Bytes::new(),
         };
         self.busy.has_read();
@@ -88,7 +88,7 @@ impl<'h> Subject<'h> {
             Conversing::New => format!("conv_{}", handling.chance.stamp().id),
             _ => path.next().map(decoded).unwrap_or_default(),
         };
-        let shelf = &handling.worker.app.shelf;
+        let shelf = &handling.app.shelf;
         let store = match shelf.store() {
             Some(store) => store,
             None if !shelf.is_off() => return Err(Fault::StoreUnavailable.into()),
@@ -107,7 +107,7 @@ impl<'h> Subject<'h> {
     }
 
     fn now(&self) -> u64 {
-        self.handling.worker.app.shelf.now()
+        self.handling.app.shelf.now()
     }
 
     fn told(&self, error: Error) -> Failure {

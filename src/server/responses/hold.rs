@@ -169,7 +169,7 @@ impl Handling {
         let keeper = errand.keeper.take();
         let request_id = errand.record.request_id.clone();
         let model = Arc::clone(&errand.record.model);
-        let (app, thread) = (Arc::clone(&self.worker.app), self.worker.thread);
+        let (app, thread) = (Arc::clone(&self.app), self.worker.thread);
         let response = self.at_once(errand, since).await;
         response.map(|body| {
             body.relayed(move |mut relay| {

@@ -116,7 +116,7 @@ impl Handling {
         head: &request::Parts,
         body: Option<Incoming>,
     ) -> Result<Response<Body>, Failure> {
-        let limit = self.worker.app.config.limits.max_body_bytes;
+        let limit = self.app.config.limits.max_body_bytes;
         let body = self.body(body, limit).await?;
         self.create(head, body).await
     }
@@ -131,14 +131,14 @@ impl Handling {
     /// The dialect of a stream that no upstream is asked for.
     fn dialect(&self, head: &request::Parts) -> Result<ResponsesDialect, Failure> {
         let key = self.caller.as_ref().map(|caller| caller.place);
-        let usual = || self.worker.app.pool.usual_options(key).responses_dialect;
+        let usual = || self.app.pool.usual_options(key).responses_dialect;
         Ok(dialect(&head.headers)?.unwrap_or_else(usual))
     }
 
     /// Reads what is asked, for an upstream that serves the model. `way`: how it is asked, if not as configured.
     fn question(&self, head: &request::Parts, body: Bytes, way: Option<Way>) -> Result<Question, Failure> {
         let since = Instant::now();
-        let app = &self.worker.app;
+        let app = &self.app;
         let deployment = self.door.deployment(head);
         let body = self.with_defaults(body, deployment.as_deref());
         let named = || json::member(std::str::from_utf8(&body).ok()?, "model");
@@ -176,10 +176,10 @@ impl Handling {
         if let Some(keeper) = keeper.as_ref().filter(|_| asked.insists_on_store() && !asked.background) {
             // A write, before the engine works for an answer that could not be kept (faults O14, O15). Of nobody: in the
             // name of this process it would wait for all that runs, and two of them could wait for each other.
-            let nobody = keeper.store.heartbeat("".into(), self.worker.app.shelf.now());
+            let nobody = keeper.store.heartbeat("".into(), self.app.shelf.now());
             nobody.await.map_err(|error| self.unavailable(&error))?;
         }
-        let app = Arc::clone(&self.worker.app);
+        let app = Arc::clone(&self.app);
         let dropped = HeaderValue::from_str(&named(&asked.dropped)).ok().filter(|all| !all.is_empty());
         let (streams, background) = (asked.stream, asked.background);
         // On a WebSocket the outputs come by the connection itself.
@@ -238,7 +238,7 @@ impl Handling {
         keeper: Option<Box<Keeper>>,
         streams: bool,
     ) -> Result<Response<Body>, Failure> {
-        let (worker, app) = (Arc::clone(&self.worker), Arc::clone(&self.worker.app));
+        let (worker, app) = (Arc::clone(&self.worker), Arc::clone(&self.app));
         let chosen = self.choose(&mut search)?;
         let Made { asking, mut encoder, shape } =
             letter.make(&To { upstream: chosen.upstream(), attempt: 1 })?;
@@ -305,7 +305,7 @@ impl Handling {
         }
         let request_id = self.record.as_ref().map(|record| record.request_id.as_str());
         panics::point("store", request_id.or(Some("")));
-        let shelf = &self.worker.app.shelf;
+        let shelf = &self.app.shelf;
         let Some(store) = shelf.store() else {
             if asked.insists_on_store() && !shelf.is_off() {
                 return Err(Fault::StoreUnavailable.into());

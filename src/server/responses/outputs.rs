@@ -15,7 +15,6 @@ use axum::body::Body as Incoming;
 use bytes::{BufMut, BytesMut};
 use http::header::ACCEPT;
 use http::{HeaderMap, Response, StatusCode, request};
-use std::sync::Arc;
 
 impl Handling {
     /// Takes outputs of a response's calls.
@@ -24,14 +23,14 @@ impl Handling {
         head: &request::Parts,
         body: Option<Incoming>,
     ) -> Result<Response<Body>, Failure> {
-        let limit = self.worker.app.config.limits.max_body_bytes;
+        let limit = self.app.config.limits.max_body_bytes;
         let body = self.body(body, limit).await?;
         let outputs = Outputs::read(&body, self.rules())?;
         let (store, key) = self.named(head)?;
-        if let Some(pending) = Arc::clone(&self.worker.app).holds.put(&key, &outputs.all).await {
+        if let Some(pending) = self.app.holds.put(&key, &outputs.all).await {
             return Ok(self.waiting(&key.id, pending?.iter()));
         }
-        let now = self.worker.app.shelf.now();
+        let now = self.app.shelf.now();
         let record = store.get(key.clone(), now).await.map_err(|error| match error {
             Error::NotFound => missing(&key.id),
             other => self.unavailable(&other),

@@ -95,7 +95,7 @@ impl Handling {
         if previous.is_none() && asked.conversation.is_none() && references.is_empty() {
             return Ok(past);
         }
-        let shelf = &self.worker.app.shelf;
+        let shelf = &self.app.shelf;
         let store = shelf.store();
         if store.is_none() && !shelf.is_off() {
             return Err(Fault::StoreUnavailable.into());
@@ -128,7 +128,7 @@ impl Handling {
             || about(Fault::PreviousNotFound, format!("Previous response with id '{shown}' not found."));
         let store = store.ok_or_else(missing)?;
         let key = Key { tenant: Arc::clone(&question.tenant), id: id.into() };
-        let chain = store.chain(key.clone(), PAST, self.worker.app.shelf.now()).await;
+        let chain = store.chain(key.clone(), PAST, self.app.shelf.now()).await;
         let items = chain.map_err(|error| match error {
             Error::NotFound => missing(),
             Error::InConversation => about(
@@ -160,7 +160,7 @@ impl Handling {
             return Err(Fault::StoreUnavailable.into());
         };
         let key = Key { tenant: Arc::clone(&question.tenant), id: id.into() };
-        let items = store.transcript(key, PAST, self.worker.app.shelf.now()).await;
+        let items = store.transcript(key, PAST, self.app.shelf.now()).await;
         items.map_err(|error| match error {
             Error::NotFound => conversations::missing(id).with_param("conversation"),
             Error::Full => Failure::from(Fault::ContextLength)
@@ -180,7 +180,7 @@ impl Handling {
         let mut found = Vec::new();
         if let Some(store) = store {
             let ids = references.iter().map(|(_, id)| Arc::clone(id)).collect();
-            let items = store.resolve(Arc::clone(&question.tenant), ids, self.worker.app.shelf.now()).await;
+            let items = store.resolve(Arc::clone(&question.tenant), ids, self.app.shelf.now()).await;
             found = items.map_err(|error| self.unavailable(&error))?;
         }
         let known = &question.known;
@@ -196,7 +196,7 @@ impl Handling {
 
     /// What is gone on with lives on. Nobody waits for that.
     pub(super) fn refresh(&self, store: &Arc<Store>, key: Key) {
-        let (store, now) = (Arc::clone(store), self.worker.app.shelf.now());
+        let (store, now) = (Arc::clone(store), self.app.shelf.now());
         #[expect(clippy::disallowed_methods, reason = "it ends within the deadline of the store")]
         tokio::spawn(async move {
             if let Err(error) = store.refresh(key, now).await {

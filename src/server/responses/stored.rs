@@ -55,7 +55,7 @@ impl Handling {
             other => self.unavailable(&other),
         };
         let mut out = BytesMut::new();
-        let now = self.worker.app.shelf.now();
+        let now = self.app.shelf.now();
         match what {
             Stored::Itself if head.method == Method::DELETE => {
                 store.delete(key.clone(), now).await.map_err(told)?;
@@ -77,7 +77,7 @@ impl Handling {
                             .with_param("stream"));
                     }
                     let dialect = self.dialect(head)?;
-                    let app = Arc::clone(&self.worker.app);
+                    let app = Arc::clone(&self.app);
                     let caller = self.caller.as_ref().map(|caller| caller.place);
                     let keepalive = app.pool.usual_options(caller).keepalive_seconds;
                     return Ok(self.replay(background::follow(app, store, key, after, dialect, keepalive)));
@@ -108,7 +108,7 @@ impl Handling {
         let id =
             path.split_once("/responses/").map_or("", |(_, rest)| rest.split('/').next().unwrap_or(rest));
         let id = decoded(id);
-        let shelf = &self.worker.app.shelf;
+        let shelf = &self.app.shelf;
         let store = match shelf.store() {
             Some(store) => store,
             None if shelf.is_off() => return Err(missing(&id)),
@@ -119,7 +119,7 @@ impl Handling {
 
     /// Ends a response in the background, wherever it is made, and gives how it ended.
     async fn cancel(&self, store: &Store, key: &Key) -> Result<Record, Error> {
-        let app = &self.worker.app;
+        let app = &self.app;
         let start = Instant::now();
         let found = loop {
             let tried = Instant::now();

@@ -30,7 +30,7 @@ impl Handling {
         head: &request::Parts,
         body: Option<Incoming>,
     ) -> Result<Response<Body>, Failure> {
-        let limits = &self.worker.app.config.limits;
+        let limits = &self.app.config.limits;
         let (limit, answer_limit) = (limits.max_body_bytes, limits.max_answer_bytes);
         let body = self.body(body, limit).await?;
         // What engines count is a chat.
@@ -38,7 +38,7 @@ impl Handling {
         let past = self.past(&question).await?;
         question.asked.recall_tools(past.history())?;
         let Question { asked, upstream, tenant, sender, .. } = question;
-        let app = Arc::clone(&self.worker.app);
+        let app = Arc::clone(&self.app);
         if let Some(record) = &mut self.record {
             record.model = app.pool.label(&asked.model);
         }

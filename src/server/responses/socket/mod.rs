@@ -57,6 +57,7 @@ struct Line {
     /// The request that asked for the connection.
     head: request::Parts,
     door: Door,
+    /// Who asked for it.
     caller: Option<Arc<Caller>>,
     /// Its id; what comes by messages has this id and a number.
     request_id: String,
@@ -67,7 +68,7 @@ struct Line {
 impl Line {
     /// A request that has come by it, under this id.
     fn handling(&self, id: String) -> Result<Handling, Fault> {
-        Handling::of_message(&self.worker, self.door, self.caller.as_ref(), (&self.head, id))
+        Handling::of_message(&self.worker, self.door, (&self.head, id))
     }
 }
 
@@ -86,7 +87,7 @@ impl Handling {
         let upgrade = WebSocketUpgrade::from_request_parts(&mut head, &()).await;
         let Ok(upgrade) = upgrade else { return Err(Fault::UpgradeRequired.into()) };
         let Some(record) = &mut self.record else { return Err(Fault::Proxy.into()) };
-        let limit = self.worker.app.config.limits.max_body_bytes;
+        let limit = self.app.config.limits.max_body_bytes;
         let line = Line {
             worker: Arc::clone(&self.worker),
             has_habit: has_habit(&head.headers),
@@ -172,19 +173,20 @@ impl Session {
         }
     }
 
-    fn app(&self) -> &App {
-        &self.line.worker.app
+    fn app(&self) -> Arc<App> {
+        self.line.worker.present.app()
     }
 
     /// Serves the connection to its end.
     async fn run(mut self) {
-        let app = Arc::clone(&self.line.worker.app);
+        let app = self.app();
         let options = app.pool.usual_options(self.line.caller.as_ref().map(|caller| caller.place));
         let pause = Duration::from_secs(options.keepalive_seconds);
         let born = Instant::now();
         let end = born + *app.config.timeouts.socket_life;
         let mut ping = (!pause.is_zero()).then(|| born + pause);
         let mut phases = app.course.subscribe();
+        drop((app, options));
         loop {
             if let Some(code) = self.begin_next(end) {
                 return self.leave(code).await;
@@ -240,6 +242,11 @@ impl Session {
         let id = self.next_id();
         match Turn::begin(&self.line, id, said, &self.memory) {
             Ok(turn) => self.turn = Some(turn),
+            // Its key opens nothing any more.
+            Err(fault @ (Fault::InvalidApiKey | Fault::MissingApiKey)) => {
+                self.out.push_back(message::refusal(&fault.into()));
+                return Some(close_code::POLICY);
+            }
             Err(_) => return Some(close_code::ERROR),
         }
         None

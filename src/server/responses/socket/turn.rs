@@ -191,7 +191,7 @@ impl Handling {
 
     /// Whether the store still has what the request goes on from: only then what is stored now can refer to it.
     async fn still_stored(&self, question: &Question) -> bool {
-        let shelf = &self.worker.app.shelf;
+        let shelf = &self.app.shelf;
         let store = shelf.store().filter(|_| question.asked.store);
         let Some((store, id)) = store.zip(question.asked.previous_response_id.as_deref()) else {
             return false;
@@ -213,7 +213,7 @@ impl Handling {
                 .with_param("conversation"));
         }
         asked.without_store()?;
-        let app = &self.worker.app;
+        let app = &self.app;
         // What is wrong with the input is said now.
         past.body(&asked, &tenant, &app.shelf.keys, &route, 0)?;
         let (_, _, reply) = plan::response(&asked, &route);
