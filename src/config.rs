@@ -9,6 +9,7 @@ mod limits;
 mod mistakes;
 mod pool;
 mod requests;
+mod source;
 mod tls;
 mod trace;
 mod upstreams;
@@ -21,6 +22,7 @@ pub use limits::{Limits, Timeouts};
 pub use mistakes::Mistakes;
 pub use pool::{Affinity, AffinityFile, By, Layers, ModelConfig, ModelFile, Retry};
 pub use requests::{MediaUrls, Requests};
+pub use source::Source;
 pub use tls::{TlsConfig, TlsFile, Version};
 pub use trace::{Trace, TraceConfig, TraceVariables};
 pub use upstreams::{Credentials, UpstreamConfig};
@@ -32,7 +34,7 @@ use crate::secret;
 use crate::store::{Caps, Place};
 use crate::wire::options::Options;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What the flags of `serve`, or the environment, say. All of it is optional.
@@ -250,6 +252,8 @@ pub struct Config {
     pub retry: Retry,
     /// The file as it came to be: what `check` prints.
     pub file: File,
+    /// Where the file is, if there is one.
+    pub path: Option<PathBuf>,
 }
 
 /// Where responses are kept, and how much of them.
@@ -299,7 +303,7 @@ impl Config {
     /// Everything that is wrong.
     pub fn load(flags: &Overrides) -> Result<Self, Mistakes> {
         let (environment, mut mistakes) = Overrides::environment();
-        let path = flags.config.as_ref().or(environment.config.as_ref());
+        let path = flags.config.as_deref().or(environment.config.as_deref());
         let name = path.map_or_else(String::new, |path| path.display().to_string());
         let text = match path.map(std::fs::read_to_string).transpose() {
             Ok(text) => text.unwrap_or_default(),
@@ -308,7 +312,8 @@ impl Config {
                 return Err(mistakes);
             }
         };
-        Self::of((&name, &text), &[&environment, flags], mistakes)
+        let path = path.map(Path::to_path_buf);
+        Ok(Self { path, ..Self::of((&name, &text), &[&environment, flags], mistakes)? })
     }
 
     /// The same from text. Later overrides beat earlier ones.
@@ -384,6 +389,7 @@ impl Config {
             affinity,
             retry: file.retry.clone(),
             file,
+            path: None,
         };
         mistakes.or(this)
     }

@@ -29,6 +29,8 @@ pub mod seal;
 
 pub mod error;
 
+pub mod marks;
+
 pub mod tls;
 
 pub mod auth;

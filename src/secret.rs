@@ -19,6 +19,13 @@ const EVERYBODY: u32 = 0o006;
 #[derive(Clone)]
 pub struct Secret(Bytes);
 
+/// Whether a key has changed, which whoever wrote both files may know.
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
 impl Secret {
     /// One that stands behind this word; `None`: no header can carry it, or there is none.
     pub fn behind(word: &str, text: &str) -> Option<Self> {

@@ -146,6 +146,8 @@ pub struct Metrics {
     pub store: Arc<Histograms>,
     /// Requests that were not sent again because too many were.
     pub budget_exhausted: Gauge,
+    /// Whether the configuration that was read last is in force.
+    pub reloaded: Gauge,
     /// Connections that could not be accepted.
     pub accept_errors: Gauge,
     /// Bytes of request bodies in memory.
@@ -184,6 +186,7 @@ impl Default for Metrics {
             planning: Histogram::new(TINY),
             store: Arc::new(Histograms::new("op", STORE)),
             budget_exhausted: Gauge::default(),
+            reloaded: Gauge::of(1),
             accept_errors: Gauge::default(),
             bodies: Arc::default(),
             evicted: Gauge::default(),
@@ -197,6 +200,7 @@ impl Metrics {
     /// The figures of the upstream of this name.
     pub fn upstream(&self, name: &str) -> Arc<OfUpstream> {
         let mut all = self.upstreams.write().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|known| known.name == name || is_used(known));
         if let Some(known) = all.iter().find(|known| known.name == name) {
             return Arc::clone(known);
         }
@@ -263,6 +267,9 @@ impl Metrics {
         self.rewrites.render("samewire_rewrites_total", "What was mended in answers.", &mut out);
         series::head("samewire_bodies_in_flight_bytes", "Request bodies in memory.", "gauge", &mut out);
         let _ = writeln!(out, "samewire_bodies_in_flight_bytes {}", self.bodies.value());
+        let name = "samewire_config_last_reload_success";
+        series::head(name, "Whether the configuration read last is in force.", "gauge", &mut out);
+        let _ = writeln!(out, "{name} {}", self.reloaded.value());
         let (exported, unexported) = trace::counts();
         let panics = PANICS.load(Ordering::Relaxed);
         for (name, help, count) in [
@@ -317,6 +324,7 @@ impl Metrics {
 
     fn render_upstreams(&self, out: &mut String) {
         let all = self.upstreams.read().unwrap_or_else(PoisonError::into_inner);
+        let all: Vec<_> = all.iter().filter(|one| is_used(one)).collect();
         let name = "samewire_time_to_first_token_seconds";
         series::head(name, "From a request's arrival to the engine's first word.", "histogram", out);
         all.iter().for_each(|one| one.first_token.render(name, one.labels(), out));
@@ -325,7 +333,7 @@ impl Metrics {
         all.iter().for_each(|one| one.inter_token.render(name, one.labels(), out));
         let name = "samewire_request_seconds";
         series::head(name, "From a request's arrival to its end.", "histogram", out);
-        all.iter().map(|one| &**one).chain([&self.nowhere]).for_each(|one| one.render_requests(name, out));
+        all.iter().map(|one| &***one).chain([&self.nowhere]).for_each(|one| one.render_requests(name, out));
         type Of = fn(&OfUpstream) -> &Gauge;
         let gauges: [(_, _, _, Of); 3] = [
             ("samewire_upstream_up", "gauge", "Whether the upstream answers its probes.", |one| &one.up),
@@ -344,6 +352,11 @@ impl Metrics {
             all.iter().for_each(|one| gauge(one).render(name, one.labels(), out));
         }
     }
+}
+
+/// Whether anybody has it; else it was taken out of the configuration.
+fn is_used(figures: &Arc<OfUpstream>) -> bool {
+    Arc::strong_count(figures) > 1
 }
 
 /// What Prometheus expects of every process.

@@ -94,6 +94,8 @@ mod quotas;
 mod races;
 #[path = "proxy/recorded.rs"]
 mod recorded;
+#[path = "proxy/reload.rs"]
+mod reload;
 #[path = "proxy/replicas.rs"]
 mod replicas;
 #[path = "proxy/requests.rs"]

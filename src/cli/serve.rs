@@ -1,7 +1,7 @@
 //! `samewire serve`: the proxy.
 
 use super::{ENVIRONMENT, USAGE, complain};
-use crate::config::{Config, Overrides};
+use crate::config::{Config, Overrides, Source};
 use crate::{secret, server, telemetry};
 use clap::Args;
 use std::path::PathBuf;
@@ -61,8 +61,8 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    pub(super) fn load(&self) -> Result<Config, ExitCode> {
-        let flags = Overrides {
+    pub(super) fn source(&self) -> Source {
+        Source::new(Overrides {
             config: self.config.clone(),
             upstream: self.upstream.clone(),
             engine: self.engine.clone(),
@@ -73,8 +73,11 @@ impl Settings {
             store: self.store.clone(),
             set: self.set.clone(),
             ..Overrides::default()
-        };
-        Config::load(&flags).map_err(|mistakes| {
+        })
+    }
+
+    pub(super) fn load(&self) -> Result<Config, ExitCode> {
+        self.source().load().map_err(|mistakes| {
             complain(mistakes);
             ExitCode::from(USAGE)
         })
@@ -102,7 +105,7 @@ impl Serve {
         if config.log.content {
             tracing::warn!("[log] content is on: what clients ask is in this log, as long as that is so");
         }
-        let served = server::run(config);
+        let served = server::run(config, self.settings.source());
         drop(logging);
         match served {
             Ok(()) => ExitCode::SUCCESS,

@@ -10,7 +10,7 @@ use crate::tls::Trust;
 use http::Uri;
 
 /// One upstream.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamConfig {
     /// Its name in logs and metrics.
     pub name: String,
@@ -35,7 +35,7 @@ pub struct UpstreamConfig {
 }
 
 /// What an engine sees as `authorization`.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub enum Credentials {
     /// Nothing.
     None,

@@ -26,6 +26,12 @@ pub struct Engine {
     pub owned_by: Option<&'static str>,
 }
 
+impl PartialEq for Engine {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
 impl Engine {
     /// What it takes of a Responses request, its key of reasoning included.
     pub fn takes(&self) -> Takes {

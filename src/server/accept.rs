@@ -5,6 +5,7 @@ use super::headers::{self, Refusal};
 use super::routes::Chance;
 use super::{App, Phase, Worker, panics, tls};
 use crate::config::Config;
+use crate::telemetry::Metrics;
 use crate::wire::fault::{Failure, Fault};
 use axum::Router;
 use http::{HeaderMap, Request};
@@ -126,9 +127,14 @@ impl Places {
 }
 
 /// Accepts connections for all threads.
-pub(super) struct Acceptor<'a> {
-    pub(super) app: &'a App,
-    pub(super) doors: Vec<Door>,
+pub(super) struct Acceptor {
+    places: Arc<Places>,
+    /// Connections that may be open.
+    most: usize,
+    metrics: Arc<Metrics>,
+    /// Clients speak TLS.
+    secure: bool,
+    doors: Vec<Door>,
     /// Connections that may have to make room.
     idle: Vec<(Instant, Stage)>,
     /// The last one that was asked to.
@@ -139,11 +145,22 @@ pub(super) struct Acceptor<'a> {
     parting: Arc<Semaphore>,
 }
 
-impl<'a> Acceptor<'a> {
-    pub(super) fn new(app: &'a App, doors: Vec<Door>) -> Self {
-        // Where descriptors are few, most of them are for those that are served.
-        let parting = Arc::new(Semaphore::new((app.config.limits.connections / 8).clamp(4, PARTING)));
-        Self { app, doors, idle: Vec::new(), going: None, full: None, pause: PAUSES.0, parting }
+impl Acceptor {
+    pub(super) fn new(app: &App, doors: Vec<Door>) -> Self {
+        let most = app.config.limits.connections;
+        Self {
+            places: Arc::clone(&app.places),
+            most,
+            metrics: Arc::clone(&app.metrics),
+            secure: app.front.is_some(),
+            doors,
+            idle: Vec::new(),
+            going: None,
+            full: None,
+            pause: PAUSES.0,
+            // Where descriptors are few, most of them are for those that are served.
+            parting: Arc::new(Semaphore::new((most / 8).clamp(4, PARTING))),
+        }
     }
 
     /// For ever.
@@ -156,7 +173,7 @@ impl<'a> Acceptor<'a> {
                 }
                 Err(error) => {
                     // Out of descriptors, mostly: trying again at once would only burn the processor.
-                    self.app.metrics.accept_errors.add(1);
+                    self.metrics.accept_errors.add(1);
                     tracing::warn!(%error, "cannot accept");
                     self.going = None;
                     self.evict();
@@ -170,15 +187,14 @@ impl<'a> Acceptor<'a> {
     /// Whether there is a place for one more; if not at once, then by closing what nobody uses. The kernel queues what
     /// comes meanwhile (faults C41).
     async fn has_room(&mut self) -> bool {
-        let (app, most) = (self.app, self.app.config.limits.connections);
-        while app.places.open().len() >= most {
+        while self.places.open().len() >= self.most {
             self.evict();
             let since = *self.full.get_or_insert_with(Instant::now);
             if since.elapsed() >= QUEUE {
                 return false;
             }
             // The one that was to go may have found something to do.
-            let _ = tokio::time::timeout(LOOK, app.places.left.notified()).await;
+            let _ = tokio::time::timeout(LOOK, self.places.left.notified()).await;
         }
         (self.full, self.going) = (None, None);
         true
@@ -190,11 +206,11 @@ impl<'a> Acceptor<'a> {
             return;
         }
         if self.idle.is_empty() {
-            self.idle = self.app.places.idle();
+            self.idle = self.places.idle();
         }
         while let Some((since, stage)) = self.idle.pop() {
             if stage.idle_since() == Some(since) {
-                self.app.metrics.evicted.add(1);
+                self.metrics.evicted.add(1);
                 stage.evict();
                 self.going = Some(stage);
                 return;
@@ -213,9 +229,9 @@ impl<'a> Acceptor<'a> {
 
     /// There is no place for it, and it is told so.
     fn turn_away(&self, stream: std::net::TcpStream) {
-        self.app.metrics.turned_away.add(1);
+        self.metrics.turned_away.add(1);
         // To say so behind a handshake would cost more than a connection.
-        if self.app.front.is_some() {
+        if self.secure {
             return;
         }
         let (Ok(parting), Ok(stream)) =

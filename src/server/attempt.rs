@@ -201,7 +201,7 @@ impl Search {
             like: self.like.as_deref(),
             chance: self.chance,
         })?;
-        self.tries.ask(chosen.upstream().place);
+        self.tries.ask(chosen.upstream().id);
         Ok(chosen)
     }
 

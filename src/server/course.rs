@@ -156,7 +156,6 @@ pub(super) struct End {
     course: Arc<Course>,
     terminate: Signal,
     interrupt: Signal,
-    hangup: Signal,
     /// The process is to go; else it was only asked to drain, and stays.
     goes: bool,
     interrupts: u32,
@@ -173,7 +172,6 @@ impl End {
             course: Arc::clone(&present.app().course),
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
             goes: false,
             interrupts: 0,
         })
@@ -235,19 +233,12 @@ impl End {
 
     /// A signal that ends the process has come. A second interrupt cuts what runs; a second SIGTERM changes nothing.
     async fn signalled(&mut self) {
-        loop {
-            tokio::select! {
-                _ = self.terminate.recv() => break,
-                _ = self.interrupt.recv() => {
-                    self.interrupts += 1;
-                    if self.interrupts > 1 {
-                        self.course.reach(Phase::Cut);
-                    }
-                    break;
-                }
-                // Whoever sends it does not want to end anything.
-                _ = self.hangup.recv() => {
-                    tracing::warn!("SIGHUP: the configuration is read at the start alone; a change takes a restart");
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {
+                self.interrupts += 1;
+                if self.interrupts > 1 {
+                    self.course.reach(Phase::Cut);
                 }
             }
         }

@@ -26,6 +26,7 @@ mod present;
 mod quota;
 mod record;
 mod relay;
+mod reload;
 mod responses;
 mod routes;
 mod shelf;
@@ -35,7 +36,7 @@ mod told;
 pub use accept::Listeners;
 pub use memory::told as memory_told;
 
-use crate::config::Config;
+use crate::config::{Config, Source};
 use crate::telemetry::{Gauge, Metrics, Tracer};
 use crate::upstream::{Pool, Upstream, health};
 use accept::{Acceptor, Door, Places, Seat, listen, serve_connection};
@@ -46,6 +47,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioTimer;
 use present::Present;
 use quota::Quotas;
+use reload::Reload;
 use responses::Holds;
 use shelf::Shelf;
 use std::convert::Infallible;
@@ -92,25 +94,28 @@ struct Worker {
     background: AtomicUsize,
 }
 
-/// Serves until a signal ends the process.
+/// Serves until a signal ends the process. `source`: where the configuration is from, to be read again.
 ///
 /// # Errors
 /// A listener or a thread cannot be had.
-pub fn run(config: Config) -> io::Result<()> {
+pub fn run(config: Config, source: Source) -> io::Result<()> {
     let listeners = Listeners::bind(&config)?;
-    run_on(listeners, config)
+    block_on(serve(listeners, config, Some(source)))
 }
 
-/// The same on listeners that are open already.
+/// The same on listeners that are open already, with a configuration that stays as it is.
 ///
 /// # Errors
 /// A listener or a thread cannot be had.
 pub fn run_on(listeners: Listeners, config: Config) -> io::Result<()> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(listeners, config))
+    block_on(serve(listeners, config, None))
 }
 
-async fn serve(listeners: Listeners, mut config: Config) -> io::Result<()> {
+fn block_on(serving: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+    Builder::new_current_thread().enable_all().build()?.block_on(serving)
+}
+
+async fn serve(listeners: Listeners, mut config: Config, source: Option<Source>) -> io::Result<()> {
     descriptors::provide(&mut config.limits);
     // Whoever reads "listening" takes it that there will be answers.
     let metrics = Metrics::default();
@@ -128,7 +133,7 @@ async fn serve(listeners: Listeners, mut config: Config) -> io::Result<()> {
         pool: Arc::new(pool),
         places: Arc::default(),
         budget: Budget::new(&config.limits, &metrics),
-        quotas: Arc::new(Quotas::of(config.auth.as_deref())),
+        quotas: Arc::new(Quotas::of(config.auth.as_deref(), &Quotas::default())),
         metrics: Arc::new(metrics),
         tracer: Arc::new(Tracer::start(config.trace.as_ref())?),
         requests: Arc::default(),
@@ -138,44 +143,55 @@ async fn serve(listeners: Listeners, mut config: Config) -> io::Result<()> {
     let present = Arc::new(Present::new(app));
     let app = present.app();
     let mut end = End::of(&present)?;
+    let reload = Reload::new(&present, source)?;
     let (alive, mut gone) = mpsc::channel::<Infallible>(1);
     let workers = (0..threads).map(|n| start(n, &present, alive.clone())).collect::<io::Result<Vec<_>>>()?;
     drop(alive);
     #[expect(clippy::disallowed_methods, reason = "these serve the process, not a request")]
     {
         for upstream in app.pool.upstreams() {
-            tokio::spawn(watch(Arc::clone(&app), Arc::clone(upstream)));
+            tokio::spawn(watch(Arc::clone(&present), Arc::clone(upstream)));
         }
-        tokio::spawn(tend_shelf(Arc::clone(&app)));
-        tokio::spawn(tend_certificates(Arc::clone(&app)));
+        tokio::spawn(reload.tend());
+        tokio::spawn(tend_shelf(Arc::clone(&present)));
+        if let Some(front) = app.front.clone() {
+            tokio::spawn(tend_certificates(front, Arc::clone(&app.metrics)));
+        }
         tokio::spawn(watch_memory(Arc::clone(&app.budget)));
         tokio::spawn(admin::serve(operators, Arc::clone(&present)));
     }
     let accepting = Acceptor::new(&app, workers).run(proxy);
+    // What was in force at the start is not to outlive that.
+    drop(app);
     tokio::select! {
         never = accepting => match never {},
         () = end.settled() => {}
     }
     // The listener and the ways to the threads are closed now: what lives, lives until its requests end.
     end.drained(async { _ = gone.recv().await }).await;
-    app.tracer.close().await;
+    present.app().tracer.close().await;
     Ok(())
 }
 
-async fn watch(app: Arc<App>, upstream: Arc<Upstream>) {
-    health::watch(&upstream, &app.config.health).await;
+/// Probes an upstream as long as it is one.
+async fn watch(present: Arc<Present>, upstream: Arc<Upstream>) {
+    let config = || {
+        let app = present.app();
+        app.pool.has(&upstream).then(|| app.config.health.clone())
+    };
+    health::watch(&upstream, config).await;
 }
 
 async fn watch_memory(budget: Arc<Budget>) {
     budget.watch().await;
 }
 
-async fn tend_shelf(app: Arc<App>) {
-    shelf::tend(&app).await;
+async fn tend_shelf(present: Arc<Present>) {
+    shelf::tend(&present).await;
 }
 
-async fn tend_certificates(app: Arc<App>) {
-    tls::tend(&app).await;
+async fn tend_certificates(front: Arc<Front>, metrics: Arc<Metrics>) {
+    tls::tend(&front, &metrics).await;
 }
 
 /// Starts a thread.

@@ -5,7 +5,7 @@
 //! let in then until that has been made up for.
 
 use super::routes::Handling;
-use crate::auth::{Allowance, Keyring};
+use crate::auth::{Allowance, Caller, Keyring};
 use crate::wire::fault::{Failure, Fault};
 use governor::clock::{Clock, DefaultClock};
 use governor::middleware::StateInformationMiddleware;
@@ -26,19 +26,21 @@ const PREFIX: &str = "x-ratelimit-";
 pub(super) struct Quotas(HashMap<Arc<str>, Arc<Quota>>);
 
 impl Quotas {
-    pub(super) fn of(keys: Option<&Keyring>) -> Self {
+    /// Those of all keys; a key that may ask for as much as before goes on counting from where it was.
+    pub(super) fn of(keys: Option<&Keyring>, before: &Self) -> Self {
         let limited = keys.into_iter().flat_map(Keyring::callers);
         let limited = limited.filter(|caller| caller.allowance != Allowance::default());
-        Self(
-            limited
-                .map(|caller| (Arc::clone(&caller.name), Arc::new(Quota::new(&caller.allowance))))
-                .collect(),
-        )
+        let quota = |caller: &Caller| {
+            let known = before.0.get(&caller.name).filter(|known| known.allowance == caller.allowance);
+            known.map_or_else(|| Arc::new(Quota::new(caller.allowance)), Arc::clone)
+        };
+        Self(limited.map(|caller| (Arc::clone(&caller.name), quota(caller))).collect())
     }
 }
 
 /// One key's.
 struct Quota {
+    allowance: Allowance,
     requests: Option<Meter>,
     tokens: Option<Meter>,
     /// Tokens that were used and are not taken yet.
@@ -134,8 +136,9 @@ fn span(time: Duration) -> String {
 }
 
 impl Quota {
-    fn new(allowance: &Allowance) -> Self {
+    fn new(allowance: Allowance) -> Self {
         Self {
+            allowance,
             requests: NonZeroU32::new(allowance.requests_per_minute).map(Meter::new),
             tokens: NonZeroU32::new(allowance.tokens_per_minute).map(Meter::new),
             debt: Mutex::default(),
@@ -259,7 +262,7 @@ mod tests {
     #[test]
     fn tokens_are_charged_beyond_what_is_left_and_made_up_for() {
         let allowance = Allowance { tokens_per_minute: 600, ..Allowance::default() };
-        let quota = Arc::new(Quota::new(&allowance));
+        let quota = Arc::new(Quota::new(allowance));
         let enter = || {
             let mut standing = Standing::default();
             quota
@@ -285,7 +288,7 @@ mod tests {
     #[test]
     fn so_many_at_once() {
         let allowance = Allowance { concurrency: 2, ..Allowance::default() };
-        let quota = Arc::new(Quota::new(&allowance));
+        let quota = Arc::new(Quota::new(allowance));
         let enter = || quota.enter(&mut Standing::default()).map_err(|(failure, _)| failure.fault);
         let held = (enter(), enter());
         assert_eq!(enter().map(|_| ()), Err(Fault::ConcurrencyLimit));

@@ -283,13 +283,13 @@ impl Handling {
         headers::check(&head.headers)?;
         match target {
             Target::Answer(api) => self.relay(api, head, body).await,
-            Target::Respond => self.respond(head, body).await,
-            Target::Stored(what) => self.stored(head, what).await,
-            Target::ToolOutputs => self.tool_outputs(head, body).await,
-            Target::InputTokens => self.input_tokens(head, body).await,
-            Target::Compact => self.compact(head, body).await,
-            Target::Conversing(what) => self.converse(head, body, what).await,
-            Target::Embeddings => self.embed(head, body).await,
+            Target::Respond => Box::pin(self.respond(head, body)).await,
+            Target::Stored(what) => Box::pin(self.stored(head, what)).await,
+            Target::ToolOutputs => Box::pin(self.tool_outputs(head, body)).await,
+            Target::InputTokens => Box::pin(self.input_tokens(head, body)).await,
+            Target::Compact => Box::pin(self.compact(head, body)).await,
+            Target::Conversing(what) => Box::pin(self.converse(head, body, what)).await,
+            Target::Embeddings => Box::pin(self.embed(head, body)).await,
             _ => self.list(head).await,
         }
     }

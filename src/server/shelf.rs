@@ -2,7 +2,7 @@
 //! reasoning.
 
 use super::keep::milliseconds;
-use super::{App, background};
+use super::{Present, background};
 use crate::config::{Config, StoreConfig};
 use crate::seal::{KEY, Keys};
 use crate::store::{HEARTBEAT, Place, Store, Watch};
@@ -113,8 +113,8 @@ impl Shelf {
 
 /// Opens the store if it could not be opened before, removes what has expired, and looks after what is made in the
 /// background; for ever.
-pub(super) async fn tend(app: &App) {
-    let shelf = &app.shelf;
+pub(super) async fn tend(present: &Present) {
+    let shelf = &Arc::clone(&present.app().shelf);
     while !shelf.is_off() && shelf.store().is_none() {
         tokio::time::sleep(RETRY).await;
         if shelf.try_open().await.is_ok() {
@@ -128,9 +128,9 @@ pub(super) async fn tend(app: &App) {
         if beat {
             shelf.set_clock(&store).await;
         }
-        background::tend(app, &store, beat).await;
+        background::tend(&present.app(), &store, beat).await;
         if beat || more {
-            more = background::close_lost(app, &store).await;
+            more = background::close_lost(&present.app(), &store).await;
         }
         if second % SWEEP == 0
             && let Err(error) = store.sweep(shelf.now()).await

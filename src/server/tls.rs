@@ -6,6 +6,7 @@
 
 use super::{App, Phase};
 use crate::config::TlsConfig;
+use crate::marks::Watch;
 use crate::telemetry::Metrics;
 use crate::tls::{Identity, IdentityFiles, Socket, Wrong};
 use std::io::{self, ErrorKind};
@@ -15,8 +16,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// How often it is looked whether a file has changed. What has changed is read when it stays as it is until the next look:
-/// a pair is two files, and one of them comes first.
+/// How often it is looked whether a file has changed.
 const GLANCE: Duration = Duration::from_secs(1);
 /// How long before its end a certificate is warned of, and how often.
 const SOON: i64 = 14 * DAY;
@@ -102,22 +102,18 @@ pub(super) async fn greet(app: &App, stream: TcpStream) -> Option<Socket> {
 }
 
 /// Looks after the files for ever.
-pub(super) async fn tend(app: &App) {
-    let Some(front) = &app.front else { return };
-    let (mut read, mut seen) = (front.identity().marks, None);
+pub(super) async fn tend(front: &Front, metrics: &Metrics) {
+    let mut watch = Watch::new(front.identity().marks);
     let mut warned: Option<Instant> = None;
     loop {
         if warned.is_none_or(|warned| warned.elapsed() >= AGAIN) && warn(front.identity().ends) {
             warned = Some(Instant::now());
         }
         tokio::time::sleep(GLANCE).await;
-        let marks = front.files.marks();
-        if marks != read && seen.as_ref() == Some(&marks) {
-            front.reload(&app.metrics);
-            read.clone_from(&marks);
+        if watch.look(front.files.marks()) {
+            front.reload(metrics);
             warned = None;
         }
-        seen = Some(marks);
     }
 }
 

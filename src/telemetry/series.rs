@@ -11,6 +11,11 @@ use std::time::Duration;
 pub struct Gauge(AtomicI64);
 
 impl Gauge {
+    /// One that begins with this value.
+    pub fn of(value: i64) -> Self {
+        Self(AtomicI64::new(value))
+    }
+
     /// Changes it; gives the new value.
     pub fn add(&self, by: i64) -> i64 {
         self.0.fetch_add(by, Ordering::Relaxed) + by

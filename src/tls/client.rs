@@ -1,6 +1,7 @@
 //! TLS to an engine.
 
 use super::{Check, HTTP, Socket, Verifier, Wrong, pem, provider, roots};
+use sha2::{Digest, Sha256};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{AlertDescription, ClientConfig, Error};
+use zeroize::Zeroizing;
 
 /// What is said of TLS to an engine; empty paths and names say nothing.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +28,24 @@ pub struct TrustFiles<'f> {
     pub accept_any: bool,
 }
 
+impl TrustFiles<'_> {
+    fn digest(&self) -> [u8; 32] {
+        let mut digest = Sha256::new();
+        let mut add = |part: &[u8]| {
+            digest.update(part.len().to_be_bytes());
+            digest.update(part);
+        };
+        add(self.host.as_bytes());
+        add(self.server_name.as_bytes());
+        add(&[self.accept_any.into()]);
+        for file in [self.ca_file, self.client_cert_file, self.client_key_file] {
+            add(file.as_os_str().as_encoded_bytes());
+            add(&Zeroizing::new(std::fs::read(file).unwrap_or_default()));
+        }
+        digest.finalize().into()
+    }
+}
+
 /// What makes TLS connections to an engine: who is trusted, and what is shown.
 #[derive(Clone, Debug)]
 pub struct Trust {
@@ -33,6 +53,14 @@ pub struct Trust {
     name: ServerName<'static>,
     /// Whoever answers is taken for the engine.
     pub accepts_any: bool,
+    /// A hash of what was said, the files' contents included.
+    made_of: [u8; 32],
+}
+
+impl PartialEq for Trust {
+    fn eq(&self, other: &Self) -> bool {
+        self.made_of == other.made_of
+    }
 }
 
 impl Trust {
@@ -41,6 +69,7 @@ impl Trust {
     /// # Errors
     /// What is wrong with one of them.
     pub fn read(files: &TrustFiles<'_>) -> Result<Self, Wrong> {
+        let made_of = files.digest();
         let provider = provider();
         let verifier = match files.accept_any {
             true => Verifier::of_nothing(&provider),
@@ -79,7 +108,7 @@ impl Trust {
         };
         let name = ServerName::try_from(name.to_owned());
         let name = name.map_err(|_| Wrong::new(key, "must be a host name or an address"))?;
-        Ok(Self { config: Arc::new(config), name, accepts_any: files.accept_any })
+        Ok(Self { config: Arc::new(config), name, accepts_any: files.accept_any, made_of })
     }
 
     /// Shakes hands. Whoever cannot do that with anything but a stranger gets no request.

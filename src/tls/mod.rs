@@ -12,7 +12,7 @@ mod verifier;
 
 pub use client::{Trust, TrustFiles, is_refusal};
 pub use pem::roots;
-pub use server::{Identity, IdentityFiles, Marks};
+pub use server::{Identity, IdentityFiles};
 pub use socket::Socket;
 pub use verifier::{Check, Verifier};
 

@@ -1,8 +1,8 @@
 //! TLS towards clients: a certificate, its key, and which clients may come at all.
 
 use super::{HTTP, Socket, Wrong, dates, pem, provider, roots};
+use crate::marks::Marks;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::net::TcpStream;
@@ -27,23 +27,12 @@ pub struct IdentityFiles {
 }
 
 impl IdentityFiles {
-    /// What is different once a file has changed.
+    /// How they look now.
     pub fn marks(&self) -> Marks {
-        let mark = |path: &PathBuf| {
-            let data = std::fs::metadata(path).ok()?;
-            let changed = (data.mtime(), data.mtime_nsec());
-            Some((data.dev(), data.ino(), data.size(), changed))
-        };
-        Marks([&self.certificate, &self.key].into_iter().chain(&self.clients).map(mark).collect())
+        let all = [&self.certificate, &self.key].into_iter().chain(&self.clients);
+        Marks::of(all.map(PathBuf::as_path))
     }
 }
-
-/// By what files are known: also a link that leads elsewhere makes another one of them. Nothing: it cannot be said.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Marks(Vec<Option<Mark>>);
-
-/// Device, inode, size, and the time of the last change.
-type Mark = (u64, u64, u64, (i64, i64));
 
 /// What the files hold.
 #[derive(Clone, Debug)]

@@ -19,6 +19,7 @@ use socket2::{SockRef, TcpKeepalive};
 use std::io::{ErrorKind, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -66,6 +67,8 @@ pub struct Client {
     handshake: Duration,
     pool_idle: Duration,
     idle: Mutex<Vec<Idle>>,
+    /// No connection is kept for another request.
+    retired: AtomicBool,
     addresses: Mutex<Option<Addresses>>,
     /// Its name in traces.
     peer: Arc<Peer>,
@@ -99,6 +102,7 @@ impl Client {
             handshake: *timeouts.handshake,
             pool_idle: *timeouts.pool_idle,
             idle: Mutex::default(),
+            retired: AtomicBool::new(false),
             addresses: Mutex::default(),
             peer: Arc::new(peer),
         }
@@ -162,7 +166,10 @@ impl Client {
     pub fn give_back(&self, answer: Answer) {
         if let Some(stream) = answer.into_connection() {
             let since = Instant::now();
-            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(Idle { stream, since });
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            if !self.retired.load(Ordering::Relaxed) {
+                idle.push(Idle { stream, since });
+            }
         }
     }
 
@@ -193,6 +200,13 @@ impl Client {
     pub fn sweep(&self) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|idle| idle.since.elapsed() < self.pool_idle);
+    }
+
+    /// From now on no connection waits for a request.
+    pub(super) fn retire(&self) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        self.retired.store(true, Ordering::Relaxed);
+        idle.clear();
     }
 
     /// Closes all connections that wait for a request.

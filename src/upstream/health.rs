@@ -15,11 +15,11 @@ const LIVELY: Duration = Duration::from_secs(10);
 /// Bytes of a list of models.
 const LIST: usize = 1 << 20;
 
-/// Probes for ever.
-pub async fn watch(upstream: &Upstream, config: &Health) {
-    let probe = Probe { upstream, patience: *config.timeout };
+/// Probes as long as `config` says how.
+pub async fn watch(upstream: &Upstream, config: impl Fn() -> Option<Health>) {
     let mut verdict = Verdict::default();
-    loop {
+    while let Some(config) = &config() {
+        let probe = Probe { upstream, patience: *config.timeout };
         let found = probe.result().await;
         let trouble = verdict.after(found, upstream.was_heard_within(LIVELY), config);
         if trouble != upstream.trouble() {

@@ -16,7 +16,7 @@ pub use http1::Head;
 pub use pool::{Chosen, Nobody, Pool, Wish};
 pub use tries::Tries;
 
-use crate::config::{Config, UpstreamConfig};
+use crate::config::{Config, Timeouts, UpstreamConfig};
 use crate::engine::{self, Engine};
 use crate::plan::Route;
 use crate::telemetry::OfUpstream;
@@ -30,6 +30,8 @@ use tokio::time::Instant;
 
 /// An upstream that is not as configured is asked again after this.
 const MISPLACED: Duration = Duration::from_secs(60);
+/// What the next one is called.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 /// Most model names that are kept of one upstream.
 const MODELS: usize = 256;
 
@@ -38,12 +40,10 @@ const MODELS: usize = 256;
 pub struct Upstream {
     /// As configured.
     pub config: UpstreamConfig,
-    /// Where it stands in the configuration.
-    pub place: usize,
+    /// Which of all that this process has had it is.
+    pub id: u64,
     /// Its figures.
     pub figures: Arc<OfUpstream>,
-    /// Bytes of one event.
-    max_event_bytes: usize,
     /// What it turned out to be, where the configuration leaves that open.
     found: RwLock<&'static Engine>,
     /// The models it lists; `None`: it has not said.
@@ -60,6 +60,8 @@ pub struct Upstream {
     /// Milliseconds from `since` to when it was last heard; 0: never.
     heard: AtomicU64,
     since: Instant,
+    /// What its clients were made with.
+    timeouts: Timeouts,
     /// The first thread's.
     client: Arc<Client>,
     /// Those of the others.
@@ -70,13 +72,7 @@ pub struct Upstream {
 
 impl Upstream {
     /// Available, but not proven.
-    fn new(
-        config: UpstreamConfig,
-        place: usize,
-        all: &Config,
-        figures: Arc<OfUpstream>,
-        ejected: Arc<Ejected>,
-    ) -> Self {
+    fn new(config: UpstreamConfig, all: &Config, figures: Arc<OfUpstream>, ejected: Arc<Ejected>) -> Self {
         let client = || Arc::new(Client::new(&config, &all.timeouts));
         if config.tls.as_ref().is_some_and(|tls| tls.accepts_any) {
             let danger = "danger_accept_invalid_certs: whoever answers is taken for the engine";
@@ -86,9 +82,9 @@ impl Upstream {
             client: client(),
             probes: Client::new(&config, &all.timeouts),
             clients: (1..all.threads).map(|_| client()).collect(),
-            place,
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            timeouts: all.timeouts.clone(),
             figures,
-            max_event_bytes: all.limits.max_event_bytes,
             found: RwLock::new(config.engine),
             listed: RwLock::default(),
             trouble: Mutex::new(Some("not probed yet")),
@@ -102,14 +98,46 @@ impl Upstream {
         }
     }
 
+    /// Whether it is what another configuration says, too.
+    fn is_as(&self, config: &UpstreamConfig, all: &Config) -> bool {
+        self.config == *config && self.timeouts == all.timeouts
+    }
+
+    /// Whether it is at the place of which another configuration speaks, whatever that says of it.
+    fn is_where(&self, config: &UpstreamConfig) -> bool {
+        let place = |config: &UpstreamConfig| (config.host.clone(), config.port, config.prefix.clone());
+        place(&self.config) == place(config)
+    }
+
+    /// What was known of it when it was configured otherwise.
+    fn inherit(&self, before: &Self) {
+        if self.config.engine.name == "auto" {
+            *self.found.write().unwrap_or_else(PoisonError::into_inner) = before.engine();
+        }
+        *self.listed.write().unwrap_or_else(PoisonError::into_inner) =
+            before.listed.read().unwrap_or_else(PoisonError::into_inner).clone();
+        self.set_trouble(before.trouble());
+        self.down.store(before.is_down(), Ordering::Relaxed);
+    }
+
+    /// It is asked nothing new: connections that wait for a request are closed, and none is kept any more.
+    pub fn retire(&self) {
+        self.clients.iter().chain([&self.client]).for_each(|client| client.retire());
+    }
+
+    /// It is new to traffic that is under way: it gets its part little by little.
+    fn ramp(&self) {
+        self.with_condition(|condition| condition.come_back(Instant::now()));
+    }
+
     /// What is behind it.
     pub fn engine(&self) -> &'static Engine {
         *self.found.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How requests to it are planned.
-    fn route(&self, options: Arc<Options>) -> Route {
-        Route { responses: self.config.responses, ..Route::new(self.engine(), options, self.max_event_bytes) }
+    fn route(&self, options: Arc<Options>, max_event_bytes: usize) -> Route {
+        Route { responses: self.config.responses, ..Route::new(self.engine(), options, max_event_bytes) }
     }
 
     /// The way to it, for a thread.
@@ -219,7 +247,7 @@ impl Upstream {
     /// Probes say so, or say no more so: whoever comes back comes back slowly.
     fn set_down(&self, down: bool) {
         if self.down.swap(down, Ordering::Relaxed) && !down {
-            self.with_condition(|condition| condition.come_back(Instant::now()));
+            self.ramp();
         }
     }
 
@@ -268,6 +296,14 @@ impl Upstream {
                 tracing::info!(upstream = self.config.name, "upstream is back");
             }
             _ => {}
+        }
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        if self.condition.get_mut().unwrap_or_else(PoisonError::into_inner).is_ejected() {
+            self.ejected.one_less();
         }
     }
 }

@@ -6,7 +6,7 @@
 use super::condition::{Outcome, Standing};
 use super::tries::Budget;
 use super::{Client, Upstream};
-use crate::config::{Affinity, Config, Layers, ModelConfig, Retry};
+use crate::config::{Affinity, Config, Layers, ModelConfig, Retry, UpstreamConfig};
 use crate::plan::Route;
 use crate::telemetry::Metrics;
 use crate::wire::Models;
@@ -31,7 +31,10 @@ pub struct Pool {
     pub affinity: Affinity,
     /// How often another one is asked.
     pub retry: Retry,
-    budget: Budget,
+    /// Bytes of one event.
+    max_event_bytes: usize,
+    ejected: Arc<Ejected>,
+    budget: Arc<Budget>,
 }
 
 /// What a request needs of an upstream.
@@ -41,8 +44,8 @@ pub struct Wish<'w> {
     pub model: &'w str,
     /// What it has in common with requests that went before.
     pub together: Option<u64>,
-    /// Places of upstreams that are not asked again.
-    pub visited: &'w [usize],
+    /// Upstreams that are not asked again.
+    pub visited: &'w [u64],
     /// It has been read for this way; another would have to be asked otherwise.
     pub like: Option<&'w Upstream>,
     /// Decides between equals.
@@ -70,11 +73,49 @@ pub enum Nobody {
 impl Pool {
     /// Those of a configuration, each with connections for so many threads; nothing if it names none.
     pub fn new(config: &Config, metrics: &Metrics) -> Option<Self> {
-        let ejected = Arc::new(Ejected { now: AtomicUsize::new(0), most: config.upstreams.len() / 2 });
-        let upstreams = config.upstreams.iter().enumerate().map(|(place, upstream)| {
+        let (ejected, budget) = (Arc::<Ejected>::default(), Arc::default());
+        Self::with(config, ejected, budget, |upstream, ejected| {
             let figures = metrics.upstream(&upstream.name);
-            Arc::new(Upstream::new(upstream.clone(), place, config, figures, Arc::clone(&ejected)))
-        });
+            Arc::new(Upstream::new(upstream.clone(), config, figures, Arc::clone(ejected)))
+        })
+    }
+
+    /// The same for another configuration. What is not changed in it goes on as it is; what is new gets its part of the
+    /// traffic little by little.
+    pub fn renewed(&self, config: &Config, metrics: &Metrics) -> Option<Self> {
+        Self::with(config, Arc::clone(&self.ejected), Arc::clone(&self.budget), |upstream, ejected| {
+            let mut before = self.upstreams.iter();
+            if let Some(same) = before.clone().find(|known| known.is_as(upstream, config)) {
+                return Arc::clone(same);
+            }
+            let figures = metrics.upstream(&upstream.name);
+            let new = Upstream::new(upstream.clone(), config, figures, Arc::clone(ejected));
+            match before.find(|known| known.is_where(upstream)) {
+                Some(known) => new.inherit(known),
+                None => new.ramp(),
+            }
+            Arc::new(new)
+        })
+    }
+
+    /// Those of them that another pool does not have: they are asked nothing new.
+    pub fn left_by<'p>(&'p self, next: &Self) -> impl Iterator<Item = &'p Arc<Upstream>> {
+        self.upstreams.iter().filter(|upstream| !next.has(upstream))
+    }
+
+    /// Whether it is one of these.
+    pub fn has(&self, upstream: &Upstream) -> bool {
+        self.upstreams.iter().any(|known| known.id == upstream.id)
+    }
+
+    fn with(
+        config: &Config,
+        ejected: Arc<Ejected>,
+        budget: Arc<Budget>,
+        upstream: impl Fn(&UpstreamConfig, &Arc<Ejected>) -> Arc<Upstream>,
+    ) -> Option<Self> {
+        ejected.most.store(config.upstreams.len() / 2, Ordering::Relaxed);
+        let upstreams = config.upstreams.iter().map(|config| upstream(config, &ejected));
         let upstreams: Vec<_> = upstreams.collect();
         Some(Self {
             first: Arc::clone(upstreams.first()?),
@@ -83,7 +124,9 @@ impl Pool {
             layers: config.layers.clone(),
             affinity: config.affinity.clone(),
             retry: config.retry.clone(),
-            budget: Budget::default(),
+            max_event_bytes: config.limits.max_event_bytes,
+            ejected,
+            budget,
         })
     }
 
@@ -124,14 +167,19 @@ impl Pool {
         self.models.iter().enumerate().find(|(_, model)| model.is_called(name))
     }
 
+    /// Where one of them stands in the configuration.
+    fn place(&self, upstream: &Upstream) -> usize {
+        self.upstreams.iter().position(|known| known.id == upstream.id).unwrap_or_default()
+    }
+
     /// The options for an answer of this upstream; `key`: the place of the caller's.
     pub fn options(&self, upstream: &Upstream, model: &str, key: Option<usize>) -> Arc<Options> {
-        self.layers.options(upstream.place, self.model(model).map(|(place, _)| place), key)
+        self.layers.options(self.place(upstream), self.model(model).map(|(place, _)| place), key)
     }
 
     /// The options for what is told without an upstream: those of the first.
     pub fn usual_options(&self, key: Option<usize>) -> Arc<Options> {
-        self.layers.options(self.first.place, None, key)
+        self.layers.options(0, None, key)
     }
 
     /// How requests for a model to this upstream are planned.
@@ -140,7 +188,7 @@ impl Pool {
         // With one engine there is nothing to mistake it for.
         let models =
             if self.is_single() { None } else { self.answers_as(upstream, alias.map(String::as_str)) };
-        Route { model_alias: alias.cloned(), models, ..upstream.route(options) }
+        Route { model_alias: alias.cloned(), models, ..upstream.route(options, self.max_event_bytes) }
     }
 
     /// What the model of an upstream's answers may be called: one of those that the configuration has for it, where the
@@ -152,7 +200,7 @@ impl Pool {
             return Some(Models::OneOf(known.collect()));
         }
         let own = upstream.lists();
-        let others = self.upstreams.iter().filter(|other| other.place != upstream.place);
+        let others = self.upstreams.iter().filter(|other| other.id != upstream.id);
         let foreign: Arc<[_]> =
             others.flat_map(|other| other.lists()).filter(|name| !own.contains(name)).collect();
         (!own.is_empty() && !foreign.is_empty()).then_some(Models::NoneOf(foreign))
@@ -181,7 +229,7 @@ impl Pool {
         }
         let is_left = |upstream: &&&Arc<Upstream>| {
             upstream.config.weight > 0
-                && !wish.visited.contains(&upstream.place)
+                && !wish.visited.contains(&upstream.id)
                 && wish.like.is_none_or(|like| self.asks_alike(like, upstream, wish.model))
         };
         let left: Vec<_> = serving.iter().filter(is_left).copied().collect();
@@ -323,15 +371,15 @@ fn least_busy<'u>(good: &[&'u Arc<Upstream>], chance: u64) -> Option<&'u Arc<Ups
 }
 
 /// How many of a pool are ejected, so that most of them never are.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Ejected {
     now: AtomicUsize,
-    most: usize,
+    most: AtomicUsize,
 }
 
 impl Ejected {
     pub(super) fn one_more(&self) -> bool {
-        let may = |now| (now < self.most).then_some(now + 1);
+        let may = |now| (now < self.most.load(Ordering::Relaxed)).then_some(now + 1);
         self.now.fetch_update(Ordering::Relaxed, Ordering::Relaxed, may).is_ok()
     }
 

@@ -14,8 +14,8 @@ const SECONDS: usize = 10;
 /// What has been tried for one request.
 #[derive(Debug, Default)]
 pub struct Tries {
-    /// The places of the upstreams that were asked.
-    pub visited: Vec<usize>,
+    /// The upstreams that were asked.
+    pub visited: Vec<u64>,
     /// How many of them had the request.
     sent: u32,
     /// One of them may have worked for it.
@@ -26,8 +26,8 @@ pub struct Tries {
 
 impl Tries {
     /// This upstream is asked.
-    pub fn ask(&mut self, place: usize) {
-        self.visited.push(place);
+    pub fn ask(&mut self, upstream: u64) {
+        self.visited.push(upstream);
     }
 
     /// Two engines broke off on it: a third shall not (faults U42).
@@ -126,7 +126,7 @@ mod tests {
         let retry = Retry { max_attempts, ..Retry::default() };
         let mut tries = Tries::default();
         for (at, class) in classes.iter().enumerate() {
-            tries.ask(at);
+            tries.ask(0);
             if tries.after(*class, &retry).is_none() {
                 return at + 1;
             }

@@ -2,7 +2,8 @@
 
 use crate::canonical::Canonical;
 use crate::sim::{
-    Client, Engine, Gate, LINES_OF_ONE_REQUEST, PATIENCE, Request, Samewire, Script, Setup, World, until,
+    Client, Engine, Gate, IN_FORCE, LINES_OF_ONE_REQUEST, PATIENCE, Request, Samewire, Script, Setup, World,
+    until,
 };
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -353,8 +354,7 @@ async fn fault_o03_a_hangup_ends_nothing() {
     for _ in 0..20 {
         world.samewire.signal("HUP");
     }
-    let told = || world.samewire.logs().iter().any(|line| line.contains("SIGHUP"));
-    until("it is said", PATIENCE, told).await;
+    until("it is said", PATIENCE, || world.samewire.has_said(IN_FORCE) > 0).await;
     gate.open();
     client.event_with("\"b\"").await;
     client.event_with("[DONE]").await;

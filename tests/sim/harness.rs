@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// What marks the one structured line that each request leaves.
 pub const LINES_OF_ONE_REQUEST: &str = r#""end":""#;
 
+/// What is said when another configuration is in force.
+pub const IN_FORCE: &str = "the configuration was read again and is in force";
+
 /// How samewire is started.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
@@ -267,6 +270,32 @@ impl Samewire {
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Puts another configuration file in the place of its own, all at once.
+    pub fn configure(&self, text: &str) {
+        let path = self.config.as_ref().expect("it was started with a file");
+        let new = path.with_extension("new");
+        std::fs::write(&new, text).expect("the temporary folder is writable");
+        std::fs::rename(&new, path).expect("the same folder");
+    }
+
+    /// How many lines of its log say this.
+    pub fn has_said(&self, what: &str) -> usize {
+        self.logs().iter().filter(|line| line.contains(what)).count()
+    }
+
+    /// Puts another configuration in force.
+    pub async fn reconfigure(&self, text: &str) {
+        let before = self.has_said(IN_FORCE);
+        self.configure(text);
+        self.signal("HUP");
+        until("it is in force", PATIENCE, || self.has_said(IN_FORCE) > before).await;
+    }
+
+    /// The file of its configuration.
+    pub fn config(&self) -> &Path {
+        self.config.as_ref().expect("it was started with a file")
     }
 
     /// Sends a signal, by name.

@@ -15,7 +15,7 @@ pub mod tls;
 pub use chunks::{Chunks, Piece};
 pub use client::{Answer, Client, Ended, Fault, Head, Request};
 pub use engine::{Attempt, Engine, Manner};
-pub use harness::{LINES_OF_ONE_REQUEST, Samewire, Setup, World, write_secret};
+pub use harness::{IN_FORCE, LINES_OF_ONE_REQUEST, Samewire, Setup, World, write_secret};
 pub use script::{Gate, Script, Step, json_string};
 pub use socket::{Frame, Socket};
 

@@ -1,0 +1,79 @@
+//! Where a configuration comes from, so that it can be read again while it is in force (faults O05, O06).
+
+use super::{Config, Mistakes, Overrides};
+use crate::marks::Marks;
+use std::path::PathBuf;
+
+/// A file and what the flags say.
+#[derive(Clone, Debug)]
+pub struct Source(Overrides);
+
+impl Source {
+    /// These flags, with the file that they or the environment name.
+    pub fn new(flags: Overrides) -> Self {
+        Self(flags)
+    }
+
+    /// Reads it, with all the files that it names.
+    ///
+    /// # Errors
+    /// Everything that is wrong.
+    pub fn load(&self) -> Result<Config, Mistakes> {
+        Config::load(&self.0)
+    }
+}
+
+impl Config {
+    /// How the files look now that it was read from, but those of `[tls]`: they are read again for themselves.
+    pub fn marks(&self) -> Marks {
+        let named = self.file.upstream.iter().flat_map(|upstream| {
+            [&upstream.api_key_file, &upstream.ca_file, &upstream.client_cert_file, &upstream.client_key_file]
+        });
+        let named = named.map(PathBuf::as_path).filter(|path| !path.as_os_str().is_empty());
+        Marks::of(self.path.as_deref().into_iter().chain(named))
+    }
+
+    /// Puts back what cannot change while the process runs; gives the keys that say otherwise.
+    pub fn keep(&mut self, before: &Self) -> Vec<&'static str> {
+        let mut kept = Kept(Vec::new());
+        let (now, old) = (&mut self.file, &before.file);
+        kept.back("listen", &mut now.listen, &old.listen);
+        kept.back("admin_listen", &mut now.admin_listen, &old.admin_listen);
+        kept.back("threads", &mut now.threads, &old.threads);
+        kept.back("tls", &mut now.tls, &old.tls);
+        kept.back("log.level", &mut now.log.level, &old.log.level);
+        kept.back("trace", &mut now.trace, &old.trace);
+        kept.back("store", &mut now.store, &old.store);
+        kept.back("seal", &mut now.seal, &old.seal);
+        kept.back("timeouts.store_call", &mut now.timeouts.store_call, &old.timeouts.store_call);
+        let (now, old) = (&mut now.limits, &old.limits);
+        kept.back("limits.connections", &mut now.connections, &old.connections);
+        kept.back("limits.max_head_bytes", &mut now.max_head_bytes, &old.max_head_bytes);
+        kept.back("limits.max_headers", &mut now.max_headers, &old.max_headers);
+        let bodies = "limits.bodies_in_flight_bytes";
+        kept.back(bodies, &mut now.bodies_in_flight_bytes, &old.bodies_in_flight_bytes);
+        kept.back("limits.memory_bytes", &mut now.memory_bytes, &old.memory_bytes);
+        kept.back("limits.background_running", &mut now.background_running, &old.background_running);
+        kept.back("limits.background_queued", &mut now.background_queued, &old.background_queued);
+        (self.limits, self.timeouts) = (self.file.limits.clone(), self.file.timeouts.clone());
+        (self.listen, self.admin_listen, self.threads) = (before.listen, before.admin_listen, before.threads);
+        self.tls.clone_from(&before.tls);
+        self.log = self.file.log.clone();
+        self.trace.clone_from(&before.trace);
+        self.store.clone_from(&before.store);
+        self.seal.clone_from(&before.seal);
+        kept.0
+    }
+}
+
+/// Keys that were put back.
+struct Kept(Vec<&'static str>);
+
+impl Kept {
+    fn back<T: Clone + PartialEq>(&mut self, key: &'static str, now: &mut T, old: &T) {
+        if now != old {
+            now.clone_from(old);
+            self.0.push(key);
+        }
+    }
+}

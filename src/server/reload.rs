@@ -1,0 +1,95 @@
+//! Reading the configuration again, when a file of it has changed or a SIGHUP comes (faults O05, O06).
+//!
+//! What is wrong changes nothing. What is right is in force for requests that come after that, all of it at once.
+
+use super::{App, Present, watch};
+use crate::config::{Config, Mistakes, Source};
+use crate::marks::Watch;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// How often it is looked whether a file has changed.
+const GLANCE: Duration = Duration::from_secs(1);
+
+/// What the configuration in force came from.
+pub(super) struct Reload {
+    present: Arc<Present>,
+    /// Nothing: it was never written down.
+    source: Option<Source>,
+    watch: Watch,
+    hangup: Signal,
+}
+
+impl Reload {
+    /// From now on a SIGHUP does not end the process.
+    ///
+    /// # Errors
+    /// The system does not give the signal.
+    pub(super) fn new(present: &Arc<Present>, source: Option<Source>) -> io::Result<Self> {
+        let watch = Watch::new(present.app().config.marks());
+        Ok(Self { present: Arc::clone(present), source, watch, hangup: signal(SignalKind::hangup())? })
+    }
+
+    /// For ever.
+    pub(super) async fn tend(mut self) {
+        let Some(source) = self.source.take() else {
+            while self.hangup.recv().await.is_some() {
+                tracing::warn!("SIGHUP: there is no configuration that could be read again");
+            }
+            return;
+        };
+        loop {
+            let asked = tokio::select! {
+                asked = self.hangup.recv() => asked.is_some(),
+                () = tokio::time::sleep(GLANCE) => false,
+            };
+            let app = self.present.app();
+            let marks = app.config.marks();
+            if asked {
+                self.watch = Watch::new(marks);
+            } else if !self.watch.look(marks) {
+                continue;
+            }
+            self.reload(&app, source.clone()).await;
+        }
+    }
+
+    async fn reload(&mut self, app: &App, source: Source) {
+        let loaded = tokio::task::spawn_blocking(move || source.load()).await;
+        let Ok(loaded) = loaded else { return };
+        let taken = loaded.and_then(|config| self.take(app, config));
+        app.metrics.reloaded.set(taken.is_ok().into());
+        if let Err(mistakes) = taken {
+            let mistakes = mistakes.to_string();
+            tracing::error!(mistakes, "the configuration is not taken: the one before stays in force");
+        }
+    }
+
+    /// Makes it the one in force.
+    fn take(&mut self, before: &App, mut config: Config) -> Result<(), Mistakes> {
+        let kept = config.keep(&before.config);
+        if !kept.is_empty() {
+            tracing::warn!(keys = kept.join(", "), "changes of these take a restart");
+        }
+        let app = before.with(config)?;
+        let new = app.pool.left_by(&before.pool).cloned().collect::<Vec<_>>();
+        let gone = before.pool.left_by(&app.pool).cloned().collect::<Vec<_>>();
+        let upstreams = app.pool.upstreams().len();
+        self.watch = Watch::new(app.config.marks());
+        self.present.replace(app);
+        // Whoever still has a request goes on with it.
+        gone.iter().for_each(|upstream| upstream.retire());
+        for upstream in &new {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "it serves the process, and ends with the upstream"
+            )]
+            tokio::spawn(watch(Arc::clone(&self.present), Arc::clone(upstream)));
+        }
+        let (new, gone) = (new.len(), gone.len());
+        tracing::info!(upstreams, new, gone, "the configuration was read again and is in force");
+        Ok(())
+    }
+}
