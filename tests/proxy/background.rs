@@ -62,11 +62,16 @@ fn slow(tokens: usize) -> Script {
 }
 
 #[tokio::test]
-async fn polled_and_read_again_from_everywhere() {
+async fn fault_c42_polled_and_read_again_from_everywhere() {
     let world = World::start(Engine::script(slow(30)).await, Setup::new()).await;
     let id = started(&world).await;
-    // Two readers while it runs, one of them from the middle.
-    let (all, some) = tokio::join!(replay(&world, &id, ""), replay(&world, &id, "&starting_after=7"));
+    // Three readers while it runs, one of them from the middle.
+    let (all, twin, some) = tokio::join!(
+        replay(&world, &id, ""),
+        replay(&world, &id, ""),
+        replay(&world, &id, "&starting_after=7")
+    );
+    assert_eq!(all, twin, "two at once are told the same");
     let object = ended(&world, &id).await;
     assert_eq!(object["status"], "completed");
     assert_eq!(types(&all)[..3], ["response.created", "response.queued", "response.in_progress"]);
@@ -91,6 +96,13 @@ async fn polled_and_read_again_from_everywhere() {
     }
     let asked = world.engine.only();
     assert_eq!(json(asked.text())["stream"], true, "what comes is stored as it comes");
+    let gone = Request::new("DELETE", &format!("/v1/responses/{id}"));
+    assert_eq!(world.ask(&gone).await.head.status, 200);
+    for after in ["", "&starting_after=3"] {
+        let again = Request::get(&format!("/v1/responses/{id}?stream=true{after}"));
+        assert_eq!(world.ask(&again).await.failure().2.as_deref(), Some("response_not_found"));
+    }
+    assert_eq!(world.engine.attempt_count(), 1, "nothing is made anew for those who read again");
     world.end().await;
 }
 

@@ -271,7 +271,7 @@ async fn what_is_wrong_is_named() {
 }
 
 #[tokio::test]
-async fn c32_what_is_not_yours_is_not_there() {
+async fn fault_c32_what_is_not_yours_is_not_there() {
     let world = World::start(engine().await, Setup::new()).await;
     let path = made(&world, json!([user("mine")])).await;
     let (mine, kept) = (name(&path), items(&world, &path).await);
@@ -351,7 +351,7 @@ async fn without_a_store_there_are_none() {
 }
 
 #[tokio::test]
-async fn o15_a_store_that_cannot_be_opened_is_not_pretended() {
+async fn fault_o15_a_store_that_cannot_be_opened_is_not_pretended() {
     let folder = Folder::new();
     let place = format!("sqlite:{}", folder.file().join("missing").display());
     let world = World::start(engine().await, Setup::new().args(&["--store", &place])).await;
@@ -662,7 +662,7 @@ async fn a_conversation_that_is_deleted_while_nobody_waits() {
 }
 
 #[tokio::test]
-async fn o14_a_full_conversation_takes_no_more_and_says_so() {
+async fn fault_o14_a_full_conversation_takes_no_more_and_says_so() {
     let setup = Setup::new().config("[store]\nmax_bytes = 20000");
     let world = World::start(engine().await, setup).await;
     let path = made(&world, json!([user(&"x".repeat(14_000))])).await;
@@ -682,7 +682,7 @@ async fn o14_a_full_conversation_takes_no_more_and_says_so() {
 }
 
 #[tokio::test]
-async fn o15_a_store_that_hangs_is_not_pretended() {
+async fn fault_o15_a_store_that_hangs_is_not_pretended() {
     for store in [true, false] {
         let (folder, gate) = (Folder::new(), Gate::default());
         let world = World::start(Engine::script(gated(&gate, "chatcmpl-1")).await, folder.setup()).await;

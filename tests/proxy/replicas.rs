@@ -89,7 +89,7 @@ async fn what_one_has_made_the_other_continues_and_removes() {
 }
 
 #[tokio::test]
-async fn the_other_reads_along_from_any_event_and_cancels() {
+async fn fault_c42_c43_the_other_reads_along_from_any_event_and_cancels() {
     let database = database().await;
     let engine = Engine::in_turn(vec![slow(60), slow(100_000)]).await;
     let world = World::start(engine, on(&database)).await;

@@ -543,7 +543,7 @@ async fn every_door_of_responses_has_one() {
 }
 
 #[tokio::test]
-async fn c17_what_is_no_upgrade_is_told_what_to_send() {
+async fn fault_c17_what_is_no_upgrade_is_told_what_to_send() {
     let world = World::start(engine().await, Setup::new()).await;
     let whole = Socket::request("/v1/responses");
     let old = whole.clone().without("sec-websocket-version").header("sec-websocket-version", "8");

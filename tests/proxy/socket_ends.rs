@@ -114,7 +114,7 @@ async fn a_client_that_closes_is_answered() {
 }
 
 #[tokio::test]
-async fn c05_a_message_may_be_as_long_as_a_body() {
+async fn fault_c05_a_message_may_be_as_long_as_a_body() {
     let message = prompted("text", "");
     let limit = message.len();
     let world = idle(Setup::new().config(&format!("[limits]\nmax_body_bytes = {limit}"))).await;
@@ -218,7 +218,7 @@ fn script_for(moment: &str) -> Script {
 }
 
 #[tokio::test]
-async fn c24_c25_a_client_that_leaves_ends_its_response() {
+async fn fault_c24_c25_a_client_that_leaves_ends_its_response() {
     const MOMENTS: [&str; 4] = ["before-head", "prefill", "between-tokens", "writing"];
     let moment = |text: &str| MOMENTS.into_iter().find(|moment| text.contains(moment)).expect("a moment");
     let engine = Engine::answering(move |attempt| script_for(moment(attempt.text()))).await;
@@ -266,7 +266,7 @@ const EVENTS: u64 = 3_200;
 const SIZE: usize = 16 * 1024;
 
 #[tokio::test]
-async fn c09_a_slow_reader_slows_the_engine_and_loses_nothing() {
+async fn fault_c09_a_slow_reader_slows_the_engine_and_loses_nothing() {
     let gate = Gate::default();
     let script = Script::new().head_sse().role().text("ready").wait(&gate);
     let script = script.then(Step::Flood { events: EVENTS, size: SIZE }).finish("stop").done().end();
@@ -293,7 +293,7 @@ async fn c09_a_slow_reader_slows_the_engine_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn c09_a_client_that_takes_nothing_is_given_up() {
+async fn fault_c09_a_client_that_takes_nothing_is_given_up() {
     let script = Script::new().head_sse().role().then(Step::Flood { events: EVENTS, size: SIZE }).hang();
     let setup = Setup::new().config("[timeouts]\nclient_write_stall = 1").set("keepalive_seconds=1");
     let world = World::start(Engine::script(script).await, setup).await;
@@ -379,7 +379,7 @@ async fn a_websocket_is_one_of_the_connections() {
 }
 
 #[tokio::test]
-async fn o01_a_shutdown_lets_running_responses_end() {
+async fn fault_o01_a_shutdown_lets_running_responses_end() {
     let gate = Gate::default();
     let script = Script::new().head_sse().text("a").wait(&gate).text("b").finish("stop").done().end();
     let engine = Engine::script(script).await;
@@ -407,7 +407,7 @@ async fn o01_a_shutdown_lets_running_responses_end() {
 }
 
 #[tokio::test]
-async fn o02_at_the_deadline_a_response_is_cut() {
+async fn fault_o02_at_the_deadline_a_response_is_cut() {
     let engine = Engine::script(Script::new().head_sse().text("a").hang()).await;
     let setup = Setup::new().upstream(&engine.url()).config("[timeouts]\nsettle = 0\ndrain = 0.5");
     let mut samewire = Samewire::start(&setup).await;

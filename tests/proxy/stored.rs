@@ -190,7 +190,7 @@ async fn a_reference_stands_for_its_item_in_later_turns_too() {
 }
 
 #[tokio::test]
-async fn c32_what_is_not_yours_is_not_there() {
+async fn fault_c32_what_is_not_yours_is_not_there() {
     let world = World::start(engine().await, Setup::new()).await;
     let response = object(&world.ask(&prompt("text", "")).await);
     let (mine, item) = (id(&response), response["output"][0]["id"].as_str().unwrap());
@@ -319,7 +319,7 @@ async fn without_a_store_nothing_is_claimed() {
 }
 
 #[tokio::test]
-async fn o15_a_store_that_cannot_be_opened_is_not_pretended() {
+async fn fault_o15_a_store_that_cannot_be_opened_is_not_pretended() {
     let folder = Folder::new();
     let damaged = folder.0.join("damaged.db");
     std::fs::write(&damaged, "this is no database, and it stays as it is").unwrap();
@@ -352,7 +352,7 @@ async fn o15_a_store_that_cannot_be_opened_is_not_pretended() {
 }
 
 #[tokio::test]
-async fn o15_a_store_that_is_lost_is_found_out_before_the_engine_works() {
+async fn fault_o15_a_store_that_is_lost_is_found_out_before_the_engine_works() {
     let folder = Folder::new();
     let path = folder.0.join("lost.db");
     let world = World::start(engine().await, Setup::new().args(&["--store", &sqlite(&path)])).await;
@@ -366,7 +366,7 @@ async fn o15_a_store_that_is_lost_is_found_out_before_the_engine_works() {
 }
 
 #[tokio::test]
-async fn o15_a_store_that_is_required_and_cannot_be_opened_ends_the_start() {
+async fn fault_o15_a_store_that_is_required_and_cannot_be_opened_ends_the_start() {
     let folder = Folder::new();
     let config = folder.0.join("samewire.toml");
     let place = sqlite(&folder.0.join("missing/store.db"));
@@ -429,7 +429,7 @@ async fn an_id_that_the_engine_gives_twice_is_stored_once() {
 }
 
 #[tokio::test]
-async fn o15_a_slow_store_delays_nothing_but_the_end() {
+async fn fault_o15_a_slow_store_delays_nothing_but_the_end() {
     let folder = Folder::new();
     let gate = Gate::default();
     let script = Script::new()
@@ -555,7 +555,7 @@ async fn many_at_once_are_all_stored() {
 }
 
 #[tokio::test]
-async fn o14_a_full_store_loses_the_oldest_and_claims_nothing() {
+async fn fault_o14_a_full_store_loses_the_oldest_and_claims_nothing() {
     let setup = Setup::new().config("[store]\nmax_bytes = 20000");
     let world = World::start(engine().await, setup).await;
     let mut kept = Vec::new();
@@ -574,7 +574,7 @@ async fn o14_a_full_store_loses_the_oldest_and_claims_nothing() {
 }
 
 #[tokio::test]
-async fn o02_what_a_shutdown_cuts_off_is_stored_as_failed() {
+async fn fault_o02_what_a_shutdown_cuts_off_is_stored_as_failed() {
     let folder = Folder::new();
     let begun = Script::new()
         .head_sse()

@@ -114,7 +114,7 @@ async fn replicas_that_start_at_once_agree() {
 }
 
 #[tokio::test]
-async fn o26_two_versions_share_a_database() {
+async fn fault_o26_two_versions_share_a_database() {
     let place = places::postgres().await;
     let store = place.open(ROOMY).await;
     store.create(running("resp_1"), NOW).await.unwrap();
@@ -154,7 +154,7 @@ async fn a_server_that_is_not_there_is_told_without_its_password() {
 }
 
 #[tokio::test]
-async fn o17_a_reset_connection_is_made_again() {
+async fn fault_o17_a_reset_connection_is_made_again() {
     let place = places::postgres().await;
     let partition = Partition::before(place.url()).await;
     let store = partition.open().await.unwrap();
@@ -170,7 +170,7 @@ async fn o17_a_reset_connection_is_made_again() {
 }
 
 #[tokio::test]
-async fn o17_a_partition_costs_each_call_two_seconds() {
+async fn fault_o17_a_partition_costs_each_call_two_seconds() {
     let place = places::postgres().await;
     let partition = Partition::before(place.url()).await;
     let store = partition.open().await.unwrap();
@@ -187,7 +187,7 @@ async fn o17_a_partition_costs_each_call_two_seconds() {
 }
 
 #[tokio::test]
-async fn o17_it_is_not_stormed() {
+async fn fault_o17_it_is_not_stormed() {
     let place = places::postgres().await;
     let partition = Partition::before(place.url()).await;
     let store = partition.open().await.unwrap();

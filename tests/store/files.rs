@@ -46,7 +46,7 @@ async fn it_is_there_when_opened_again() {
 }
 
 #[tokio::test]
-async fn o15_a_damaged_file_is_refused_and_kept() {
+async fn fault_o15_a_damaged_file_is_refused_and_kept() {
     let place = places::sqlite().await;
     let garbage = [b"these are not the bytes of a database".as_slice(), &[7; 9_000]].concat();
     std::fs::write(place.file(), &garbage).unwrap();
@@ -88,7 +88,7 @@ async fn a_place_that_cannot_be_is_refused() {
 }
 
 #[tokio::test]
-async fn o26_a_newer_file_is_refused_if_it_says_so() {
+async fn fault_o26_a_newer_file_is_refused_if_it_says_so() {
     let place = filled().await;
     let db = Connection::open(place.file()).unwrap();
     db.execute("UPDATE samewire_schema SET version = 9, reader = 9", ()).unwrap();
@@ -99,7 +99,7 @@ async fn o26_a_newer_file_is_refused_if_it_says_so() {
 }
 
 #[tokio::test]
-async fn o26_what_a_newer_version_added_is_left_alone() {
+async fn fault_o26_what_a_newer_version_added_is_left_alone() {
     let place = filled().await;
     let db = Connection::open(place.file()).unwrap();
     db.execute_batch(
@@ -135,7 +135,7 @@ async fn a_record_of_a_strange_shape_is_an_error() {
 }
 
 #[tokio::test]
-async fn o15_a_removed_file_is_noticed() {
+async fn fault_o15_a_removed_file_is_noticed() {
     let place = filled().await;
     let store = place.open(ROOMY).await;
     store.create(running("resp"), NOW).await.unwrap();
@@ -154,7 +154,7 @@ async fn o15_a_removed_file_is_noticed() {
 }
 
 #[tokio::test]
-async fn o15_a_locked_file_is_told_in_time() {
+async fn fault_o15_a_locked_file_is_told_in_time() {
     let place = filled().await;
     let store = place.open(ROOMY).await;
     let other = Connection::open(place.file()).unwrap();
