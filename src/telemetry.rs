@@ -16,7 +16,7 @@ mod tls;
 mod trace;
 mod upstream;
 
-pub use lines::{Guard, excerpt, start as start_logging};
+pub use lines::{Guard, excerpt, line_with, start as start_logging};
 pub use series::{Counters, Gauge, Histogram, Histograms, Room};
 pub use tls::OfTls;
 pub use trace::{Onward, Parent, Peer, Told, Trace, Tracer};

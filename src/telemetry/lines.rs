@@ -1,15 +1,20 @@
 //! Log lines: JSON on stderr, written by a thread of their own so that a reader who has stopped reading stops nobody.
 
 use crate::config::Level;
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// Lines that may wait for a slow reader; later ones are dropped.
@@ -39,6 +44,7 @@ pub fn excerpt(body: &[u8]) -> String {
         let written = match letter {
             '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
             '\0'..='\u{1f}' => 6,
+            letter if is_rude(*letter) => 6,
             letter => letter.len_utf8(),
         };
         let left = room.checked_sub(written);
@@ -64,13 +70,25 @@ pub fn start(level: Level) -> Result<Guard, Box<dyn std::error::Error>> {
     let guard = Guard { sink: sink.clone(), done };
     // Only our own lines: what libraries say at low levels is made of headers and bodies.
     let filter = Targets::new().with_target("samewire", filter(level));
-    let json = tracing_subscriber::fmt::layer()
-        .json()
-        .flatten_event(true)
-        .with_current_span(false)
-        .with_span_list(false);
-    tracing_subscriber::registry().with(filter).with(json.with_target(false).with_writer(sink)).try_init()?;
+    tracing_subscriber::registry().with(filter).with(json(sink)).try_init()?;
     Ok(guard)
+}
+
+/// Events as lines of JSON.
+fn json<S: Subscriber + for<'a> LookupSpan<'a>>(sink: Sink) -> impl Layer<S> {
+    let layer = tracing_subscriber::fmt::layer().json().flatten_event(true);
+    layer.with_current_span(false).with_span_list(false).with_target(false).with_writer(sink)
+}
+
+/// The line of an event that tells this text in its message and in fields of all kinds that texts come in: what tests
+/// look at, without a process whose log they would have to read.
+pub fn line_with(text: &str) -> Vec<u8> {
+    let (sender, lines) = sync_channel(1);
+    let subscriber = tracing_subscriber::registry().with(json(Sink(Arc::new(Mutex::new(Some(sender))))));
+    tracing::subscriber::with_default(subscriber, || {
+        tracing::error!(value = text, shown = %text, debugged = ?text, "{text}");
+    });
+    lines.try_recv().unwrap_or_default()
 }
 
 fn filter(level: Level) -> LevelFilter {
@@ -144,8 +162,9 @@ struct Line<'a> {
 impl Write for Line<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let room = LONGEST.saturating_sub(self.text.len());
-        self.cut |= bytes.len() > room;
-        self.text.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+        let tame = tame(bytes);
+        self.cut |= tame.len() > room;
+        self.text.extend_from_slice(tame.get(..room).unwrap_or(&tame));
         Ok(bytes.len())
     }
 
@@ -166,6 +185,29 @@ impl Drop for Line<'_> {
                 DROPPED.fetch_add(1, Ordering::Relaxed);
             }
         }
+    }
+}
+
+/// The control characters that JSON does not mind: terminals obey some of them.
+fn is_rude(letter: char) -> bool {
+    matches!(letter, '\u{7f}'..='\u{9f}')
+}
+
+/// The same JSON, with those escaped: they stand nowhere but in strings.
+fn tame(json: &[u8]) -> Cow<'_, [u8]> {
+    match std::str::from_utf8(json) {
+        Ok(text) if text.contains(is_rude) => {
+            let mut out = String::with_capacity(text.len() + 64);
+            for letter in text.chars() {
+                if is_rude(letter) {
+                    let _ = write!(out, "\\u{:04x}", u32::from(letter));
+                } else {
+                    out.push(letter);
+                }
+            }
+            Cow::Owned(out.into_bytes())
+        }
+        _ => Cow::Borrowed(json),
     }
 }
 
@@ -224,6 +266,13 @@ mod tests {
                 "{more}"
             );
         }
+    }
+
+    #[test]
+    fn terminals_are_told_nothing() {
+        let line = written("{\"a\":\"\u{7f}\u{9b}31m\u{80}\u{9f}\u{a0}é\"}".as_bytes());
+        assert_eq!(line, "{\"a\":\"\\u007f\\u009b31m\\u0080\\u009f\u{a0}é\"}".as_bytes());
+        assert!(excerpt("\u{9b}".repeat(EXCERPT).as_bytes()).chars().count() <= EXCERPT / 6);
     }
 
     #[test]
