@@ -19,6 +19,7 @@ mod events;
 mod laws;
 mod random;
 mod slow;
+#[macro_use]
 #[path = "fuzz/targets/mod.rs"]
 mod targets;
 
@@ -83,6 +84,7 @@ macro_rules! replays {
             let replayed = [$(stringify!($name)),*];
             let manifest = std::fs::read_to_string(folder().join("Cargo.toml")).unwrap();
             assert_eq!(replayed.len(), ALL.len());
+            assert_eq!(manifest.matches("[[bin]]").count(), ALL.len());
             for target in ALL {
                 assert!(replayed.contains(&target.name), "{}", target.name);
                 let bin = format!("name = \"{0}\"\npath = \"fuzz_targets/{0}.rs\"", target.name);
@@ -95,27 +97,7 @@ macro_rules! replays {
     };
 }
 
-replays! {
-    sse_decode,
-    sse_encode_decode,
-    chat_chunk,
-    chat_stream,
-    responses_stream,
-    chat_to_responses,
-    request_chat,
-    request_responses,
-    json_scan,
-    http1_head,
-    upstream_http,
-    error_body,
-    retry_after,
-    media_url,
-    config_toml,
-    header_filter,
-    response_id,
-    store_record,
-    harmony,
-}
+every_target!(replays);
 
 /// Writes the seeds for libFuzzer, where somebody says where.
 #[test]
