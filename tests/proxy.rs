@@ -26,6 +26,8 @@ mod sim;
 #[path = "sim/collector.rs"]
 mod collector;
 
+#[path = "proxy/abuse.rs"]
+mod abuse;
 #[path = "proxy/answers.rs"]
 mod answers;
 #[path = "proxy/azure.rs"]
@@ -60,6 +62,8 @@ mod engine_errors;
 mod fields;
 #[path = "proxy/fixtures.rs"]
 mod fixtures;
+#[path = "proxy/floods.rs"]
+mod floods;
 #[path = "proxy/framing.rs"]
 mod framing;
 #[path = "proxy/harmony.rs"]
@@ -82,8 +86,12 @@ mod logs;
 mod media;
 #[path = "proxy/native.rs"]
 mod native;
+#[path = "proxy/oddities.rs"]
+mod oddities;
 #[path = "proxy/operators.rs"]
 mod operators;
+#[path = "proxy/patience.rs"]
+mod patience;
 #[path = "proxy/pool.rs"]
 mod pool;
 #[path = "proxy/published.rs"]
@@ -106,6 +114,8 @@ mod responses;
 mod routes;
 #[path = "proxy/scrapes.rs"]
 mod scrapes;
+#[path = "proxy/smuggling.rs"]
+mod smuggling;
 #[path = "proxy/sniffing.rs"]
 mod sniffing;
 #[path = "proxy/socket.rs"]
@@ -127,5 +137,7 @@ mod tool_outputs;
 mod traces;
 #[path = "proxy/truncation.rs"]
 mod truncation;
+#[path = "proxy/uploads.rs"]
+mod uploads;
 #[path = "proxy/waiting.rs"]
 mod waiting;

@@ -110,6 +110,11 @@ impl Canonical {
         &self.text
     }
 
+    /// A complete answer of one piece.
+    pub fn answer_of(text: &str) -> Self {
+        Self::new().role().content(text).finish("stop").done()
+    }
+
     /// A complete answer, as [`crate::sim::Script::answer`] must come out.
     pub fn answer(name: &str, n: usize) -> Self {
         Self::new().role().tok(name, n).finish("stop").done()

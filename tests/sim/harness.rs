@@ -431,6 +431,11 @@ impl World {
         self.end_after_panics(0).await;
     }
 
+    /// The test has ended the process itself.
+    pub fn give_up(mut self) {
+        self.ended = true;
+    }
+
     /// The same where so many bugs were asked for.
     pub async fn end_after_panics(mut self, panics: u64) {
         self.ended = true;

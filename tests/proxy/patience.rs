@@ -1,0 +1,232 @@
+//! Clients that take their time: a thousand that never finish a head, readers that stop, and one that is simply gone.
+
+use crate::canonical::grammar;
+use crate::leaving::settled;
+use crate::sim::{Client, Ended, Engine, Gate, PATIENCE, Request, Script, Setup, Step, World, until};
+use socket2::{SockFilter, SockRef};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+/// Connects and says nothing, or lets a head drip; gives how long it was listened to.
+async fn dawdle(to: std::net::SocketAddr, drips: bool) -> Duration {
+    let mut stream = TcpStream::connect(to).await.expect("samewire accepts");
+    let start = Instant::now();
+    let head = Request::stream("").head_bytes();
+    let mut byte = [0; 256];
+    for drop in head.iter().cycle() {
+        // A read of nothing, or an error, is the close; an answer that is no good either way may come first.
+        match tokio::time::timeout(Duration::from_millis(200), stream.read(&mut byte)).await {
+            Ok(Ok(0) | Err(_)) => break,
+            Ok(Ok(_)) => continue,
+            Err(_) => {}
+        }
+        if drips && stream.write_all(&[*drop]).await.is_err() {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "the slot is held for ever");
+    }
+    start.elapsed()
+}
+
+#[tokio::test]
+async fn fault_c07_a_thousand_slow_heads_disturb_nobody() {
+    const SLOW: usize = 1_000;
+    let setup = Setup::new().config("[timeouts]\nclient_head = 2");
+    let world = World::start(Engine::script(Script::answer("a", 5)).await, setup).await;
+    let proxy = world.proxy();
+    let over = Arc::new(AtomicBool::new(false));
+    let mut traffic = JoinSet::new();
+    for _ in 0..4 {
+        let over = Arc::clone(&over);
+        traffic.spawn(async move {
+            let mut served = 0;
+            while !over.load(Ordering::Relaxed) {
+                let answer = Request::stream("").ask(proxy).await;
+                assert_eq!((answer.head.status, answer.ended), (200, Ended::LastChunk));
+                assert!(answer.text().ends_with("data: [DONE]\n\n"));
+                served += 1;
+            }
+            served
+        });
+    }
+    let mut slow = JoinSet::new();
+    for n in 0..SLOW {
+        slow.spawn(dawdle(proxy, n % 2 == 0));
+    }
+    let mut longest = Duration::ZERO;
+    while let Some(took) = slow.join_next().await {
+        longest = longest.max(took.expect("no panic"));
+    }
+    over.store(true, Ordering::Relaxed);
+    let mut served = 0;
+    while let Some(count) = traffic.join_next().await {
+        served += count.expect("no error in normal traffic");
+    }
+    println!("{served} served beside {SLOW} slow heads, which lasted {longest:?}");
+    assert!(longest < Duration::from_secs(8), "{longest:?}");
+    assert!(served > 20, "{served}");
+    assert_eq!(world.engine.attempt_count(), served);
+    // Nor do they keep the process.
+    let held: Vec<_> = [Client::connect(proxy).await, Client::connect(proxy).await].into();
+    world.samewire.signal("INT");
+    let start = Instant::now();
+    let mut world = world;
+    world.samewire.exit(Duration::from_secs(10)).await;
+    assert!(start.elapsed() < Duration::from_secs(8));
+    drop(held);
+    world.give_up();
+}
+
+const EVENTS: u64 = 3_200;
+const SIZE: usize = 16 << 10;
+
+/// 40 of them, each 50 MB for somebody who reads no more than the beginning.
+#[tokio::test]
+async fn fault_c09_many_stopped_readers_cost_little_and_are_given_up() {
+    const READERS: usize = 40;
+    let gate = Gate::default();
+    let begun = Script::new().head_sse().role().text("ready").wait(&gate);
+    let script = begun.then(Step::Flood { events: EVENTS, size: SIZE }).finish("stop").done().end();
+    let setup = Setup::new().config("[timeouts]\nclient_write_stall = 6\ninter_token = 1");
+    let world = World::start(Engine::script(script).await, setup).await;
+    let mut clients = Vec::new();
+    for _ in 0..READERS {
+        let mut client = Client::narrow(world.proxy()).await;
+        client.send(&Request::stream("").bytes()).await;
+        client.event_with_head("ready").await;
+        clients.push(client);
+    }
+    let before = world.samewire.rss();
+    gate.open();
+    let written = || (0..READERS).map(|n| world.engine.written(n)).sum();
+    let written = settled(written).await;
+    let each = world.samewire.rss().saturating_sub(before) / READERS as u64;
+    println!(
+        "{each} bytes are kept for each stopped reader, of {} that its engine sent",
+        written / READERS as u64
+    );
+    assert!(each <= 128 << 10, "{each} bytes for each of {READERS}");
+    assert!(written / (READERS as u64) < 20 << 20, "the engines were held back: {written}");
+    let start = Instant::now();
+    let closed = || (0..READERS).all(|n| world.engine.closed(n).is_some());
+    until("the engine is let go by all of them", PATIENCE, closed).await;
+    assert!(start.elapsed() > Duration::from_secs(2), "they were given time: {:?}", start.elapsed());
+    for mut client in clients {
+        while client.piece().await.is_some() {}
+        assert!(matches!(client.ended(), Ended::Reset | Ended::Short), "{:?}", client.ended());
+    }
+    world.end().await;
+}
+
+/// Whoever reads on before it is given up has lost nothing.
+#[tokio::test]
+async fn fault_c09_a_reader_that_resumes_in_time_gets_every_byte() {
+    let flood = Step::Flood { events: EVENTS, size: SIZE };
+    let script = Script::new().head_sse().role().then(flood).finish("stop").done().end();
+    let setup = Setup::new().config("[timeouts]\nclient_write_stall = 6\ninter_token = 1");
+    let world = World::start(Engine::script(script).await, setup).await;
+    let whole = world.ask(&Request::stream("")).await;
+    let mut client = Client::narrow(world.proxy()).await;
+    client.send(&Request::stream("").bytes()).await;
+    client.head().await;
+    let mut body = Vec::new();
+    // Twice: the time begins anew when bytes are taken.
+    for until_then in [10 << 10, 8 << 20] {
+        while body.len() < until_then {
+            body.extend(client.piece().await.expect("more"));
+        }
+        settled(|| world.engine.written(1)).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    }
+    body.extend(client.rest().await);
+    assert_eq!(client.ended(), Ended::LastChunk);
+    assert!(body == whole.body, "every byte, in order: {} of {}", body.len(), whole.body.len());
+    assert_eq!(grammar(whole.text()).len(), usize::try_from(EVENTS).expect("few") + 3);
+    world.end().await;
+}
+
+/// The power is out: from now on nothing that comes for this socket reaches it, not even in the kernel, which therefore
+/// acknowledges nothing; and nothing is said any more.
+fn vanish(stream: &TcpStream) {
+    const DROP_ALL: SockFilter = SockFilter::new(0x06, 0, 0, 0);
+    SockRef::from(stream).attach_filter(&[DROP_ALL]).expect("a filter needs no privileges");
+}
+
+/// Without FIN or RST there is nothing to be seen but that acknowledgements stay away. The times are the kernel's, so the
+/// test takes as long as they do.
+#[tokio::test]
+async fn fault_c26_a_client_that_vanishes_is_given_up() {
+    let talking = Script::new().head_sse().role().tok("a", 6_000, Duration::from_millis(20)).hang();
+    let engine = Engine::answering(move |attempt| match attempt.text() {
+        text if text.contains("talking") => talking.clone(),
+        text if text.contains("silent") => Script::new().head_sse().role().text("a").hang(),
+        _ => Script::new().hang(),
+    });
+    let world = World::start(engine.await, Setup::new()).await;
+    let rows = [
+        Request::stream(r#","user":"talking""#),
+        Request::stream(r#","user":"silent""#),
+        Request::stream(r#","user":"prefill""#),
+        Request::plain(r#","user":"whole""#),
+    ];
+    let mut gone = Vec::new();
+    for (n, request) in rows.iter().enumerate() {
+        let mut stream = TcpStream::connect(world.proxy()).await.expect("samewire accepts");
+        stream.write_all(&request.bytes()).await.expect("samewire reads");
+        until("the request arrives", PATIENCE, || world.engine.attempt_count() > n).await;
+        if n < 2 {
+            let _ = stream.read(&mut [0; 1_000]).await.expect("a head");
+        }
+        vanish(&stream);
+        gone.push((stream, Instant::now()));
+    }
+    let engine = &world.engine;
+    let closed = || (0..rows.len()).all(|n| engine.closed(n).is_some());
+    until("the engine is let go", Duration::from_secs(55), closed).await;
+    for (n, (_stream, left)) in gone.iter().enumerate() {
+        let (at, _) = engine.closed(n).expect("just seen");
+        let took = at.saturating_duration_since(*left);
+        println!("{}: {took:?}", String::from_utf8_lossy(rows[n].sent_body()));
+        assert!(took > Duration::from_secs(10), "the filter must not be what ended it: {took:?}");
+        assert!(took < Duration::from_secs(48), "{took:?}");
+    }
+    until("a line each", PATIENCE, || world.samewire.request_lines().len() == rows.len()).await;
+    for line in world.samewire.request_lines() {
+        assert!(line.contains(r#""end":"client_closed""#), "{line}");
+    }
+    assert_eq!(engine.attempt_count(), rows.len(), "nothing is asked again for somebody who is gone");
+    world.end().await;
+}
+
+/// An engine that is faster than its client by far: the client gets every token, and nothing piles up.
+#[tokio::test]
+async fn fault_u47_an_engine_faster_than_its_client() {
+    const TOKENS: u64 = 100_000;
+    let flood = Step::Flood { events: TOKENS, size: 0 };
+    let script = Script::new().head_sse().role().then(flood).finish("stop").done().end();
+    let world = World::start(Engine::script(script).await, Setup::new()).await;
+    let mut client = Client::narrow(world.proxy()).await;
+    client.send(&Request::stream("").bytes()).await;
+    client.head().await;
+    client.event_with("\"0:").await;
+    let (before, most) = (world.samewire.rss(), AtomicUsize::new(0));
+    for n in 1..TOKENS {
+        let event = client.event().await.expect("another token");
+        assert!(event.contains(&format!("\"content\":\"{n}:;\"")), "{n}: {event}");
+        if n % 5_000 == 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let grown = world.samewire.rss().saturating_sub(before);
+            most.fetch_max(usize::try_from(grown).expect("small"), Ordering::Relaxed);
+        }
+    }
+    client.event_with("[DONE]").await;
+    assert_eq!((client.event().await, client.ended()), (None, Ended::LastChunk));
+    let most = most.into_inner();
+    println!("grew by at most {most} bytes");
+    assert!(most < 1 << 20, "{most}");
+    world.end().await;
+}

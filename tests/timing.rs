@@ -1,0 +1,119 @@
+//! How long it takes to refuse a key tells nothing about the keys that open.
+//!
+//! A program of its own, so that nothing else runs in the process that is measured.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    missing_docs,
+    reason = "tests"
+)]
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use samewire::auth::{Allowance, CHANCE, Caller, Hash, Keyring, new_key};
+use std::hint::black_box;
+use std::time::Instant;
+
+/// Samples of one round, of both kinds together.
+const SAMPLES: usize = 100_000;
+/// What a difference of the means may be, in units of its own uncertainty.
+const MOST: f64 = 4.5;
+/// A busy machine disturbs a round; a leak is there in each of them.
+const ROUNDS: u64 = 4;
+
+fn key(random: &mut StdRng) -> String {
+    new_key(&std::array::from_fn::<u8, CHANCE, _>(|_| random.random()))
+}
+
+fn keyring(keys: &[String]) -> Keyring {
+    let caller = |place: usize| Caller {
+        name: "name".into(),
+        tenant: "tenant".into(),
+        named: true,
+        models: Vec::new(),
+        place,
+        allowance: Allowance::default(),
+    };
+    keys.iter().enumerate().map(|(place, key)| (Hash::of(key.as_bytes()), caller(place))).collect()
+}
+
+/// A key that is right up to its last letters, or off by a bit.
+fn near(keys: &[String], random: &mut StdRng) -> String {
+    let mut near = keys[random.random_range(0..keys.len())].clone();
+    let at = near.len() - random.random_range(1..=4);
+    let letter = near.as_bytes()[at] ^ 1;
+    near.replace_range(at..=at, std::str::from_utf8(&[letter]).unwrap());
+    near
+}
+
+/// Welch's t of two kinds of samples, without the tenth of both that took longest: interruptions, not the code.
+fn welch(samples: &[(bool, f64)]) -> f64 {
+    let mut times: Vec<f64> = samples.iter().map(|(_, time)| *time).collect();
+    times.sort_by(f64::total_cmp);
+    let longest = times[times.len() * 9 / 10];
+    let of = |kind: bool| {
+        let times: Vec<f64> = samples
+            .iter()
+            .filter(|(of, time)| *of == kind && *time <= longest)
+            .map(|(_, time)| *time)
+            .collect();
+        let count = times.len() as f64;
+        let mean = times.iter().sum::<f64>() / count;
+        let variance = times.iter().map(|time| (time - mean).powi(2)).sum::<f64>() / (count - 1.0);
+        (mean, variance / count)
+    };
+    let ((one, of_one), (other, of_other)) = (of(true), of(false));
+    (one - other) / (of_one + of_other).sqrt()
+}
+
+/// The t of the times that `refuses` takes for keys that are nearly right and for random ones.
+fn measured(keys: &[String], random: &mut StdRng, refuses: impl Fn(&[u8]) -> bool) -> f64 {
+    let samples: Vec<_> = (0..SAMPLES)
+        .map(|_| {
+            let is_near = random.random();
+            let shown = if is_near { near(keys, random) } else { key(random) };
+            let start = Instant::now();
+            let refused = refuses(black_box(shown.as_bytes()));
+            let time = start.elapsed().as_nanos() as f64;
+            assert!(refused, "no key of these opens");
+            (is_near, time)
+        })
+        .collect();
+    welch(&samples)
+}
+
+#[test]
+fn fault_c30_the_time_of_a_refusal_tells_nothing() {
+    let mut random = StdRng::seed_from_u64(30);
+    let keys: Vec<_> = (0..20).map(|_| key(&mut random)).collect();
+    let keyring = keyring(&keys);
+    assert!(keys.iter().all(|key| keyring.caller(key.as_bytes()).is_some()));
+    let mut found = Vec::new();
+    for round in 0..ROUNDS {
+        let mut random = StdRng::seed_from_u64(round);
+        found.push(measured(&keys, &mut random, |key| black_box(keyring.caller(key)).is_none()));
+        if found.last().is_some_and(|t| t.abs() < MOST) {
+            break;
+        }
+    }
+    println!("t of {SAMPLES} samples: {found:?}");
+    assert!(found.last().is_some_and(|t| t.abs() < MOST), "{found:?}");
+}
+
+/// The measurement finds a comparison that ends at the first letter that is wrong.
+#[test]
+fn fault_c30_a_comparison_that_ends_early_would_be_found() {
+    let mut random = StdRng::seed_from_u64(31);
+    let keys: Vec<_> = (0..20).map(|_| key(&mut random)).collect();
+    let early = |shown: &[u8]| {
+        let same =
+            |key: &String| key.bytes().zip(shown).all(|(one, other)| black_box(one) == black_box(*other));
+        !black_box(keys.iter().any(same))
+    };
+    let t = measured(&keys, &mut random, early);
+    println!("t of a comparison that ends early: {t}");
+    assert!(t.abs() > MOST, "{t}");
+}
