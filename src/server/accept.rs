@@ -1,6 +1,6 @@
 //! Accepting: the listeners, the way of a connection to the thread that serves it, and its life there.
 
-use super::connection::{Guarded, LINGER, LINGER_BYTES, Stage};
+use super::connection::{GONE, Guarded, LINGER, LINGER_BYTES, Stage};
 use super::headers::{self, Refusal};
 use super::routes::Chance;
 use super::{App, Phase, Worker, panics, tls};
@@ -31,6 +31,8 @@ use tower::Service;
 const QUEUE: Duration = Duration::from_secs(1);
 /// How often it is looked whether there is one.
 const LOOK: Duration = Duration::from_millis(20);
+/// Bytes that the kernel takes for a client beyond what it has sent.
+const UNSENT: u32 = 32 << 10;
 /// Idle connections that are found at once, so that not every new connection looks at all of them.
 const LOOKED_UP: usize = 32;
 /// Connections that are being told at once that there is no place.
@@ -356,6 +358,9 @@ fn adopt(stream: std::net::TcpStream) -> io::Result<TcpStream> {
         TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(15));
     let socket = SockRef::from(&stream);
     socket.set_tcp_keepalive(&keepalive.with_retries(2))?;
-    socket.set_tcp_user_timeout(Some(Duration::from_secs(30)))?;
+    socket.set_tcp_user_timeout(Some(GONE))?;
+    // Else the kernel keeps megabytes for a client that reads slowly, and is silent until a third of them is taken: the
+    // client would seem to take nothing.
+    socket.set_tcp_notsent_lowat(UNSENT)?;
     Ok(stream)
 }

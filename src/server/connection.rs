@@ -42,6 +42,28 @@ const LEAVING: u8 = 4;
 /// A timer that ends so much too late was not watched: the process stood still, or its machine did.
 const ASLEEP: Duration = Duration::from_secs(1);
 
+/// After so long without an acknowledgement a client has vanished.
+pub(super) const GONE: Duration = Duration::from_secs(30);
+/// A write that lasts longer is that of a client that is there and takes nothing: one that had vanished before the buffers
+/// were full would have been given up by now. The kernel treats both alike, so it is told in the last moment.
+const STOPPED: Duration = Duration::from_millis(29_500);
+
+/// A write that the client does not take.
+struct Stalled {
+    sleep: Pin<Box<Sleep>>,
+    /// When it is given up.
+    end: Instant,
+    /// The kernel has been told that it may last longer than [`GONE`].
+    is_told: bool,
+}
+
+impl Stalled {
+    fn new(stall: Duration) -> Self {
+        let now = Instant::now();
+        Self { sleep: Box::pin(sleep_until(now + stall.min(STOPPED))), end: now + stall, is_told: false }
+    }
+}
+
 /// By how much a wait is to be prolonged whose end was missed by far. What came meanwhile is in the socket and has not
 /// been seen yet: it is looked at before anybody is said to be late (faults O12).
 pub(super) fn overslept(end: Instant, now: Instant) -> Option<Duration> {
@@ -193,7 +215,7 @@ pub(super) struct Guarded {
     idle: Duration,
     stall: Duration,
     reading: Option<Pin<Box<Sleep>>>,
-    writing: Option<Pin<Box<Sleep>>>,
+    writing: Option<Stalled>,
     lingering: Option<(Pin<Box<Sleep>>, usize)>,
     course: Arc<Course>,
     /// The connection counts for as long as its socket is open, whoever has it.
@@ -311,20 +333,29 @@ impl Guarded {
 
     /// Times a write that the client does not take.
     fn poll_stall<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        let tcp = SockRef::from(self.io.inner().tcp());
         if written.is_ready() {
-            self.writing = None;
+            if self.writing.take().is_some_and(|stalled| stalled.is_told) {
+                let _ = tcp.set_tcp_user_timeout(Some(GONE));
+            }
             return written;
         }
-        let stall = self.stall;
-        let sleep = self.writing.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + stall)));
+        let Stalled { sleep, end, is_told } = self.writing.get_or_insert_with(|| Stalled::new(self.stall));
         ready!(sleep.as_mut().poll(cx));
+        if !*is_told && sleep.deadline() < *end {
+            // The kernel would give up a client that acknowledges, but takes nothing, as one that has gone.
+            let _ = tcp.set_tcp_user_timeout(Some(self.stall + GONE));
+            *is_told = true;
+            sleep.as_mut().reset(*end);
+            ready!(sleep.as_mut().poll(cx));
+        }
         while let Some(more) = overslept(sleep.deadline(), Instant::now()) {
             let end = sleep.deadline() + more;
             sleep.as_mut().reset(end);
             ready!(sleep.as_mut().poll(cx));
         }
         // What the client has not taken is worthless: the kernel need not keep it.
-        let _ = SockRef::from(self.io.inner().tcp()).set_linger(Some(Duration::ZERO));
+        let _ = tcp.set_linger(Some(Duration::ZERO));
         Poll::Ready(Err(ErrorKind::TimedOut.into()))
     }
 
