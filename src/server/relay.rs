@@ -406,12 +406,12 @@ impl Relay {
         Poll::Pending
     }
 
-    /// There is enough for one write. The HTTP library takes another one while it has less than a head's worth left of the
-    /// last, and moves them together: a quarter each, so that both, and the room they are moved in, are the whole.
+    /// There is enough for one write. The HTTP library takes more of them while it has less than a head's worth left, and
+    /// each may be longer by one read; it and the text in the making have about twice the room that they need.
     /// What may not be sent yet does not count: only the engine can release it, and it is about as long as the request
     /// that it repeats.
     fn is_full(&self) -> bool {
-        self.stream && self.pen.out.len() >= self.limits().stream_buffer_bytes / 4 && self.pen.is_due()
+        self.stream && self.pen.out.len() >= self.limits().stream_buffer_bytes / 8 && self.pen.is_due()
     }
 
     /// The engine's socket held no more than what was read.
