@@ -67,6 +67,17 @@ class BeforeTheStream(unittest.TestCase):
             stream = patient.chat.completions.create(model="busy-once", messages=ASK, stream=True, user="python")
             self.assertEqual(Read(stream).finishes(), ["stop"])
 
+    def test_each_try_of_the_library_is_answered_on_its_own(self) -> None:
+        """What it asks three times costs three answers, each of two engines at most."""
+        seen: list[Any] = []
+        with openai.DefaultHttpxClient(event_hooks={"response": [seen.append]}) as http:
+            with client(max_retries=2, http_client=http) as patient, self.assertRaises(openai.InternalServerError):
+                patient.chat.completions.create(model="status-500", messages=ASK)
+        self.assertEqual([answer.status_code for answer in seen], [500] * 3)
+        self.assertEqual(len({answer.headers["x-request-id"] for answer in seen}), 3)
+        for answer in seen:
+            self.assertIn(answer.headers["x-samewire-attempts"], ("1", "2"))
+
     def test_the_stream_helper_raises_on_entry(self) -> None:
         with self.assertRaises(openai.NotFoundError):
             with self.client.chat.completions.stream(model="status-404", messages=ASK):
