@@ -3,14 +3,11 @@
 
 use crate::canonical::Canonical;
 use crate::sim::{Client, Ended, Engine, PROMPT, Request, Script, Setup, World, json_string};
+use crate::smuggling::{End, heads};
 use std::time::Duration;
-use tokio::time::timeout;
 
 /// Only the marker request carries this.
 const MARKER: &str = "smuggled";
-
-/// After this, samewire is taken to wait for more bytes.
-const SILENCE: Duration = Duration::from_millis(700);
 
 const GOOD: &str = r#"{"model":"m","messages":[{"role":"user","content":"a"}],"stream":true}"#;
 
@@ -32,39 +29,10 @@ fn head(lines: &str) -> String {
     format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{lines}\r\n")
 }
 
-/// How a connection came to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    /// samewire closed it.
-    Closed,
-    /// samewire waited for more and closed it when the client had no more to say.
-    Waited,
-}
-
 /// Sends bytes and gives the statuses of all answers and how the connection ended.
 async fn statuses(world: &World, bytes: &[u8]) -> (Vec<u16>, End) {
-    let mut client = Client::connect(world.proxy()).await;
-    client.try_send(bytes).await;
-    let (mut statuses, mut end, mut patience) = (Vec::new(), End::Closed, SILENCE);
-    loop {
-        match timeout(patience, client.try_head()).await {
-            Ok(None) => return (statuses, end),
-            Ok(Some(head)) => {
-                (end, patience) = (End::Closed, SILENCE);
-                statuses.push(head.status);
-                client.rest().await;
-                // It may go on reading for a second, so that the answer is not lost in a reset.
-                if head.header("connection") == Some("close") {
-                    patience = 5 * SILENCE;
-                }
-            }
-            Err(_) => {
-                assert_eq!(end, End::Closed, "a client that has left is not waited for");
-                end = End::Waited;
-                client.half_close().await;
-            }
-        }
-    }
+    let (heads, end) = heads(world, bytes).await;
+    (heads.iter().map(|head| head.status).collect(), end)
 }
 
 fn markers(world: &World) -> usize {
