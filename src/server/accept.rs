@@ -1,6 +1,7 @@
 //! Accepting: the listeners, the way of a connection to the thread that serves it, and its life there.
 
 use super::connection::{GONE, Guarded, LINGER, LINGER_BYTES, Stage};
+use super::course::Seen;
 use super::headers::{self, Refusal};
 use super::routes::Chance;
 use super::{App, Phase, Worker, panics, tls};
@@ -324,26 +325,10 @@ pub(super) async fn serve_connection(seat: Seat, router: Router, stream: std::ne
         router.clone().call(request)
     });
     let mut connection = pin!(worker.http.serve_connection(io, service).with_upgrades());
-    let mut phases = course.subscribe();
-    let mut changes = pin!(async move { while phases.changed().await.is_ok() {} });
-    let mut seen = None;
+    let mut phases = Seen::of(&course);
     std::future::poll_fn(|cx| {
-        // The task's waker never changes, so while it serves, once is enough; for each token it would cost a lock.
-        // Later a wake may still belong to the change before, and must be answered by asking again. The phase is
-        // read again after that: it may have gone on before the waker was known.
-        loop {
-            let phase = course.phase();
-            let known = seen.replace(phase) == Some(phase);
-            if known && phase == Phase::Serving {
-                break;
-            }
-            let _ = changes.as_mut().poll(cx);
-            if !known && phase >= Phase::Draining {
-                connection.as_mut().graceful_shutdown();
-            }
-            if course.phase() == phase {
-                break;
-            }
+        if phases.poll(cx, &course).is_some_and(|phase| phase >= Phase::Draining) {
+            connection.as_mut().graceful_shutdown();
         }
         connection.as_mut().poll(cx).map(drop)
     })

@@ -14,7 +14,7 @@ use socket2::SockRef;
 use std::io::{self, ErrorKind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, Interest, ReadBuf};
@@ -71,13 +71,16 @@ pub(super) fn overslept(end: Instant, now: Instant) -> Option<Duration> {
     (late > ASLEEP).then(|| late + GLANCE)
 }
 
-/// How far a connection's request is; for both sides of the library, and for whoever makes room for another connection.
+/// How far a connection's requests are; for both sides of the library, and for whoever makes room for another connection.
 #[derive(Clone, Debug)]
 pub(super) struct Stage(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
+    /// How far its request is, on a connection that has one at a time.
     stage: AtomicU8,
+    /// Requests under way. One that comes early finds the one before still there.
+    requests: AtomicUsize,
     /// Milliseconds after [`Inner::born`] since when it has nothing to do, and one more; 0: it has.
     idle: AtomicU64,
     born: Instant,
@@ -90,6 +93,7 @@ impl Default for Stage {
     fn default() -> Self {
         Self(Arc::new(Inner {
             stage: AtomicU8::new(IDLE),
+            requests: AtomicUsize::new(0),
             idle: AtomicU64::new(1),
             born: Instant::now(),
             evicted: AtomicBool::new(false),
@@ -149,6 +153,7 @@ pub(super) struct Busy(Stage);
 impl Busy {
     /// A request has come.
     pub(super) fn begin(stage: &Stage) -> Self {
+        stage.0.requests.fetch_add(1, Ordering::Relaxed);
         stage.stirs();
         stage.set(READING);
         Self(stage.clone())
@@ -167,8 +172,10 @@ impl Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.rests();
-        self.0.set(IDLE);
+        if self.0.0.requests.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.rests();
+            self.0.set(IDLE);
+        }
     }
 }
 

@@ -9,8 +9,10 @@
 
 use super::{App, Present};
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::Context;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -82,6 +84,38 @@ impl Course {
     async fn reached(&self, phase: Phase) {
         // The sender is this very struct's.
         let _ = self.subscribe().wait_for(|present| *present >= phase).await;
+    }
+}
+
+/// The phases as one task sees them that is polled for each token.
+pub(super) struct Seen {
+    changes: Pin<Box<dyn Future<Output = ()> + Send>>,
+    phase: Option<Phase>,
+}
+
+impl Seen {
+    pub(super) fn of(course: &Course) -> Self {
+        let mut phases = course.subscribe();
+        Self { changes: Box::pin(async move { while phases.changed().await.is_ok() {} }), phase: None }
+    }
+
+    /// The phase, if it is another one than the last time; the task is woken when it changes.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, course: &Course) -> Option<Phase> {
+        let before = self.phase;
+        // The task's waker never changes, so while it serves, once is enough; for each token it would cost a lock.
+        // Later a wake may still belong to the change before, and must be answered by asking again. The phase is
+        // read again after that: it may have gone on before the waker was known.
+        loop {
+            let phase = course.phase();
+            if self.phase.replace(phase) == Some(phase) && phase == Phase::Serving {
+                break;
+            }
+            let _ = self.changes.as_mut().poll(cx);
+            if course.phase() == phase {
+                break;
+            }
+        }
+        self.phase.filter(|phase| before != Some(*phase))
     }
 }
 
