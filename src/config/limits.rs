@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// Numbers that nobody means.
 const NUMBER: usize = 1_000_000;
+/// The most that HTTP/2 knows.
+const WINDOW: usize = (1 << 31) - 1;
 /// Bytes that nobody has.
 const BYTES: usize = 1 << 40;
 
@@ -36,6 +38,10 @@ pub struct Limits {
     pub memory_bytes: usize,
     pub background_running: usize,
     pub background_queued: usize,
+    pub h2_streams: usize,
+    pub h2_resets: usize,
+    pub h2_stream_window_bytes: usize,
+    pub h2_connection_window_bytes: usize,
 }
 
 impl Default for Limits {
@@ -63,6 +69,10 @@ impl Default for Limits {
             memory_bytes: 0,
             background_running: 256,
             background_queued: 1024,
+            h2_streams: 100,
+            h2_resets: 200,
+            h2_stream_window_bytes: 64 << 10,
+            h2_connection_window_bytes: 1 << 20,
         }
     }
 }
@@ -79,6 +89,7 @@ pub struct Timeouts {
     pub client_body_window: Seconds,
     pub client_idle: Seconds,
     pub client_write_stall: Seconds,
+    pub client_ping: Seconds,
     pub connect: Seconds,
     pub handshake: Seconds,
     pub pool_idle: Seconds,
@@ -104,6 +115,7 @@ impl Default for Timeouts {
             client_body_window: Seconds::of(30),
             client_idle: Seconds::of(620),
             client_write_stall: Seconds::of(60),
+            client_ping: Seconds::of(60),
             connect: Seconds::of(2),
             handshake: Seconds::of(3),
             pool_idle: Seconds::of(3),
@@ -150,6 +162,11 @@ impl Limits {
             ("memory_bytes", self.memory_bytes, 0, BYTES),
             ("background_running", self.background_running, 1, NUMBER),
             ("background_queued", self.background_queued, 0, NUMBER),
+            ("h2_streams", self.h2_streams, 1, NUMBER),
+            ("h2_resets", self.h2_resets, 1, NUMBER),
+            ("h2_stream_window_bytes", self.h2_stream_window_bytes, 1 << 10, WINDOW),
+            // It begins with that and does not shrink (RFC 9113, 6.9.2).
+            ("h2_connection_window_bytes", self.h2_connection_window_bytes, 65_535, WINDOW),
         ];
         for (key, value, least, most) in limits {
             if value < least {

@@ -4,7 +4,7 @@ use super::connection::{GONE, Guarded, LINGER, LINGER_BYTES, Stage};
 use super::course::Seen;
 use super::headers::{self, Refusal};
 use super::routes::Chance;
-use super::{App, Phase, Worker, panics, tls};
+use super::{App, Phase, Worker, http2, panics, tls};
 use crate::config::Config;
 use crate::telemetry::Metrics;
 use crate::wire::fault::{Failure, Fault};
@@ -319,7 +319,17 @@ pub(super) async fn serve_connection(seat: Seat, router: Router, stream: std::ne
     let course = Arc::clone(&app.course);
     drop(app);
     let stage = seat.stage.clone();
-    let io = Guarded::new(stream, stage.clone(), seat);
+    let mut io = Guarded::new(stream, stage.clone(), seat);
+    let mut phases = Seen::of(&course);
+    let begun = std::future::poll_fn(|cx| {
+        phases.poll(cx, &course);
+        io.poll_is_http2(cx)
+    });
+    match begun.await {
+        Ok(true) => return Box::pin(http2::serve(io, stage, router, worker)).await,
+        Ok(false) => {}
+        Err(_) => return,
+    }
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(stage.clone());
         router.clone().call(request)

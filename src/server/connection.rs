@@ -22,6 +22,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Bytes read ahead of the library.
 const AHEAD: usize = 8 << 10;
+/// Bytes of a connection that are read at first, to see what is spoken: most heads.
+const FIRST: usize = 2 << 10;
 /// How often it is looked whether a client has left that has sent more than that.
 const GLANCE: Duration = Duration::from_millis(50);
 /// How much, and how long, a client may go on sending after the last answer.
@@ -38,6 +40,9 @@ const ANSWERING: u8 = 2;
 const UPGRADED: u8 = 3;
 /// Everything has been said, and what still comes is not read.
 const LEAVING: u8 = 4;
+
+/// How a connection begins on which HTTP/2 is spoken (RFC 9113, 3.4).
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A timer that ends so much too late was not watched: the process stood still, or its machine did.
 const ASLEEP: Duration = Duration::from_secs(1);
@@ -117,7 +122,8 @@ impl Stage {
         self.0.evicted.store(false, Ordering::Relaxed);
     }
 
-    fn rests(&self) {
+    /// There is nothing to do any more.
+    pub(super) fn rests(&self) {
         let since = u64::try_from(self.0.born.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
         self.0.idle.store(since + 1, Ordering::Relaxed);
     }
@@ -140,7 +146,7 @@ impl Stage {
     }
 
     /// Whether it has to go; else its task is woken once it has.
-    fn poll_evicted(&self, cx: &Context<'_>) -> bool {
+    pub(super) fn poll_evicted(&self, cx: &Context<'_>) -> bool {
         self.0.task.register(cx.waker());
         self.is_evicted()
     }
@@ -249,6 +255,68 @@ impl Guarded {
             course: Arc::clone(&app.course),
             _seat: seat,
         }
+    }
+
+    /// Whether the client speaks HTTP/2. What has been read for that is kept for whoever serves it.
+    pub(super) fn poll_is_http2(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        if let Some(agreed) = self.io.inner().speaks_http2() {
+            return Poll::Ready(Ok(agreed));
+        }
+        loop {
+            if !self.ahead.iter().zip(PREFACE).all(|(byte, expected)| byte == expected) {
+                return Poll::Ready(Ok(false));
+            }
+            if self.ahead.len() >= PREFACE.len() {
+                return Poll::Ready(Ok(true));
+            }
+            let mut space = [0; FIRST];
+            let mut buffer = ReadBuf::new(&mut space);
+            match Pin::new(self.io.inner_mut()).poll_read(cx, &mut buffer) {
+                Poll::Pending => return self.poll_patience(cx).map(|over| over.map(|()| false)),
+                Poll::Ready(read) => read?,
+            }
+            if buffer.filled().is_empty() {
+                return Poll::Ready(Ok(false));
+            }
+            self.ahead.extend_from_slice(buffer.filled());
+            self.has_heard();
+        }
+    }
+
+    /// Reads for whoever times heads and looks for the end of the connection itself.
+    pub(super) fn poll_bytes(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.ahead.is_empty() {
+            return Pin::new(self.io.inner_mut()).poll_read(cx, buffer);
+        }
+        let count = self.ahead.len().min(buffer.remaining());
+        buffer.put_slice(self.ahead.get(..count).unwrap_or_default());
+        self.ahead.drain(..count);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Passes on what TLS may have kept of what the client does not take.
+    pub(super) fn poll_passed_on(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.io.inner().is_tls() {
+            return Poll::Ready(Ok(()));
+        }
+        let flushed = Pin::new(&mut self.io).poll_flush(cx);
+        self.poll_stall(cx, flushed)
+    }
+
+    /// Says that no more will come. A client that may still be sending is waited for.
+    pub(super) fn poll_last(&mut self, cx: &mut Context<'_>, unused: bool) -> Poll<io::Result<()>> {
+        if self.lingering.is_none() {
+            let shut = Pin::new(&mut self.io).poll_shutdown(cx);
+            ready!(self.poll_stall(cx, shut))?;
+            if unused {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        self.poll_linger(cx).map(Ok)
     }
 
     /// The library has been given bytes: between two requests, those of a head.
@@ -397,6 +465,9 @@ impl Read for Guarded {
             let count = this.ahead.len().min(buffer.remaining());
             buffer.put_slice(this.ahead.get(..count).unwrap_or_default());
             this.ahead.drain(..count);
+            if this.ahead.is_empty() {
+                this.ahead = Vec::new();
+            }
             this.has_heard();
             return Poll::Ready(Ok(()));
         }
@@ -431,11 +502,7 @@ impl Write for Guarded {
         if !std::mem::take(&mut self.looked) {
             self.look_ahead(cx)?;
         }
-        // What the client does not take, TLS may have kept.
-        if self.io.inner().is_tls() {
-            let flushed = Pin::new(&mut self.io).poll_flush(cx);
-            ready!(self.poll_stall(cx, flushed))?;
-        }
+        ready!(self.poll_passed_on(cx))?;
         // The library may have asked for a next head before it let go of the last answer, and would not ask again.
         if self.wait == Wait::Answer && self.stage.is(IDLE) {
             let _ = self.poll_patience(cx)?;
@@ -444,15 +511,9 @@ impl Write for Guarded {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.lingering.is_none() {
-            let shut = Pin::new(&mut self.io).poll_shutdown(cx);
-            ready!(self.poll_stall(cx, shut))?;
-            // Between two requests nothing was refused; at the end of the process nobody waits for half a head.
-            let unused = matches!(self.wait, Wait::Idle(_)) || self.stage.is_evicted();
-            if unused || self.wait != Wait::Answer && self.course.phase() >= Phase::Draining {
-                return Poll::Ready(Ok(()));
-            }
-        }
-        self.poll_linger(cx).map(Ok)
+        // Between two requests nothing was refused; at the end of the process nobody waits for half a head.
+        let unused = matches!(self.wait, Wait::Idle(_)) || self.stage.is_evicted();
+        let unused = unused || self.wait != Wait::Answer && self.course.phase() >= Phase::Draining;
+        self.poll_last(cx, unused)
     }
 }

@@ -18,6 +18,7 @@ mod descriptors;
 mod door;
 mod event;
 mod headers;
+mod http2;
 mod keep;
 mod listing;
 mod memory;

@@ -27,7 +27,8 @@ use axum::extract::{Request, State};
 use axum::routing::{get, post};
 use bytes::{Bytes, BytesMut};
 use http::header::{ALLOW, CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, request};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, request};
+use http_body::Body as _;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -139,8 +140,9 @@ async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Doo
     // A target with a host in it is meant for a proxy of another kind.
     let target = if head.uri.authority().is_some() { Target::Nothing } else { target };
     let record = Record::new(&app, target.route(), request_id).traced(&head);
-    let has_body = head.headers.contains_key(TRANSFER_ENCODING)
+    let announced = head.headers.contains_key(TRANSFER_ENCODING)
         || head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
+    let has_body = if head.version == Version::HTTP_2 { !body.is_end_stream() } else { announced };
     let body = has_body.then_some(body);
     let mut handling = Handling {
         app: Arc::clone(&app),

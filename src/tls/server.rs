@@ -1,6 +1,6 @@
 //! TLS towards clients: a certificate, its key, and which clients may come at all.
 
-use super::{HTTP, Socket, Wrong, dates, pem, provider, roots};
+use super::{HTTP, HTTP2, Socket, Wrong, dates, pem, provider, roots};
 use crate::marks::Marks;
 use std::io;
 use std::path::PathBuf;
@@ -69,7 +69,7 @@ impl Identity {
         let ends = chain.iter().filter_map(|certificate| dates::end(certificate)).min();
         let config = builder.with_single_cert(chain, key);
         let mut config = config.map_err(|error| Wrong::new("key_file", error))?;
-        config.alpn_protocols = vec![HTTP.to_vec()];
+        config.alpn_protocols = vec![HTTP2.to_vec(), HTTP.to_vec()];
         Ok(Self { config: Arc::new(config), ends, marks })
     }
 

@@ -25,6 +25,14 @@ impl Socket {
         }
     }
 
+    /// Whether both sides have agreed on HTTP/2; nothing, if they could not have said so.
+    pub fn speaks_http2(&self) -> Option<bool> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Tls(stream) => Some(stream.get_ref().1.alpn_protocol() == Some(super::HTTP2)),
+        }
+    }
+
     /// It may hold back what was written, until it is flushed.
     pub fn is_tls(&self) -> bool {
         matches!(self, Self::Tls(_))

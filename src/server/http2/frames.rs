@@ -1,0 +1,245 @@
+//! The client's frames, counted as they pass (RFC 9113, 4.1).
+//!
+//! Takes: bytes, cut anywhere. Says: where the client has overdone it, and whether a frame or a head is half here. Never:
+//! looks into a frame. What is wrong with one, the library says.
+
+use super::super::connection::PREFACE;
+use std::collections::VecDeque;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What frames are counted in.
+const WINDOW: Duration = Duration::from_secs(10);
+/// Frames in a window that ask for nothing but work, where so many streams may be reset in one.
+const IDLE_TALK: usize = 10;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+const END_HEADERS: u8 = 4;
+
+/// Bytes of a frame's head.
+const HEAD: usize = 9;
+
+/// How far the client's frames are.
+#[derive(Debug)]
+pub(super) struct Frames {
+    /// Bytes of the preface that are still to come.
+    preface: usize,
+    head: [u8; HEAD],
+    /// Bytes of it that have come.
+    known: usize,
+    /// Bytes of the frame behind its head that are still to come.
+    left: usize,
+    /// A head goes on in the next frame.
+    goes_on: bool,
+    /// No frame has come yet.
+    first: bool,
+    /// Frames that have come, with a head of several as one.
+    whole: u64,
+    /// When streams were reset by the client; as many of the last of them as there may be in a window.
+    resets: VecDeque<Instant>,
+    most: usize,
+    /// Other frames of no use, since the window began.
+    talk: (Option<Instant>, usize),
+}
+
+/// What the client was not to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Excess {
+    /// Ask for things and call them off.
+    Resets,
+    /// Have the server work for nothing.
+    Talk,
+}
+
+impl Frames {
+    /// None yet; so many streams may be reset in ten seconds.
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            preface: PREFACE.len(),
+            head: [0; HEAD],
+            known: 0,
+            left: 0,
+            goes_on: false,
+            first: true,
+            whole: 0,
+            resets: VecDeque::new(),
+            most,
+            talk: (None, 0),
+        }
+    }
+
+    /// Something is half here: the preface, a frame, or a head of several frames.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.first || self.goes_on || self.known > 0
+    }
+
+    /// How many have come, with a head of several frames as one.
+    pub(super) fn whole(&self) -> u64 {
+        self.whole
+    }
+
+    /// What is half here is a part of a body.
+    pub(super) fn is_body(&self) -> bool {
+        !self.goes_on && self.known == HEAD && self.kind() == DATA
+    }
+
+    fn kind(&self) -> u8 {
+        let [_, _, _, kind, ..] = self.head;
+        kind
+    }
+
+    /// Takes bytes. Where they overdo it, so many of them are good.
+    pub(super) fn take(&mut self, bytes: &[u8], now: Instant) -> Result<(), (Excess, usize)> {
+        let mut rest = bytes;
+        let preface = self.preface.min(rest.len());
+        self.preface -= preface;
+        rest = rest.get(preface..).unwrap_or_default();
+        while !rest.is_empty() {
+            if self.known < HEAD {
+                let count = (HEAD - self.known).min(rest.len());
+                let (head, behind) = rest.split_at(count);
+                if let Some(space) = self.head.get_mut(self.known..self.known + count) {
+                    space.copy_from_slice(head);
+                }
+                (self.known, rest) = (self.known + count, behind);
+                if self.known < HEAD {
+                    break;
+                }
+                let [high, middle, low, ..] = self.head;
+                self.left = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+            }
+            let count = self.left.min(rest.len());
+            (self.left, rest) = (self.left - count, rest.get(count..).unwrap_or_default());
+            if self.left == 0 {
+                self.known = 0;
+                self.first = false;
+                let over = self.over(now);
+                self.whole += u64::from(!self.goes_on);
+                over.map_err(|excess| (excess, bytes.len() - rest.len()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A frame has come.
+    fn over(&mut self, now: Instant) -> Result<(), Excess> {
+        let [_, _, _, kind, flags, ..] = self.head;
+        match kind {
+            HEADERS | CONTINUATION => self.goes_on = flags & END_HEADERS == 0,
+            RST_STREAM => {
+                while self.resets.front().is_some_and(|reset| now.duration_since(*reset) >= WINDOW) {
+                    self.resets.pop_front();
+                }
+                self.resets.push_back(now);
+                if self.resets.len() >= self.most {
+                    return Err(Excess::Resets);
+                }
+            }
+            DATA | WINDOW_UPDATE => {}
+            _ => {
+                let (since, count) = &mut self.talk;
+                if since.is_none_or(|since| now.duration_since(since) >= WINDOW) {
+                    (*since, *count) = (Some(now), 0);
+                }
+                *count += 1;
+                if *count > self.most.saturating_mul(IDLE_TALK) {
+                    return Err(Excess::Talk);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, length: usize) -> Vec<u8> {
+        let size = u32::try_from(length).unwrap().to_be_bytes();
+        let mut bytes = vec![size[1], size[2], size[3], kind, flags, 0, 0, 0, 1];
+        bytes.resize(HEAD + length, 7);
+        bytes
+    }
+
+    fn begun(most: usize) -> Frames {
+        let mut frames = Frames::new(most);
+        let start = [PREFACE, &frame(4, 0, 6)].concat();
+        assert_eq!(frames.take(&start, Instant::now()), Ok(()));
+        assert!(!frames.is_waiting());
+        frames
+    }
+
+    #[test]
+    fn wherever_the_bytes_are_cut() {
+        let mut bytes = PREFACE.to_vec();
+        for (kind, flags, length) in [
+            (4, 0, 6),
+            (HEADERS, 0, 300),
+            (CONTINUATION, END_HEADERS, 0),
+            (DATA, 0, 70_000),
+            (RST_STREAM, 0, 4),
+        ] {
+            bytes.extend(frame(kind, flags, length));
+        }
+        let now = Instant::now();
+        for size in [1, 2, 8, 9, 10, 33, 1000, bytes.len()] {
+            let mut frames = Frames::new(2);
+            assert!(frames.is_waiting());
+            for piece in bytes.chunks(size) {
+                assert_eq!(frames.take(piece, now), Ok(()), "{size}");
+            }
+            assert!(!frames.is_waiting() && !frames.is_body());
+            let more = frame(RST_STREAM, 0, 4);
+            let again = [more.as_slice(), b"rest"].concat();
+            assert_eq!(frames.take(&again, now), Err((Excess::Resets, more.len())));
+        }
+    }
+
+    #[test]
+    fn resets_are_counted_in_any_ten_seconds() {
+        let (mut frames, start) = (begun(3), Instant::now());
+        let reset = frame(RST_STREAM, 0, 4);
+        for seconds in [0, 9, 11, 20, 22, 31] {
+            let now = start + Duration::from_secs(seconds);
+            assert_eq!(frames.take(&reset, now), Ok(()), "{seconds}");
+        }
+        let late = start + Duration::from_millis(31_999);
+        assert_eq!(frames.take(&reset, late), Err((Excess::Resets, reset.len())));
+        assert!(frames.resets.len() <= 3);
+    }
+
+    #[test]
+    fn talk_is_counted_and_windows_are_not() {
+        let (mut frames, now) = (begun(2), Instant::now());
+        for _ in 0..1000 {
+            assert_eq!(frames.take(&frame(WINDOW_UPDATE, 0, 4), now), Ok(()));
+            assert_eq!(frames.take(&frame(DATA, 0, 0), now), Ok(()));
+        }
+        // The first settings are one of them.
+        for _ in 0..19 {
+            assert_eq!(frames.take(&frame(6, 0, 8), now), Ok(()));
+        }
+        assert!(matches!(frames.take(&frame(6, 0, 8), now), Err((Excess::Talk, _))));
+        let later = now + WINDOW + Duration::from_secs(1);
+        assert_eq!(frames.take(&frame(6, 0, 8), later), Ok(()));
+    }
+
+    #[test]
+    fn what_is_half_here() {
+        let (mut frames, now) = (begun(2), Instant::now());
+        let head = frame(HEADERS, 0, 4);
+        frames.take(&head[..3], now).unwrap();
+        assert!(frames.is_waiting() && !frames.is_body());
+        frames.take(&head[3..], now).unwrap();
+        assert!(frames.is_waiting(), "its end has not come");
+        frames.take(&frame(CONTINUATION, END_HEADERS, 4), now).unwrap();
+        assert!(!frames.is_waiting());
+        frames.take(&frame(DATA, 0, 4)[..10], now).unwrap();
+        assert!(frames.is_waiting() && frames.is_body());
+    }
+}

@@ -1,0 +1,292 @@
+//! HTTP/2 towards clients: one connection, many requests at once.
+//!
+//! The library frames, compresses and controls flows. Here is what it does not: timers, what a client may not overdo
+//! (faults C19, C22), and the end. Each stream is a task of its own on the thread of its connection, so that a bug ends
+//! one and not the others; none outlives the connection.
+
+mod frames;
+mod socket;
+mod stream;
+
+use super::connection::{Guarded, LINGER, Stage, overslept};
+use super::course::{Course, Seen as Phases};
+use super::{Phase, Worker};
+use crate::config::{Limits, Timeouts};
+use axum::Router;
+use bytes::Bytes;
+use futures::future::poll_fn;
+use h2::server::{Builder, Connection, Handshake};
+use h2::{Ping, PingPong, Reason};
+use socket::{Framed, Signs};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Streams that the server itself resets, in the life of a connection: for requests that are none.
+const REFUSED: usize = 1024;
+
+/// Serves a connection until it closes.
+pub(super) async fn serve(io: Guarded, stage: Stage, router: Router, worker: Arc<Worker>) {
+    let mut served = Served::new(io, stage, router, worker);
+    poll_fn(|cx| served.poll(cx)).await;
+}
+
+fn builder(limits: &Limits) -> Builder {
+    let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX >> 1);
+    let mut builder = Builder::new();
+    builder
+        .max_concurrent_streams(number(limits.h2_streams))
+        .initial_window_size(number(limits.h2_stream_window_bytes))
+        .initial_connection_window_size(number(limits.h2_connection_window_bytes))
+        .max_header_list_size(number(limits.max_head_bytes))
+        .max_send_buffer_size(limits.stream_buffer_bytes)
+        // They are counted here, whether their request has been looked at or not.
+        .max_pending_accept_reset_streams(limits.h2_resets)
+        .max_local_error_reset_streams(Some(REFUSED));
+    builder
+}
+
+enum State {
+    /// The client has not said yet that it speaks HTTP/2.
+    Begins(Handshake<Framed, Bytes>),
+    Open(Connection<Framed, Bytes>),
+}
+
+/// A connection.
+struct Served {
+    state: State,
+    signs: Signs,
+    stage: Stage,
+    streams: JoinSet<()>,
+    router: Router,
+    worker: Arc<Worker>,
+    course: Arc<Course>,
+    /// Those that were in force when it began.
+    timeouts: Timeouts,
+    phases: Phases,
+    timer: Pin<Box<Sleep>>,
+    pings: Option<PingPong>,
+    /// When the client was asked whether it is there.
+    asked: Option<Instant>,
+    /// Since when no request has been under way.
+    idle: Option<Instant>,
+    /// No more requests are to come; since then.
+    drains: Option<Instant>,
+    /// Until when what was missed by far is put off.
+    grace: Option<Instant>,
+    /// It has been said that this is the end.
+    ends: bool,
+}
+
+/// What becomes of a connection.
+enum Verdict {
+    /// It goes on; it is to be looked at again then.
+    Goes(Option<Instant>),
+    /// It is over, for that reason.
+    Ends(Reason),
+}
+
+impl Served {
+    fn new(io: Guarded, stage: Stage, router: Router, worker: Arc<Worker>) -> Self {
+        let app = worker.present.app();
+        let limits = &app.config.limits;
+        let signs = Signs::new(limits.h2_resets);
+        let handshake = builder(limits).handshake(Framed::new(io, signs.clone()));
+        Self {
+            state: State::Begins(handshake),
+            signs,
+            stage,
+            streams: JoinSet::new(),
+            router,
+            phases: Phases::of(&app.course),
+            course: Arc::clone(&app.course),
+            timeouts: app.config.timeouts.clone(),
+            worker,
+            timer: Box::pin(sleep_until(Instant::now())),
+            pings: None,
+            asked: None,
+            idle: Some(Instant::now()),
+            drains: None,
+            grace: None,
+            ends: false,
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.signs.turn();
+        let phase = self.phases.poll(cx, &self.course);
+        if phase.is_some_and(|phase| phase >= Phase::Draining) && self.drains.is_none() {
+            self.drains = Some(Instant::now());
+            if let State::Open(connection) = &mut self.state {
+                connection.graceful_shutdown();
+            }
+        }
+        loop {
+            match self.poll_streams(cx) {
+                Poll::Ready(()) => return Poll::Ready(()),
+                Poll::Pending if self.ends => return Poll::Pending,
+                Poll::Pending => {}
+            }
+            match self.verdict(cx) {
+                Verdict::Ends(reason) => {
+                    self.ends = true;
+                    self.signs.seen().is_unused = reason == Reason::NO_ERROR;
+                    match &mut self.state {
+                        State::Begins(_) => return Poll::Ready(()),
+                        State::Open(connection) => connection.abrupt_shutdown(reason),
+                    }
+                }
+                Verdict::Goes(None) => return Poll::Pending,
+                Verdict::Goes(Some(end)) => {
+                    // Moved at each token it would cost something: one that comes too early is looked at then.
+                    if self.timer.deadline() > end || self.timer.is_elapsed() {
+                        self.timer.as_mut().reset(end);
+                    }
+                    ready!(self.timer.as_mut().poll(cx));
+                }
+            }
+        }
+    }
+
+    /// Lets the library do what there is to do, and begins new streams; ready when the connection is over.
+    fn poll_streams(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let connection = match &mut self.state {
+            State::Open(connection) => connection,
+            State::Begins(handshake) => {
+                let Ok(mut connection) = ready!(Pin::new(handshake).poll(cx)) else { return Poll::Ready(()) };
+                self.pings = connection.ping_pong();
+                if self.drains.is_some() {
+                    connection.graceful_shutdown();
+                }
+                self.state = State::Open(connection);
+                // What has come was no request.
+                self.stage.rests();
+                return self.poll_streams(cx);
+            }
+        };
+        loop {
+            match connection.poll_accept(cx) {
+                Poll::Ready(Some(Ok((request, reply)))) => {
+                    let stream = stream::serve(
+                        request,
+                        reply,
+                        self.stage.clone(),
+                        self.router.clone(),
+                        Arc::clone(&self.worker),
+                    );
+                    self.streams.spawn(stream);
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    tracing::debug!(%error, "an HTTP/2 connection has broken off");
+                    return Poll::Ready(());
+                }
+                Poll::Ready(None) => return Poll::Ready(()),
+                Poll::Pending => break,
+            }
+        }
+        while let Poll::Ready(Some(_)) = self.streams.poll_join_next(cx) {}
+        self.idle = if self.streams.is_empty() { self.idle.or_else(|| Some(Instant::now())) } else { None };
+        Poll::Pending
+    }
+
+    /// What the timers and the client's doings say.
+    fn verdict(&mut self, cx: &mut Context<'_>) -> Verdict {
+        let (now, seen) = (Instant::now(), self.signs.seen());
+        let (is_blocked, heard) = (seen.is_blocked, seen.heard);
+        if let Some(excess) = seen.excess {
+            tracing::debug!(?excess, "an HTTP/2 client is sent away");
+            return Verdict::Ends(Reason::ENHANCE_YOUR_CALM);
+        }
+        // A part of a body has the timers of its request.
+        let head = seen.waiting.filter(|_| self.idle.is_some() || !seen.is_body());
+        drop(seen);
+        let mut ends = Ends { now, next: None, grace: self.grace, missed: false };
+        let verdict = self.judged(cx, &mut ends, head, (is_blocked, heard));
+        self.grace = ends.grace.filter(|_| ends.missed);
+        verdict
+    }
+
+    fn judged(
+        &mut self,
+        cx: &mut Context<'_>,
+        ends: &mut Ends,
+        head: Option<Instant>,
+        (is_blocked, heard): (bool, Instant),
+    ) -> Verdict {
+        let timeouts = &self.timeouts;
+        if let Some(since) = head
+            && ends.is_over(since + *timeouts.client_head)
+        {
+            return Verdict::Ends(Reason::ENHANCE_YOUR_CALM);
+        }
+        if let Some(since) = self.idle.filter(|_| !is_blocked) {
+            let is_evicted = self.stage.poll_evicted(cx);
+            let leaves = self.drains.is_some_and(|drains| ends.is_over(drains.max(since) + LINGER));
+            if is_evicted || leaves || head.is_none() && ends.is_over(since + *timeouts.client_idle) {
+                return Verdict::Ends(Reason::NO_ERROR);
+            }
+        }
+        let ping = *timeouts.client_ping;
+        if self.idle.is_none() && !ping.is_zero() && self.is_gone(cx, ends, heard, is_blocked, ping) {
+            return Verdict::Ends(Reason::NO_ERROR);
+        }
+        Verdict::Goes(ends.next)
+    }
+
+    /// A client that has been silent for long is asked whether it is there; whether it has not answered.
+    fn is_gone(
+        &mut self,
+        cx: &mut Context<'_>,
+        ends: &mut Ends,
+        heard: Instant,
+        is_blocked: bool,
+        patience: Duration,
+    ) -> bool {
+        let Some(pings) = &mut self.pings else { return false };
+        // A client that does not read cannot answer; that has a timer of its own.
+        if is_blocked {
+            return false;
+        }
+        if let Some(asked) = self.asked {
+            let _ = pings.poll_pong(cx);
+            if heard < asked {
+                return ends.is_over(asked + patience);
+            }
+            self.asked = None;
+        }
+        if ends.is_over(heard + patience) && pings.send_ping(Ping::opaque()).is_ok() {
+            self.asked = Some(ends.now);
+            ends.is_over(ends.now + patience);
+        }
+        false
+    }
+}
+
+/// The next of several ends.
+struct Ends {
+    now: Instant,
+    next: Option<Instant>,
+    /// Until when those are put off that were missed by far.
+    grace: Option<Instant>,
+    /// There is one.
+    missed: bool,
+}
+
+impl Ends {
+    /// Whether this one has come. What came while nobody looked has not been seen yet: one that was missed by far waits
+    /// for that (faults O12).
+    fn is_over(&mut self, end: Instant) -> bool {
+        let end = match overslept(end, self.now) {
+            Some(more) => {
+                self.missed = true;
+                *self.grace.get_or_insert(end + more)
+            }
+            None => end,
+        };
+        self.next = Some(self.next.map_or(end, |next| next.min(end)));
+        end <= self.now
+    }
+}

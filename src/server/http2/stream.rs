@@ -1,0 +1,274 @@
+//! One stream: a request, and its answer as far as the client's windows let it.
+
+use super::super::Worker;
+use super::super::connection::{Stage, overslept};
+use super::super::course::Seen as Phases;
+use crate::config::Limits;
+use axum::Router;
+use axum::body::Body;
+use bytes::Bytes;
+use futures::future::poll_fn;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE, EXPECT, HOST, UPGRADE};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body::{Body as _, Frame, SizeHint};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, SystemTime};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tower::Service;
+
+/// Bytes that are asked for at once of the client's windows.
+const PIECE: usize = 16 << 10;
+
+/// The client has gone, or has to: nothing more is said to it on this stream.
+struct Gone;
+
+/// Answers a request.
+pub(super) async fn serve(
+    request: Request<RecvStream>,
+    reply: SendResponse<Bytes>,
+    stage: Stage,
+    mut router: Router,
+    worker: Arc<Worker>,
+) {
+    let app = worker.present.app();
+    let (course, stall) = (Arc::clone(&app.course), *app.config.timeouts.client_write_stall);
+    let mut phases = Phases::of(&course);
+    let mut reply = Reply(reply);
+    let is_head = request.method() == Method::HEAD;
+    let wanted = Arc::new(AtomicBool::new(false));
+    let routed = routed(request, &app.config.limits, &wanted);
+    // It may last for longer than the configuration is in force.
+    drop(app);
+    let response = match routed {
+        Err(status) => bare(status),
+        Ok(mut request) => {
+            request.extensions_mut().insert(stage);
+            let mut answering = pin!(router.call(request));
+            let answered = poll_fn(|cx| {
+                phases.poll(cx, &course);
+                if let Poll::Ready(Ok(response)) = answering.as_mut().poll(cx) {
+                    return Poll::Ready(Some(response));
+                }
+                if wanted.swap(false, Ordering::Relaxed) {
+                    reply.go_on();
+                }
+                reply.0.poll_reset(cx).map(|_| None)
+            });
+            let Some(response) = answered.await else { return };
+            response
+        }
+    };
+    let (head, body) = framed(response);
+    let is_over = is_head || body.is_end_stream();
+    let Ok(stream) = reply.0.send_response(head, is_over) else { return };
+    if is_over {
+        return;
+    }
+    let mut answer = Answer { stream, stall, sleep: None };
+    let mut body = pin!(body);
+    loop {
+        let frame = poll_fn(|cx| {
+            phases.poll(cx, &course);
+            if answer.stream.poll_reset(cx).is_ready() {
+                return Poll::Ready(Err(Gone));
+            }
+            body.as_mut().poll_frame(cx).map(Ok)
+        });
+        let Ok(frame) = frame.await else { return };
+        let sent = match frame {
+            Some(Ok(frame)) => {
+                let data = frame.into_data().unwrap_or_default();
+                answer.send(data, body.is_end_stream()).await
+            }
+            // It cannot be ended as it should, and must not look as if it were.
+            Some(Err(_)) => answer.reset(Reason::INTERNAL_ERROR),
+            None => answer.send(Bytes::new(), true).await,
+        };
+        match sent {
+            Ok(true) => {}
+            Ok(false) | Err(Gone) => return,
+        }
+    }
+}
+
+/// The way to say something to the client. After a bug it says that it was one.
+struct Reply(SendResponse<Bytes>);
+
+impl Reply {
+    /// The client waits to be asked for its body.
+    fn go_on(&mut self) {
+        let mut response = Response::new(());
+        *response.status_mut() = StatusCode::CONTINUE;
+        let _ = self.0.send_informational(response);
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.send_reset(Reason::INTERNAL_ERROR);
+        }
+    }
+}
+
+/// An answer on its way.
+struct Answer {
+    stream: SendStream<Bytes>,
+    stall: Duration,
+    /// While the client takes nothing.
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Answer {
+    /// Sends as the client's windows let it; says whether there may be more.
+    async fn send(&mut self, mut data: Bytes, is_last: bool) -> Result<bool, Gone> {
+        while !data.is_empty() {
+            self.stream.reserve_capacity(data.len().min(PIECE));
+            let room = poll_fn(|cx| self.poll_room(cx)).await?;
+            let piece = data.split_to(room.min(data.len()));
+            let is_end = is_last && data.is_empty();
+            self.stream.send_data(piece, is_end).map_err(|_| Gone)?;
+            if is_end {
+                return Ok(false);
+            }
+        }
+        if is_last {
+            self.stream.send_data(Bytes::new(), true).map_err(|_| Gone)?;
+        }
+        Ok(!is_last)
+    }
+
+    /// Waits until the client takes something, for as long as it may take nothing.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, Gone>> {
+        loop {
+            match self.stream.capacity() {
+                0 => {}
+                room => {
+                    self.sleep = None;
+                    return Poll::Ready(Ok(room));
+                }
+            }
+            match self.stream.poll_capacity(cx) {
+                Poll::Ready(Some(Ok(_))) => {}
+                Poll::Ready(_) => return Poll::Ready(Err(Gone)),
+                Poll::Pending => break,
+            }
+        }
+        let stall = self.stall;
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + stall)));
+        ready!(sleep.as_mut().poll(cx));
+        while let Some(more) = overslept(sleep.deadline(), Instant::now()) {
+            let end = sleep.deadline() + more;
+            sleep.as_mut().reset(end);
+            ready!(sleep.as_mut().poll(cx));
+        }
+        Poll::Ready(self.reset(Reason::CANCEL).and(Err(Gone)))
+    }
+
+    /// The stream breaks off.
+    fn reset(&mut self, reason: Reason) -> Result<bool, Gone> {
+        self.stream.send_reset(reason);
+        Err(Gone)
+    }
+}
+
+/// The request as the routes know it: the path alone, and the host in a header; or a status, if its head is refused.
+fn routed(
+    request: Request<RecvStream>,
+    limits: &Limits,
+    wanted: &Arc<AtomicBool>,
+) -> Result<Request<Body>, StatusCode> {
+    let (mut head, body) = request.into_parts();
+    // Crumbs of cookies and repeated fields count each (faults C19).
+    if head.headers.len() > limits.max_headers {
+        return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+    }
+    if let Some(authority) = head.uri.authority() {
+        let host = HeaderValue::from_str(authority.as_str()).map_err(|_| StatusCode::BAD_REQUEST)?;
+        match head.headers.get(HOST) {
+            None => _ = head.headers.insert(HOST, host),
+            Some(other) if other == host => {}
+            Some(_) => return Err(StatusCode::BAD_REQUEST),
+        }
+    }
+    let path = head.uri.path_and_query().cloned();
+    head.uri = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+    let expects = head.headers.contains_key(EXPECT).then(|| Arc::clone(wanted));
+    let length = declared(&head.headers);
+    Ok(Request::from_parts(head, Body::new(Incoming { stream: body, length, expects })))
+}
+
+/// The length that a request says its body has; the library holds it to that.
+fn declared(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// The head of an answer as it goes out, and its body.
+fn framed(response: Response<Body>) -> (Response<()>, Body) {
+    let (mut head, body) = response.into_parts();
+    // There are none of these (RFC 9113, 8.2.2).
+    head.headers.remove(CONNECTION);
+    head.headers.remove(UPGRADE);
+    if let Some(length) = body.size_hint().exact().filter(|_| !head.headers.contains_key(CONTENT_LENGTH)) {
+        head.headers.insert(CONTENT_LENGTH, length.into());
+    }
+    if let Ok(date) = HeaderValue::from_str(&httpdate::fmt_http_date(SystemTime::now())) {
+        head.headers.insert(DATE, date);
+    }
+    (Response::from_parts(head, ()), body)
+}
+
+fn bare(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}
+
+/// A request's body.
+struct Incoming {
+    stream: RecvStream,
+    length: Option<u64>,
+    /// The client does not begin before it is asked to.
+    expects: Option<Arc<AtomicBool>>,
+}
+
+impl http_body::Body for Incoming {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let data = match self.stream.poll_data(cx) {
+            Poll::Ready(data) => data,
+            Poll::Pending => {
+                if let Some(wanted) = self.expects.take() {
+                    wanted.store(true, Ordering::Relaxed);
+                }
+                return Poll::Pending;
+            }
+        };
+        // Trailers say nothing to us.
+        Poll::Ready(data.map(|data| {
+            let data = data.map_err(io::Error::other)?;
+            let _ = self.stream.flow_control().release_capacity(data.len());
+            Ok(Frame::data(data))
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.stream.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.length.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
