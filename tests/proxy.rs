@@ -66,6 +66,10 @@ mod fixtures;
 mod floods;
 #[path = "proxy/framing.rs"]
 mod framing;
+#[path = "proxy/h2_abuse.rs"]
+mod h2_abuse;
+#[path = "proxy/h2.rs"]
+mod h2_streams;
 #[path = "proxy/harmony.rs"]
 mod harmony;
 #[path = "proxy/health.rs"]

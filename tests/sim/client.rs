@@ -108,6 +108,16 @@ impl Request {
         this
     }
 
+    /// Its method.
+    pub fn method(&self) -> &str {
+        &self.method
+    }
+
+    /// Its header lines.
+    pub fn headers(&self) -> &[(String, String)] {
+        &self.headers
+    }
+
     /// Where it goes.
     pub fn path(&self) -> &str {
         &self.target

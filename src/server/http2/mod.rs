@@ -248,6 +248,7 @@ impl Served {
         let Some(pings) = &mut self.pings else { return false };
         // A client that does not read cannot answer; that has a timer of its own.
         if is_blocked {
+            self.asked = None;
             return false;
         }
         if let Some(asked) = self.asked {
@@ -257,7 +258,9 @@ impl Served {
             }
             self.asked = None;
         }
-        if ends.is_over(heard + patience) && pings.send_ping(Ping::opaque()).is_ok() {
+        if ends.is_over(heard + patience) {
+            // One that has never been answered is as good as a new one.
+            let _ = pings.send_ping(Ping::opaque());
             self.asked = Some(ends.now);
             ends.is_over(ends.now + patience);
         }
@@ -286,7 +289,10 @@ impl Ends {
             }
             None => end,
         };
+        if end <= self.now {
+            return true;
+        }
         self.next = Some(self.next.map_or(end, |next| next.min(end)));
-        end <= self.now
+        false
     }
 }

@@ -53,13 +53,15 @@ pub(super) async fn serve(
             let mut answering = pin!(router.call(request));
             let answered = poll_fn(|cx| {
                 phases.poll(cx, &course);
-                if let Poll::Ready(Ok(response)) = answering.as_mut().poll(cx) {
-                    return Poll::Ready(Some(response));
+                // What is called off before it is looked at costs nothing.
+                if reply.0.poll_reset(cx).is_ready() {
+                    return Poll::Ready(None);
                 }
+                let answered = answering.as_mut().poll(cx);
                 if wanted.swap(false, Ordering::Relaxed) {
                     reply.go_on();
                 }
-                reply.0.poll_reset(cx).map(|_| None)
+                answered.map(Result::ok)
             });
             let Some(response) = answered.await else { return };
             response

@@ -33,6 +33,7 @@ macro_rules! every_target {
             request_responses,
             json_scan,
             http1_head,
+            h2_frames,
             upstream_http,
             error_body,
             retry_after,

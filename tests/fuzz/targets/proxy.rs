@@ -118,7 +118,16 @@ pub(crate) fn send_any(bytes: &[u8], answer: &[u8]) -> Seen {
     exchange(bytes, answer, PAUSE)
 }
 
+/// The same of frames, which are read until nothing more comes.
+pub(crate) fn send_frames(bytes: &[u8], answer: &[u8]) -> Seen {
+    exchange_until(bytes, answer, PAUSE, |_| false)
+}
+
 fn exchange(bytes: &[u8], answer: &[u8], pause: Duration) -> Seen {
+    exchange_until(bytes, answer, pause, |client| answers(client).is_some())
+}
+
+fn exchange_until(bytes: &[u8], answer: &[u8], pause: Duration, is_answered: fn(&[u8]) -> bool) -> Seen {
     static ONE: Mutex<()> = Mutex::new(());
     let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let address = running().proxy;
@@ -136,7 +145,7 @@ fn exchange(bytes: &[u8], answer: &[u8], pause: Duration) -> Seen {
             Ok(count) => {
                 client.extend_from_slice(&buffer[..count]);
                 // With everything answered that was asked, the client leaves.
-                if !left && answers(&client).is_some() {
+                if !left && is_answered(&client) {
                     left = true;
                     let _ = stream.shutdown(Shutdown::Write);
                     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");

@@ -1,0 +1,393 @@
+//! HTTP/2 towards samewire: a client that sends any frames, and one that keeps to the rules.
+
+use super::client::{self, Client, Request};
+use super::engine::Manner;
+use super::within;
+use bytes::Bytes;
+use h2::client::SendRequest;
+use h2::{Reason, RecvStream};
+use http::{HeaderMap, Method, Version};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::time::Instant;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+/// Kinds of frames.
+pub mod kinds {
+    pub const DATA: u8 = 0;
+    pub const HEADERS: u8 = 1;
+    pub const RST_STREAM: u8 = 3;
+    pub const SETTINGS: u8 = 4;
+    pub const PING: u8 = 6;
+    pub const GOAWAY: u8 = 7;
+    pub const WINDOW_UPDATE: u8 = 8;
+    pub const CONTINUATION: u8 = 9;
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const END_STREAM: u8 = 1;
+const ACK: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// The bytes of a frame.
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("a length").to_be_bytes();
+    let mut bytes = vec![length[1], length[2], length[3], kind, flags];
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// A frame of samewire's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    pub kind: u8,
+    pub flags: u8,
+    pub stream: u32,
+    pub payload: Vec<u8>,
+}
+
+impl Frame {
+    /// The four bytes from this place: a code, an increment.
+    pub fn number(&self, at: usize) -> u32 {
+        u32::from_be_bytes(self.payload[at..at + 4].try_into().expect("four bytes"))
+    }
+
+    /// Nothing follows it on its stream.
+    pub fn is_last(&self) -> bool {
+        matches!(self.kind, kinds::DATA | kinds::HEADERS) && self.flags & END_STREAM != 0
+    }
+
+    /// The status of a head, where no head before it on this connection had another one that is rare.
+    pub fn status(&self) -> u16 {
+        assert_eq!(self.kind, kinds::HEADERS, "{self:?}");
+        match self.payload[0] {
+            at @ 0x88..=0x8e => [200, 204, 206, 304, 400, 404, 500][usize::from(at - 0x88)],
+            // Its name from the table, its value in Huffman's code.
+            0x48 | 0x08 => digits(&self.payload[2..2 + usize::from(self.payload[1] & 0x7f)]),
+            other => panic!("no status begins with {other:#x}"),
+        }
+    }
+}
+
+/// Digits in Huffman's code (RFC 7541, appendix B): five bits up to 2, six above.
+fn digits(bytes: &[u8]) -> u16 {
+    let bits: Vec<u8> = bytes.iter().flat_map(|byte| (0..8).rev().map(move |at| byte >> at & 1)).collect();
+    let number = |bits: &[u8]| bits.iter().fold(0, |all, bit| all << 1 | u16::from(*bit));
+    let (mut value, mut at) = (0, 0);
+    for _ in 0..3 {
+        let short = number(&bits[at..at + 5]);
+        let digit = if short < 3 { short } else { number(&bits[at..at + 6]) - 0x19 + 3 };
+        at += if short < 3 { 5 } else { 6 };
+        value = value * 10 + digit;
+    }
+    value
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hangup {
+    Fin,
+    Reset,
+}
+
+/// A client that sends any frames.
+pub struct Raw {
+    stream: TcpStream,
+    inbox: Vec<u8>,
+    /// It answers neither settings nor pings.
+    pub is_deaf: bool,
+}
+
+impl Raw {
+    /// Connects and says what it speaks.
+    pub async fn open(to: SocketAddr) -> Self {
+        Self::open_with(Client::connect(to).await, &[]).await
+    }
+
+    /// The same with settings of its own, on a connection that is there.
+    pub async fn open_with(client: Client, settings: &[(u16, u32)]) -> Self {
+        let (stream, inbox) = client.into_parts();
+        let mut this = Self { stream, inbox, is_deaf: false };
+        let mut payload = Vec::new();
+        for (id, value) in settings {
+            payload.extend(id.to_be_bytes());
+            payload.extend(value.to_be_bytes());
+        }
+        this.send(&[PREFACE, &frame(kinds::SETTINGS, 0, 0, &payload)].concat()).await;
+        this
+    }
+
+    /// Reads on a connection on which everything has been said.
+    pub fn resumed(client: Client) -> Self {
+        let (stream, inbox) = client.into_parts();
+        Self { stream, inbox, is_deaf: false }
+    }
+
+    /// The fields of a request, each spelled out.
+    pub fn fields(request: &Request) -> Vec<u8> {
+        let mut block = Vec::new();
+        let host = request.headers().iter().find(|(name, _)| name == "host");
+        let host = host.map(|(_, host)| (":authority", host.as_str()));
+        let start = [(":method", request.method()), (":scheme", "http"), (":path", request.path())];
+        let rest = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let rest = rest.filter(|(name, _)| *name != "host");
+        for (name, value) in start.into_iter().chain(host).chain(rest) {
+            Self::field(name, value, &mut block);
+        }
+        block
+    }
+
+    /// One field, spelled out.
+    pub fn field(name: &str, value: &str, block: &mut Vec<u8>) {
+        block.push(0);
+        for text in [name, value] {
+            let mut length = text.len();
+            if length < 127 {
+                block.push(length as u8);
+            } else {
+                block.push(127);
+                length -= 127;
+                while length >= 128 {
+                    block.push(length as u8 | 128);
+                    length /= 128;
+                }
+                block.push(length as u8);
+            }
+            block.extend_from_slice(text.as_bytes());
+        }
+    }
+
+    /// The frames of a head.
+    pub fn head(stream: u32, block: &[u8], is_last: bool) -> Vec<u8> {
+        let pieces: Vec<_> = block.chunks(16_384).collect();
+        let mut bytes = Vec::new();
+        for (at, piece) in pieces.iter().enumerate() {
+            let kind = if at == 0 { kinds::HEADERS } else { kinds::CONTINUATION };
+            let end = if at + 1 == pieces.len() { END_HEADERS } else { 0 };
+            let last = if at == 0 && is_last { END_STREAM } else { 0 };
+            bytes.extend(frame(kind, end | last, stream, piece));
+        }
+        bytes
+    }
+
+    /// The frames of a request.
+    pub fn request(stream: u32, request: &Request) -> Vec<u8> {
+        let body = request.sent_body();
+        let mut bytes = Self::head(stream, &Self::fields(request), body.is_empty());
+        if !body.is_empty() {
+            bytes.extend(frame(kinds::DATA, END_STREAM, stream, body));
+        }
+        bytes
+    }
+
+    /// The frame that calls a request off.
+    pub fn reset(stream: u32) -> Vec<u8> {
+        frame(kinds::RST_STREAM, 0, stream, &8_u32.to_be_bytes())
+    }
+
+    /// The frame that gives room to a stream, or to all.
+    pub fn room(stream: u32, bytes: u32) -> Vec<u8> {
+        frame(kinds::WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes())
+    }
+
+    /// Asks.
+    pub async fn ask(&mut self, stream: u32, request: &Request) {
+        self.send(&Self::request(stream, request)).await;
+    }
+
+    /// Any bytes.
+    pub async fn send(&mut self, bytes: &[u8]) {
+        within("send", self.stream.write_all(bytes)).await.expect("samewire takes the bytes");
+    }
+
+    /// Any bytes, as far as they are taken.
+    pub async fn try_send(&mut self, bytes: &[u8]) -> bool {
+        within("send", self.stream.write_all(bytes)).await.is_ok()
+    }
+
+    /// Leaves; gives the time just before.
+    pub fn leave(self, manner: Manner) -> Instant {
+        client::leave(self.stream, manner)
+    }
+
+    /// The next frame; settings and pings are answered on the way.
+    pub async fn next(&mut self) -> Result<Frame, Hangup> {
+        loop {
+            if let Some(frame) = self.parsed() {
+                if frame.flags & ACK == 0
+                    && matches!(frame.kind, kinds::SETTINGS | kinds::PING)
+                    && !self.is_deaf
+                {
+                    let payload = if frame.kind == kinds::PING { frame.payload.as_slice() } else { &[] };
+                    self.try_send(&self::frame(frame.kind, ACK, 0, payload)).await;
+                }
+                return Ok(frame);
+            }
+            within("bytes from samewire", self.stream.readable()).await.map_err(|_| Hangup::Reset)?;
+            match self.stream.try_read_buf(&mut self.inbox) {
+                Ok(0) => {
+                    assert!(self.inbox.is_empty(), "half a frame");
+                    return Err(Hangup::Fin);
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => return Err(Hangup::Reset),
+            }
+        }
+    }
+
+    fn parsed(&mut self) -> Option<Frame> {
+        let head = self.inbox.get(..9)?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let stream = u32::from_be_bytes(head[5..].try_into().expect("four bytes"));
+        let (kind, flags) = (head[3], head[4]);
+        let payload = self.inbox.get(9..9 + length)?.to_vec();
+        self.inbox.drain(..9 + length);
+        Some(Frame { kind, flags, stream, payload })
+    }
+
+    /// The next frame of a kind on a stream; 0: of the connection.
+    pub async fn next_of(&mut self, kind: u8, stream: u32) -> Frame {
+        loop {
+            let frame = self.next().await.unwrap_or_else(|end| panic!("{end:?} before a frame {kind}"));
+            if frame.kind == kind && frame.stream == stream && frame.flags & ACK == 0 {
+                return frame;
+            }
+        }
+    }
+
+    /// The next head: its stream and its status.
+    pub async fn any_head(&mut self) -> (u32, u16) {
+        loop {
+            let frame = self.next().await.unwrap_or_else(|end| panic!("{end:?} before a head"));
+            if frame.kind == kinds::HEADERS {
+                return (frame.stream, frame.status());
+            }
+        }
+    }
+
+    /// Reads until a stream has said this.
+    pub async fn hears(&mut self, stream: u32, text: &str) {
+        let mut said = String::new();
+        while !said.contains(text) {
+            let frame = self.next().await.unwrap_or_else(|end| panic!("{end:?} behind {said}"));
+            if frame.kind == kinds::DATA && frame.stream == stream {
+                said += &String::from_utf8_lossy(&frame.payload);
+            }
+        }
+    }
+
+    /// Reads up to the end; gives the code of the last GOAWAY, if one came, and how it ended.
+    pub async fn ends(&mut self) -> (Option<u32>, Hangup) {
+        let mut code = None;
+        loop {
+            match self.next().await {
+                Ok(frame) if frame.kind == kinds::GOAWAY => code = Some(frame.number(4)),
+                Ok(_) => {}
+                Err(end) => return (code, end),
+            }
+        }
+    }
+}
+
+/// A client that keeps to the rules.
+pub struct Two {
+    sender: SendRequest<Bytes>,
+    task: JoinHandle<Result<(), h2::Error>>,
+}
+
+/// What it gets.
+#[derive(Debug)]
+pub struct TwoAnswer {
+    pub status: u16,
+    pub headers: HeaderMap,
+    /// The body, up to its end or to the reset that broke it off.
+    pub body: Vec<u8>,
+    pub broken: Option<Option<Reason>>,
+}
+
+impl TwoAnswer {
+    /// The body as text.
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).expect("UTF-8")
+    }
+
+    /// The code of an error.
+    pub fn code(&self) -> String {
+        client::Fault::parse(self.text()).code.unwrap_or_default()
+    }
+}
+
+impl Drop for Two {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Two {
+    /// Connects without TLS.
+    pub async fn open(to: SocketAddr) -> Self {
+        let stream = within("connect", TcpStream::connect(to)).await.expect("samewire accepts");
+        stream.set_nodelay(true).expect("a TCP socket");
+        Self::over(stream).await
+    }
+
+    /// Speaks over a connection that is there.
+    pub async fn over(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Self {
+        let (sender, connection) = within("a handshake", h2::client::handshake(io)).await.expect("HTTP/2");
+        Self { sender, task: tokio::spawn(connection) }
+    }
+
+    /// Sends a request; what comes is read by whoever gets this.
+    pub async fn begin(&mut self, request: &Request) -> Result<http::Response<RecvStream>, h2::Error> {
+        let mut sender = within("room for a stream", self.sender.clone().ready()).await?;
+        let host = request.headers().iter().find(|(name, _)| name == "host");
+        let host = host.map_or("localhost", |(_, host)| host);
+        let mut head = http::Request::builder()
+            .version(Version::HTTP_2)
+            .method(request.method().parse::<Method>().expect("a method"))
+            .uri(format!("http://{host}{}", request.path()));
+        for (name, value) in request.headers().iter().filter(|(name, _)| name != "host") {
+            head = head.header(name, value);
+        }
+        let body = Bytes::copy_from_slice(request.sent_body());
+        let (answer, mut stream) = sender.send_request(head.body(()).expect("a request"), body.is_empty())?;
+        if !body.is_empty() {
+            stream.send_data(body, true)?;
+        }
+        within("an answer", answer).await
+    }
+
+    /// Asks and reads the whole answer.
+    pub async fn ask(&mut self, request: &Request) -> TwoAnswer {
+        let response = self.begin(request).await.unwrap_or_else(|error| panic!("no answer: {error}"));
+        Self::read(response).await
+    }
+
+    /// The rest of an answer.
+    pub async fn read(response: http::Response<RecvStream>) -> TwoAnswer {
+        let (head, mut stream) = response.into_parts();
+        let (mut body, mut broken) = (Vec::new(), None);
+        while let Some(data) = within("data", stream.data()).await {
+            match data {
+                Ok(data) => {
+                    let _ = stream.flow_control().release_capacity(data.len());
+                    body.extend_from_slice(&data);
+                }
+                Err(error) => {
+                    broken = Some(error.reason());
+                    break;
+                }
+            }
+        }
+        TwoAnswer { status: head.status.as_u16(), headers: head.headers, body, broken }
+    }
+
+    /// Whether samewire has closed the connection in an orderly way; waits for it.
+    pub async fn closes(&mut self) -> bool {
+        within("the end", &mut self.task).await.expect("no panic").is_ok()
+    }
+}
