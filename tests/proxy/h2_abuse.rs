@@ -249,9 +249,9 @@ async fn fault_c22_more_streams_than_may_be_are_refused() {
 #[tokio::test]
 async fn windows_are_those_of_the_configuration() {
     let other =
-        "[limits]\nh2_stream_window_bytes = 2000\nh2_connection_window_bytes = 70000\nmax_head_bytes = 8192";
+        "[limits]\nh2_stream_window_bytes = 2000\nh2_connection_window_bytes = 200000\nmax_head_bytes = 8192";
     for (config, stream, connection, head) in
-        [("", 65_536_u32, 1 << 20, 32_768_u32), (other, 2000, 70_000, 8192)]
+        [("", 65_536_u32, 1 << 20, 32_768_u32), (other, 2000, 200_000, 8192)]
     {
         let world = world(Script::answer("a", 1), config).await;
         let mut raw = Raw::open(world.proxy()).await;
@@ -378,7 +378,7 @@ async fn fault_c09_a_stopped_window_stops_its_engine_alone() {
     let text = answer.text();
     assert_eq!((answer.broken, text.ends_with("data: [DONE]\n\n")), (None, true));
     let numbers =
-        text.split("\"content\":\"").skip(2).filter_map(|rest| rest.split(':').next()?.parse().ok());
+        text.split("\"content\":\"").skip(2).filter_map(|rest| rest.split(':').next()?.parse::<u64>().ok());
     assert!(numbers.eq(0..EVENTS), "every event comes, in order");
     world.end().await;
 }
@@ -451,20 +451,26 @@ async fn fault_c22_no_window_and_a_thousand_streams() {
     let before = world.samewire.rss();
     let mut raw = Raw::open_with(Client::connect(world.proxy()).await, &[(INITIAL_WINDOW_SIZE, 0)]).await;
     for n in 0..1000 {
-        raw.ask(2 * n + 1, &Request::stream("")).await;
+        if !raw.try_send(&Raw::request(2 * n + 1, &Request::stream(""))).await {
+            break;
+        }
     }
+    // So many refusals are a reason to end it all; or else each stream has its own end.
     let (mut refused, mut called_off) = (0, 0);
     while refused + called_off < 1000 {
-        let frame = raw.next().await.expect("a frame");
+        let Ok(frame) = raw.next().await else { break };
         assert!(!frame.is_last());
         match frame.kind {
+            kinds::GOAWAY => assert_eq!(frame.number(4), ENHANCE_YOUR_CALM),
             kinds::RST_STREAM if frame.number(0) == REFUSED_STREAM => refused += 1,
             kinds::RST_STREAM => called_off += 1,
             _ => {}
         }
     }
     println!("a thousand streams: {refused} refused, {called_off} called off");
-    assert!(called_off >= 100, "{refused} and {called_off}");
+    assert!(refused > 100, "{refused} and {called_off}");
+    assert!(world.engine.attempt_count() <= 100);
+    until("nothing is left", PATIENCE, || world.engine.active_generations() == 0).await;
     let grown = world.samewire.rss().saturating_sub(before);
     assert!(grown < 50 << 20, "{grown}");
     check_others(&world).await;

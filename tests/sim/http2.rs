@@ -27,6 +27,8 @@ pub mod kinds {
 }
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// The setting that says how much of earlier heads may be referred to.
+const HEADER_TABLE_SIZE: u16 = 1;
 const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
@@ -60,13 +62,15 @@ impl Frame {
         matches!(self.kind, kinds::DATA | kinds::HEADERS) && self.flags & END_STREAM != 0
     }
 
-    /// The status of a head, where no head before it on this connection had another one that is rare.
+    /// The status of a head.
     pub fn status(&self) -> u16 {
         assert_eq!(self.kind, kinds::HEADERS, "{self:?}");
-        match self.payload[0] {
+        // The size of the table may come first, of which this client wants none.
+        let fields = &self.payload[self.payload.iter().take_while(|byte| *byte >> 5 == 1).count()..];
+        match fields[0] {
             at @ 0x88..=0x8e => [200, 204, 206, 304, 400, 404, 500][usize::from(at - 0x88)],
             // Its name from the table, its value in Huffman's code.
-            0x48 | 0x08 => digits(&self.payload[2..2 + usize::from(self.payload[1] & 0x7f)]),
+            0x48 | 0x08 | 0x18 => digits(&fields[2..2 + usize::from(fields[1] & 0x7f)]),
             other => panic!("no status begins with {other:#x}"),
         }
     }
@@ -112,7 +116,8 @@ impl Raw {
         let (stream, inbox) = client.into_parts();
         let mut this = Self { stream, inbox, is_deaf: false };
         let mut payload = Vec::new();
-        for (id, value) in settings {
+        // Heads that name what was in heads before would be hard to read.
+        for (id, value) in settings.iter().chain(&[(HEADER_TABLE_SIZE, 0)]) {
             payload.extend(id.to_be_bytes());
             payload.extend(value.to_be_bytes());
         }
@@ -253,7 +258,8 @@ impl Raw {
     pub async fn next_of(&mut self, kind: u8, stream: u32) -> Frame {
         loop {
             let frame = self.next().await.unwrap_or_else(|end| panic!("{end:?} before a frame {kind}"));
-            if frame.kind == kind && frame.stream == stream && frame.flags & ACK == 0 {
+            let is_ack = matches!(frame.kind, kinds::SETTINGS | kinds::PING) && frame.flags & ACK != 0;
+            if frame.kind == kind && frame.stream == stream && !is_ack {
                 return frame;
             }
         }
@@ -337,7 +343,10 @@ impl Two {
 
     /// Speaks over a connection that is there.
     pub async fn over(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Self {
-        let (sender, connection) = within("a handshake", h2::client::handshake(io)).await.expect("HTTP/2");
+        // One stream that is not read leaves room for the others.
+        let mut builder = h2::client::Builder::new();
+        let shaken = builder.initial_connection_window_size(1 << 24).handshake(io);
+        let (sender, connection) = within("a handshake", shaken).await.expect("HTTP/2");
         Self { sender, task: tokio::spawn(connection) }
     }
 

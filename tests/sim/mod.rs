@@ -17,7 +17,7 @@ pub use chunks::{Chunks, Piece};
 pub use client::{Answer, Client, Ended, Fault, Head, Request};
 pub use engine::{Attempt, Engine, Manner};
 pub use harness::{IN_FORCE, LINES_OF_ONE_REQUEST, Samewire, Setup, World, write_secret};
-pub use http2::{Hangup, Raw, Two, TwoAnswer, frame, kinds};
+pub use http2::{Hangup, Raw, Two, frame, kinds};
 pub use script::{Gate, Script, Step, json_string};
 pub use socket::{Frame, Socket};
 
