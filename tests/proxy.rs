@@ -88,6 +88,8 @@ mod load;
 mod logs;
 #[path = "proxy/media.rs"]
 mod media;
+#[path = "proxy/names.rs"]
+mod names;
 #[path = "proxy/native.rs"]
 mod native;
 #[path = "proxy/oddities.rs"]

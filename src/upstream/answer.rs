@@ -3,8 +3,8 @@
 //! Dropped before its end it closes the connection: the engine stops working. Read to its end it leaves a connection
 //! that may serve again.
 
+use super::client::Line;
 use super::http1::{Framing, Head};
-use crate::tls::Socket;
 use bytes::{Buf, BytesMut};
 use std::mem::MaybeUninit;
 use std::pin::Pin;
@@ -37,7 +37,7 @@ pub enum Read {
 pub struct Answer {
     /// Status and headers.
     pub head: Head,
-    stream: Socket,
+    line: Line,
     /// What came along with the head.
     rest: BytesMut,
     /// The last read took all there was.
@@ -51,8 +51,8 @@ pub struct Answer {
 }
 
 impl Answer {
-    pub(super) fn new(head: Head, stream: Socket, rest: BytesMut) -> Self {
-        Self { head, stream, rest, drained: false, seen: BytesMut::new(), attempts: 1, closed: false }
+    pub(super) fn new(head: Head, line: Line, rest: BytesMut) -> Self {
+        Self { head, line, rest, drained: false, seen: BytesMut::new(), attempts: 1, closed: false }
     }
 
     /// Looks at the front of the body, as far as `enough` says, and no further than `limit` bytes or its end. It is still
@@ -94,8 +94,8 @@ impl Answer {
         }
         let mut space = [const { MaybeUninit::uninit() }; READ];
         let mut buffer = ReadBuf::uninit(&mut space);
-        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer));
-        self.drained = buffer.remaining() > 0 && !self.stream.holds_more();
+        let read = ready!(Pin::new(&mut self.line.stream).poll_read(cx, &mut buffer));
+        self.drained = buffer.remaining() > 0 && !self.line.stream.holds_more();
         self.closed = buffer.filled().is_empty();
         match read {
             Err(_) => Poll::Ready(Err(Broken::Reset)),
@@ -170,9 +170,9 @@ impl Answer {
     }
 
     /// The connection, if the answer was read to its end and another request may follow.
-    pub(super) fn into_connection(self) -> Option<Socket> {
+    pub(super) fn into_connection(self) -> Option<Line> {
         let clean = self.head.framing == Framing::Over && self.head.reusable && self.rest.is_empty();
-        clean.then_some(self.stream)
+        clean.then_some(self.line)
     }
 
     /// What stands behind a body that was over with the head.

@@ -6,6 +6,7 @@
 //!
 //! There is one client for each thread: connections stay with the thread that made them, and nothing is shared.
 
+use super::addresses::Addresses;
 use super::answer::Answer;
 use super::http1::{HEAD_LIMIT, Head, Malformed};
 use crate::config::{Timeouts, UpstreamConfig};
@@ -17,7 +18,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderValue;
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{ErrorKind, IoSlice};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,9 +28,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-/// A host name's addresses are looked up again after this; they stay in use for [`STALE`] if that fails.
-const FRESH: Duration = Duration::from_secs(30);
-const STALE: Duration = Duration::from_secs(300);
+/// An address that does not answer leaves the others time: of several, each gets this part of the whole.
+const PARTS: u32 = 4;
 /// How long an answer that is complete may take to end.
 const TAIL: Duration = Duration::from_millis(100);
 /// Interim answers (1xx) before the answer.
@@ -57,8 +57,8 @@ pub struct Outgoing {
 /// The way to one upstream.
 #[derive(Debug)]
 pub struct Client {
-    host: String,
-    port: u16,
+    /// Where it may be: shared with the other threads' clients.
+    addresses: Arc<Addresses>,
     tls: Option<Trust>,
     /// `host` as requests name it.
     authority: String,
@@ -69,33 +69,32 @@ pub struct Client {
     idle: Mutex<Vec<Idle>>,
     /// No connection is kept for another request.
     retired: AtomicBool,
-    addresses: Mutex<Option<Addresses>>,
     /// Its name in traces.
     peer: Arc<Peer>,
 }
 
+/// A connection, and to which of the addresses.
 #[derive(Debug)]
-struct Idle {
-    stream: Socket,
-    since: Instant,
+pub(super) struct Line {
+    pub(super) stream: Socket,
+    pub(super) to: SocketAddr,
 }
 
-#[derive(Clone, Debug)]
-struct Addresses {
-    all: Arc<[SocketAddr]>,
+#[derive(Debug)]
+struct Idle {
+    line: Line,
     since: Instant,
 }
 
 impl Client {
     /// A client without connections.
-    pub fn new(upstream: &UpstreamConfig, timeouts: &Timeouts) -> Self {
+    pub(super) fn new(upstream: &UpstreamConfig, timeouts: &Timeouts, addresses: &Arc<Addresses>) -> Self {
         let (host, port) = (upstream.host.clone(), upstream.port);
         let peer = Peer { name: upstream.name.clone(), host: host.clone(), port };
         let usual = if upstream.tls.is_some() { 443 } else { 80 };
         Self {
-            authority: if port == usual { host.clone() } else { format!("{host}:{port}") },
-            host,
-            port,
+            authority: if port == usual { host } else { format!("{host}:{port}") },
+            addresses: Arc::clone(addresses),
             tls: upstream.tls.clone(),
             prefix: upstream.prefix.clone(),
             connect: *timeouts.connect,
@@ -103,7 +102,6 @@ impl Client {
             pool_idle: *timeouts.pool_idle,
             idle: Mutex::default(),
             retired: AtomicBool::new(false),
-            addresses: Mutex::default(),
             peer: Arc::new(peer),
         }
     }
@@ -114,13 +112,15 @@ impl Client {
     /// No connection, no answer, or nothing that is HTTP.
     pub async fn send(&self, request: &Outgoing) -> Result<Answer, Error> {
         let head = self.head(request);
-        if let Some(stream) = self.checkout() {
-            match exchange(stream, &head, &request.body, true).await {
+        // Whose turn it is comes before who has a connection, so that new engines behind a name get their part.
+        let to = self.addresses.next();
+        if let Some(line) = self.checkout(to) {
+            match exchange(line, &head, &request.body, true).await {
                 Err(error) if error.aged => {}
                 other => return other,
             }
         }
-        exchange(self.connection().await?, &head, &request.body, false).await
+        exchange(self.connection(to).await?, &head, &request.body, false).await
     }
 
     fn head(&self, request: &Outgoing) -> Vec<u8> {
@@ -150,13 +150,16 @@ impl Client {
         head
     }
 
-    /// A connection that served before, if one is left that seems alive.
-    fn checkout(&self) -> Option<Socket> {
+    /// A connection to this address that served before, if one is left that seems alive; without an address, to any: a name
+    /// that leads nowhere any more is no reason to leave what is connected.
+    fn checkout(&self, to: Option<SocketAddr>) -> Option<Line> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(Idle { mut stream, since }) = idle.pop() {
+        let fits = |idle: &Idle| to.is_none_or(|to| idle.line.to == to);
+        while let Some(at) = idle.iter().rposition(fits) {
+            let Idle { mut line, since } = idle.remove(at);
             // Anything to read means its end, or an answer to nothing: it cannot serve.
-            if stream.is_quiet() && since.elapsed() < self.pool_idle {
-                return Some(stream);
+            if line.stream.is_quiet() && since.elapsed() < self.pool_idle {
+                return Some(line);
             }
         }
         None
@@ -164,11 +167,11 @@ impl Client {
 
     /// Takes back the connection of an answer that was read to its end.
     pub fn give_back(&self, answer: Answer) {
-        if let Some(stream) = answer.into_connection() {
+        if let Some(line) = answer.into_connection() {
             let since = Instant::now();
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
             if !self.retired.load(Ordering::Relaxed) {
-                idle.push(Idle { stream, since });
+                idle.push(Idle { line, since });
             }
         }
     }
@@ -214,62 +217,48 @@ impl Client {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    async fn connection(&self) -> Result<Socket, Error> {
-        let connected = async {
-            let mut failed = None;
-            for address in &*self.addresses().await? {
-                match TcpStream::connect(address).await {
-                    Ok(stream) => return Ok(stream),
-                    Err(error) => failed = Some(error),
-                }
-            }
-            Err(failed.unwrap_or_else(|| ErrorKind::NotFound.into()))
-        };
-        let stream = match tokio::time::timeout(self.connect, connected).await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Err(Error::from(Fault::Unreachable).because(error)),
-            Err(_) => return Err(Error::from(Fault::Timeout).classed(Class::Unsent)),
-        };
+    async fn connection(&self, first: Option<SocketAddr>) -> Result<Line, Error> {
+        let (stream, to) = self.connected(self.addresses.order(first).await?).await?;
         // Small writes leave at once, and an engine that vanished without a word is noticed.
         let keepalive =
             TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(15));
         let _ = stream.set_nodelay(true);
         let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive.with_retries(3));
-        let Some(trust) = &self.tls else { return Ok(stream.into()) };
+        let Some(trust) = &self.tls else { return Ok(Line { stream: stream.into(), to }) };
         match tokio::time::timeout(self.handshake, Box::pin(trust.connect(stream))).await {
-            Ok(Ok(stream)) => Ok(stream),
+            Ok(Ok(stream)) => Ok(Line { stream, to }),
             Ok(Err(error)) => Err(Error::from(Fault::Unreachable).because(error)),
             Err(_) => Err(Error::from(Fault::Timeout).classed(Class::Unsent)),
         }
     }
 
-    async fn addresses(&self) -> std::io::Result<Arc<[SocketAddr]>> {
-        let literal = self.host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-        if let Ok(ip) = literal {
-            return Ok([SocketAddr::new(ip, self.port)].into());
-        }
-        let known = self.addresses.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(known) = known.as_ref().filter(|known| known.since.elapsed() < FRESH) {
-            return Ok(Arc::clone(&known.all));
-        }
-        let looked_up = tokio::net::lookup_host((self.host.as_str(), self.port)).await;
-        match (looked_up.map(Iterator::collect::<Arc<[_]>>), known) {
-            (Ok(all), _) if !all.is_empty() => {
-                let found = Addresses { all: Arc::clone(&all), since: Instant::now() };
-                *self.addresses.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
-                Ok(all)
+    /// One address after another, all of them within the time for one connection.
+    async fn connected(&self, order: Vec<SocketAddr>) -> Result<(TcpStream, SocketAddr), Error> {
+        let until = Instant::now() + self.connect;
+        let mut failed = Error::from(Fault::Unreachable).because(ErrorKind::NotFound.into());
+        let mut order = order.into_iter().peekable();
+        while let Some(to) = order.next() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
             }
-            (_, Some(known)) if known.since.elapsed() < STALE => Ok(known.all),
-            (Ok(_), _) => Err(ErrorKind::NotFound.into()),
-            (Err(error), _) => Err(error),
+            let part = if order.peek().is_none() { left } else { left.min(self.connect / PARTS) };
+            let connected = tokio::time::timeout(part, TcpStream::connect(to)).await;
+            self.addresses.tried(to, matches!(connected, Ok(Ok(_))));
+            failed = match connected {
+                Ok(Ok(stream)) => return Ok((stream, to)),
+                Ok(Err(error)) => Error::from(Fault::Unreachable).because(error),
+                Err(_) => Error::from(Fault::Timeout).classed(Class::Unsent),
+            };
         }
+        Err(failed)
     }
 }
 
 /// One request and the head of its answer on one connection.
-async fn exchange(mut stream: Socket, head: &[u8], body: &[u8], reused: bool) -> Result<Answer, Error> {
+async fn exchange(mut line: Line, head: &[u8], body: &[u8], reused: bool) -> Result<Answer, Error> {
     let mut buffer = BytesMut::with_capacity(2048);
-    let delivered = match &mut stream {
+    let delivered = match &mut line.stream {
         Socket::Plain(stream) => deliver(stream, head, body).await,
         stream => deliver_over_tls(stream, head, body, &mut buffer).await,
     };
@@ -283,13 +272,13 @@ async fn exchange(mut stream: Socket, head: &[u8], body: &[u8], reused: bool) ->
             Ok(Some((mut head, length))) => {
                 buffer.advance(length);
                 head.reusable &= delivered;
-                let mut answer = Answer::new(head, stream, buffer);
+                let mut answer = Answer::new(head, line, buffer);
                 answer.surplus();
                 return Ok(answer);
             }
             Ok(None) => {
                 buffer.reserve(1024.min(HEAD_LIMIT));
-                let cause = match stream.read_buf(&mut buffer).await {
+                let cause = match line.stream.read_buf(&mut buffer).await {
                     Ok(0) => ErrorKind::UnexpectedEof.into(),
                     Ok(_) => continue,
                     Err(error) => error,

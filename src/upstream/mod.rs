@@ -1,5 +1,6 @@
 //! Upstreams: the ways to engines, which of them is asked, and whether they are there.
 
+mod addresses;
 mod answer;
 mod client;
 mod condition;
@@ -21,6 +22,7 @@ use crate::engine::{self, Engine};
 use crate::plan::Route;
 use crate::telemetry::OfUpstream;
 use crate::wire::options::Options;
+use addresses::Addresses;
 use condition::{Condition, Standing};
 use pool::Ejected;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -73,14 +75,16 @@ pub struct Upstream {
 impl Upstream {
     /// Available, but not proven.
     fn new(config: UpstreamConfig, all: &Config, figures: Arc<OfUpstream>, ejected: Arc<Ejected>) -> Self {
-        let client = || Arc::new(Client::new(&config, &all.timeouts));
+        let named = (config.host.as_str(), config.port);
+        let addresses = Addresses::new(&config.name, named, *all.timeouts.dns);
+        let client = || Arc::new(Client::new(&config, &all.timeouts, &addresses));
         if config.tls.as_ref().is_some_and(|tls| tls.accepts_any) {
             let danger = "danger_accept_invalid_certs: whoever answers is taken for the engine";
             tracing::warn!(upstream = config.name, danger);
         }
         Self {
             client: client(),
-            probes: Client::new(&config, &all.timeouts),
+            probes: Client::new(&config, &all.timeouts, &addresses),
             clients: (1..all.threads).map(|_| client()).collect(),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             timeouts: all.timeouts.clone(),

@@ -105,7 +105,16 @@ impl Engine {
 
     /// Each request is answered by the script made for it.
     pub async fn answering(answering: impl Fn(&Attempt) -> Script + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        Self::on(std::net::TcpListener::bind("127.0.0.1:0").expect("a free port"), answering).await
+    }
+
+    /// The same at an address of the test's own.
+    pub async fn on(
+        listener: std::net::TcpListener,
+        answering: impl Fn(&Attempt) -> Script + Send + Sync + 'static,
+    ) -> Self {
+        listener.set_nonblocking(true).expect("a socket");
+        let listener = TcpListener::from_std(listener).expect("a socket");
         let address = listener.local_addr().expect("bound");
         let models = r#"{"object":"list","data":[{"id":"m","object":"model","created":1,"owned_by":"vllm","root":"/models/m","parent":null,"max_model_len":4096,"permission":[]}]}"#;
         let shared = Arc::new(Shared {

@@ -2,6 +2,7 @@
 
 use super::client::{Answer, Request};
 use super::engine::Engine;
+use super::names::Names;
 use super::{KEY, PATIENCE, PROMPT, until};
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -31,6 +32,7 @@ pub struct Setup {
     open_files: Option<u32>,
     environment: Vec<(String, String)>,
     upstream_url: Option<String>,
+    names: Option<PathBuf>,
 }
 
 impl Setup {
@@ -88,6 +90,12 @@ impl Setup {
         self
     }
 
+    /// Names are known as the files in this folder say.
+    pub fn names(mut self, folder: &Path) -> Self {
+        self.names = Some(folder.to_owned());
+        self
+    }
+
     /// A variable of the environment, which is empty otherwise.
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
@@ -130,9 +138,14 @@ impl Samewire {
     /// Starts it, and does not wait for anything.
     pub fn spawn(setup: &Setup) -> Self {
         let config = (!setup.config.is_empty()).then(|| write_config(&setup.config));
-        let mut command = match setup.open_files {
-            None => Command::new(env!("CARGO_BIN_EXE_samewire")),
-            Some(most) => {
+        let mut command = match (setup.open_files, &setup.names) {
+            (None, None) => Command::new(env!("CARGO_BIN_EXE_samewire")),
+            (_, Some(folder)) => {
+                let mut command = Names::command(folder);
+                command.arg(env!("CARGO_BIN_EXE_samewire"));
+                command
+            }
+            (Some(most), None) => {
                 let mut shell = Command::new("/bin/sh");
                 shell.args(["-c", &format!("ulimit -n {most} && exec \"$0\" \"$@\"")]);
                 shell.arg(env!("CARGO_BIN_EXE_samewire"));

@@ -9,6 +9,7 @@ mod client;
 mod engine;
 mod harness;
 mod http2;
+mod names;
 mod script;
 mod socket;
 pub mod tls;
@@ -18,6 +19,7 @@ pub use client::{Answer, Client, Ended, Fault, Head, Request};
 pub use engine::{Attempt, Engine, Manner};
 pub use harness::{IN_FORCE, LINES_OF_ONE_REQUEST, Samewire, Setup, World, write_secret};
 pub use http2::{Hangup, Raw, Two, frame, kinds};
+pub use names::{Dns, NAME, Names, Says};
 pub use script::{Gate, Script, Step, json_string};
 pub use socket::{Frame, Socket};
 

@@ -30,6 +30,11 @@ impl Folder {
         Self(path)
     }
 
+    /// Itself.
+    pub fn folder(&self) -> &Path {
+        &self.0
+    }
+
     /// A place in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
