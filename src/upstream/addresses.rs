@@ -107,6 +107,11 @@ impl Addresses {
         }
     }
 
+    /// How many are known.
+    pub(super) fn count(&self) -> usize {
+        if self.fixed.is_some() { 1 } else { self.state().places(Instant::now()).len() }
+    }
+
     /// This one could be reached, or not.
     pub(super) fn tried(&self, address: SocketAddr, reached: bool) {
         if self.fixed.is_none() {

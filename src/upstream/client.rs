@@ -69,6 +69,8 @@ pub struct Client {
     idle: Mutex<Vec<Idle>>,
     /// No connection is kept for another request.
     retired: AtomicBool,
+    /// All requests go where the connection leads that is there, if there is one.
+    stays: bool,
     /// Its name in traces.
     peer: Arc<Peer>,
 }
@@ -102,8 +104,21 @@ impl Client {
             pool_idle: *timeouts.pool_idle,
             idle: Mutex::default(),
             retired: AtomicBool::new(false),
+            stays: false,
             peer: Arc::new(peer),
         }
+    }
+
+    /// The same for probes: of several engines behind one name, one is asked all that there is to ask.
+    #[must_use]
+    pub(super) fn staying(self) -> Self {
+        Self { stays: true, ..self }
+    }
+
+    /// Whose turn it is.
+    fn turn(&self) -> Option<SocketAddr> {
+        let last = || Some(self.idle.lock().unwrap_or_else(PoisonError::into_inner).last()?.line.to);
+        self.stays.then(last).flatten().or_else(|| self.addresses.next())
     }
 
     /// Sends a request and reads the head of its answer.
@@ -113,7 +128,7 @@ impl Client {
     pub async fn send(&self, request: &Outgoing) -> Result<Answer, Error> {
         let head = self.head(request);
         // Whose turn it is comes before who has a connection, so that new engines behind a name get their part.
-        let to = self.addresses.next();
+        let to = self.turn();
         if let Some(line) = self.checkout(to) {
             match exchange(line, &head, &request.body, true).await {
                 Err(error) if error.aged => {}
@@ -197,6 +212,11 @@ impl Client {
             reason = "the request is over; what is left lasts for 100 ms at most"
         )]
         tokio::spawn(ended);
+    }
+
+    /// How many addresses the engine's name leads to.
+    pub(super) fn addresses(&self) -> usize {
+        self.addresses.count()
     }
 
     /// Closes connections that are too old to serve.

@@ -12,6 +12,8 @@ use std::time::Duration;
 const EAGER: Duration = Duration::from_millis(500);
 /// An engine that has said something within this time is there, however slow its answer to a probe.
 const LIVELY: Duration = Duration::from_secs(10);
+/// Engines behind one name that a probe asks, until one of them is well.
+const BEHIND: usize = 4;
 /// Bytes of a list of models.
 const LIST: usize = 1 << 20;
 
@@ -125,21 +127,33 @@ struct Probe<'u> {
 
 impl Probe<'_> {
     async fn result(&self) -> Result<(), Trouble> {
-        let both = async {
-            let healthy = self.get("/health").await.map(|(status, _)| status);
-            // Servers of other makers have no /health, or want a key for it; that they list models is as good.
-            let listed = self.list().await;
-            match healthy.map_err(Trouble::Bad)? {
-                200..=299 => Ok(()),
-                400..=499 | 501 => listed.map_err(Trouble::Bad),
-                503 => Err(Trouble::Refuses),
-                _ => Err(Trouble::Bad("its health check fails")),
+        let asked = async {
+            let mut found = self.asked().await;
+            for _ in 1..self.upstream.probes.addresses().min(BEHIND) {
+                if found.is_ok() {
+                    break;
+                }
+                self.upstream.probes.forget();
+                found = self.asked().await;
             }
+            found
         };
-        let result = tokio::time::timeout(self.patience, both).await.unwrap_or(Err(Trouble::Silent));
+        let result = tokio::time::timeout(self.patience, asked).await.unwrap_or(Err(Trouble::Silent));
         // Until the next one, the engine would close it.
         self.upstream.probes.forget();
         result
+    }
+
+    async fn asked(&self) -> Result<(), Trouble> {
+        let healthy = self.get("/health").await.map(|(status, _)| status);
+        // Servers of other makers have no /health, or want a key for it; that they list models is as good.
+        let listed = self.list().await;
+        match healthy.map_err(Trouble::Bad)? {
+            200..=299 => Ok(()),
+            400..=499 | 501 => listed.map_err(Trouble::Bad),
+            503 => Err(Trouble::Refuses),
+            _ => Err(Trouble::Bad("its health check fails")),
+        }
     }
 
     async fn list(&self) -> Result<(), &'static str> {

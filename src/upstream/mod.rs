@@ -84,7 +84,7 @@ impl Upstream {
         }
         Self {
             client: client(),
-            probes: Client::new(&config, &all.timeouts, &addresses),
+            probes: Client::new(&config, &all.timeouts, &addresses).staying(),
             clients: (1..all.threads).map(|_| client()).collect(),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             timeouts: all.timeouts.clone(),

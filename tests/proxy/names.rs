@@ -23,15 +23,22 @@ async fn behind(names: &Names, engine: Engine, setup: Setup) -> World {
     World::start(engine, setup.upstream(&url(port)).names(names.folder())).await
 }
 
-/// Engines of one port, at one address each; each says its number.
-async fn replicas(count: u8) -> Vec<Engine> {
+/// Engines of one port, at one address each; each says its number, and holds what asks for that until the gate opens.
+async fn replicas(count: u8, gate: &Gate) -> Vec<Engine> {
     'again: loop {
         let mut engines = Vec::new();
         let mut port = 0;
         for n in 1..=count {
             let Ok(listener) = TcpListener::bind(SocketAddr::from((ip(n), port))) else { continue 'again };
             port = listener.local_addr().expect("bound").port();
-            engines.push(Engine::on(listener, move |_| Script::answer(&format!("e{n}"), 1)).await);
+            let gate = gate.clone();
+            let engine = Engine::on(listener, move |attempt| match attempt.text().contains("held") {
+                true => {
+                    Script::new().head_sse().text("one").wait(&gate).text("two").finish("stop").done().end()
+                }
+                false => Script::answer(&format!("e{n}"), 1),
+            });
+            engines.push(engine.await);
         }
         return engines;
     }
@@ -165,6 +172,33 @@ async fn fault_u02_an_address_that_never_answers() {
     world.end().await;
 }
 
+/// One of several engines behind a name is loading: the others are there.
+#[tokio::test]
+async fn fault_o23_one_that_is_not_ready_is_not_all_of_them() {
+    let Some(names) = Names::new() else { return };
+    let mut engines = replicas(3, &Gate::default()).await.into_iter();
+    names.lead_to(&[ip(1), ip(2), ip(3)]);
+    let setup = Setup::new().faulty().config("[health]\ninterval = 0.02\nup_after = 1");
+    let mut world = behind(&names, engines.next().expect("three"), setup).await;
+    world.others = engines.collect();
+    becomes_ready(&world).await;
+    let loading = || Script::new().whole("503 Service Unavailable", "", "");
+    for engine in [&world.engine, &world.others[1]] {
+        engine.set_health(loading());
+        let asked = || engine.probes().iter().filter(|probe| probe.target == "/health").count();
+        let before = asked();
+        until("probes", PATIENCE, || asked() > before + 10).await;
+        assert_eq!(ready(&world).await, 200);
+    }
+    world.others[0].set_health(loading());
+    let start = Instant::now();
+    while ready(&world).await != 503 {
+        assert!(start.elapsed() < PATIENCE, "none of them is there");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    world.end().await;
+}
+
 /// Asks so many times; how many each engine then has got of them.
 async fn shares(world: &World, requests: usize) -> Vec<usize> {
     let before = world.shares();
@@ -192,20 +226,8 @@ async fn spread(world: &World, expected: impl Fn(&[usize]) -> bool) -> Duration 
 async fn fault_o23_more_engines_behind_a_name_and_fewer() {
     let Some(names) = Names::new() else { return };
     let gate = Gate::default();
-    let mut engines = replicas(4).await;
-    let port = engines[0].address.port();
-    let held = gate.clone();
-    drop(engines.remove(0));
-    let listener = TcpListener::bind(SocketAddr::from((ip(1), port))).expect("it was free a moment ago");
-    let first = Engine::on(listener, move |attempt| match attempt.text().contains("held") {
-        true => {
-            Script::new().head_sse().role().text("one").wait(&held).text("two").finish("stop").done().end()
-        }
-        false => Script::answer("e1", 1),
-    });
-    engines.insert(0, first.await);
     names.lead_to(&[ip(1)]);
-    let mut engines = engines.into_iter();
+    let mut engines = replicas(4, &gate).await.into_iter();
     let setup = Setup::new().faulty();
     let mut world = behind(&names, engines.next().expect("four"), setup).await;
     world.others = engines.collect();
@@ -213,6 +235,7 @@ async fn fault_o23_more_engines_behind_a_name_and_fewer() {
     let mut client = Client::connect(world.proxy()).await;
     let body = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"held"}]}"#;
     client.send(&Request::chat(body).bytes()).await;
+    client.head().await;
     client.event_with("one").await;
     assert_eq!(shares(&world, 8).await, [8, 0, 0, 0]);
 
