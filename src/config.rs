@@ -15,8 +15,8 @@ mod trace;
 mod upstreams;
 
 pub use file::{
-    Auth, AuthFile, Azure, Compaction, File, Health, Hidden, KeyFile, Level, Log, SealFile, Seconds,
-    StoreFile, UpstreamFile,
+    Auth, AuthFile, Azure, Compaction, File, Health, Hidden, HttpVersion, KeyFile, Level, Log, SealFile,
+    Seconds, StoreFile, UpstreamFile,
 };
 pub use limits::{Limits, Timeouts};
 pub use mistakes::Mistakes;

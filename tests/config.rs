@@ -233,6 +233,7 @@ fn every_mistake_is_told_with_its_path() {
         (&with("[tls]\nmin_version = \"1.1\""), "tls.min_version: expected `1.2` or `1.3`"),
         (&with("[tls]\nhandshake = 0"), "tls.handshake: must be more than 0"),
         (&with("[tls]\nmax_handshakes = 0"), "tls.max_handshakes: must be from 1 to 65535"),
+        ("[[upstream]]\nurl = \"http://a\"\nhttp = \"3\"", "upstream[0].http: expected `1.1` or `2`"),
         (&with("[timeouts]\ndns = 0"), "timeouts.dns: must be more than 0"),
         (&with("[timeouts]\nhandshake = 0"), "timeouts.handshake: must be more than 0"),
         (&with("tls = 1"), "tls: expected a table; say cert_file = \"…\" under [tls], found integer"),

@@ -145,5 +145,7 @@ mod traces;
 mod truncation;
 #[path = "proxy/uploads.rs"]
 mod uploads;
+#[path = "proxy/upstream_h2.rs"]
+mod upstream_h2;
 #[path = "proxy/waiting.rs"]
 mod waiting;

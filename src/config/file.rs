@@ -243,6 +243,7 @@ pub struct UpstreamFile {
     pub client_key_file: PathBuf,
     pub server_name: String,
     pub danger_accept_invalid_certs: bool,
+    pub http: HttpVersion,
     pub responses: Way,
     pub wire: Table,
 }
@@ -262,10 +263,23 @@ impl Default for UpstreamFile {
             client_key_file: PathBuf::new(),
             server_name: String::new(),
             danger_accept_invalid_certs: false,
+            http: HttpVersion::default(),
             responses: Way::default(),
             wire: Table::new(),
         }
     }
+}
+
+/// In what an engine is spoken to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub enum HttpVersion {
+    /// HTTP/1.1: a connection for each request under way.
+    #[default]
+    #[serde(rename = "1.1")]
+    Http1,
+    /// HTTP/2: one connection for many.
+    #[serde(rename = "2")]
+    Http2,
 }
 
 /// Whose key an engine sees.

@@ -1,6 +1,6 @@
 //! `[tls]`: the certificate that clients see; and what is said of TLS to an engine.
 
-use super::file::{Seconds, UpstreamFile};
+use super::file::{HttpVersion, Seconds, UpstreamFile};
 use super::mistakes::Mistakes;
 use crate::tls::{Identity, IdentityFiles, Trust, TrustFiles};
 use serde::{Deserialize, Serialize};
@@ -122,6 +122,7 @@ pub(super) fn trust(
         client_cert_file: &file.client_cert_file,
         client_key_file: &file.client_key_file,
         accept_any: file.danger_accept_invalid_certs,
+        http2: file.http == HttpVersion::Http2,
     };
     Trust::read(&files).map_err(|wrong| mistakes.add(path(wrong.key), wrong.why)).ok()
 }

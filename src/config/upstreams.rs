@@ -1,6 +1,6 @@
 //! `[[upstream]]`: where requests go.
 
-use super::file::{Auth, File, UpstreamFile};
+use super::file::{Auth, File, HttpVersion, UpstreamFile};
 use super::mistakes::Mistakes;
 use super::tls;
 use crate::engine::{self, ENGINES, Engine};
@@ -20,6 +20,8 @@ pub struct UpstreamConfig {
     pub port: u16,
     /// What it must prove before it is asked, where its address begins with https.
     pub tls: Option<Trust>,
+    /// In what it is spoken to.
+    pub http: HttpVersion,
     /// What stands before `/v1` in its paths; usually nothing.
     pub prefix: String,
     /// What it is.
@@ -105,6 +107,7 @@ impl UpstreamConfig {
             host,
             port,
             tls,
+            http: file.http,
             prefix,
             engine: engine?,
             models: file.models.clone(),

@@ -1,6 +1,6 @@
 //! TLS to an engine.
 
-use super::{Check, HTTP, Socket, Verifier, Wrong, pem, provider, roots};
+use super::{Check, HTTP, HTTP2, Socket, Verifier, Wrong, pem, provider, roots};
 use sha2::{Digest, Sha256};
 use std::io;
 use std::path::Path;
@@ -26,6 +26,8 @@ pub struct TrustFiles<'f> {
     pub client_key_file: &'f Path,
     /// Any certificate will do.
     pub accept_any: bool,
+    /// It is spoken to in HTTP/2, and in nothing else.
+    pub http2: bool,
 }
 
 impl TrustFiles<'_> {
@@ -37,7 +39,7 @@ impl TrustFiles<'_> {
         };
         add(self.host.as_bytes());
         add(self.server_name.as_bytes());
-        add(&[self.accept_any.into()]);
+        add(&[self.accept_any.into(), self.http2.into()]);
         for file in [self.ca_file, self.client_cert_file, self.client_key_file] {
             add(file.as_os_str().as_encoded_bytes());
             add(&Zeroizing::new(std::fs::read(file).unwrap_or_default()));
@@ -51,6 +53,7 @@ impl TrustFiles<'_> {
 pub struct Trust {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
+    http2: bool,
     /// Whoever answers is taken for the engine.
     pub accepts_any: bool,
     /// A hash of what was said, the files' contents included.
@@ -100,7 +103,7 @@ impl Trust {
                 builder.with_client_auth_cert(chain, key).map_err(wrong)?
             }
         };
-        config.alpn_protocols = vec![HTTP.to_vec()];
+        config.alpn_protocols = vec![if files.http2 { HTTP2.to_vec() } else { HTTP.to_vec() }];
         let host = files.host.trim_start_matches('[').trim_end_matches(']');
         let (key, name) = match files.server_name {
             "" => ("url", host),
@@ -108,7 +111,8 @@ impl Trust {
         };
         let name = ServerName::try_from(name.to_owned());
         let name = name.map_err(|_| Wrong::new(key, "must be a host name or an address"))?;
-        Ok(Self { config: Arc::new(config), name, accepts_any: files.accept_any, made_of })
+        let (http2, accepts_any) = (files.http2, files.accept_any);
+        Ok(Self { config: Arc::new(config), name, http2, accepts_any, made_of })
     }
 
     /// Shakes hands. Whoever cannot do that with anything but a stranger gets no request.
@@ -118,6 +122,9 @@ impl Trust {
     pub async fn connect(&self, stream: TcpStream) -> io::Result<Socket> {
         let connector = TlsConnector::from(Arc::clone(&self.config));
         let stream = connector.connect(self.name.clone(), stream).await?;
+        if self.http2 && stream.get_ref().1.alpn_protocol() != Some(HTTP2) {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "it offers no HTTP/2 (ALPN)"));
+        }
         Ok(Socket::Tls(Box::new(stream.into())))
     }
 }

@@ -21,7 +21,6 @@ use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 
 /// What is spoken inside.
 const HTTP: &[u8] = b"http/1.1";
-/// What may be spoken inside towards clients.
 const HTTP2: &[u8] = b"h2";
 
 /// The only provider.

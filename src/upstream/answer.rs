@@ -1,10 +1,11 @@
 //! An engine's answer while it is being read: the connection, and where in the answer it stands.
 //!
-//! Dropped before its end it closes the connection: the engine stops working. Read to its end it leaves a connection
-//! that may serve again.
+//! Dropped before its end it closes the connection, or resets its stream: the engine stops working. Read to its end it
+//! leaves a connection that may serve again.
 
 use super::client::Line;
 use super::http1::{Framing, Head};
+use super::http2::{Piece, Stream};
 use bytes::{Buf, BytesMut};
 use std::mem::MaybeUninit;
 use std::pin::Pin;
@@ -37,7 +38,7 @@ pub enum Read {
 pub struct Answer {
     /// Status and headers.
     pub head: Head,
-    line: Line,
+    source: Source,
     /// What came along with the head.
     rest: BytesMut,
     /// The last read took all there was.
@@ -50,9 +51,29 @@ pub struct Answer {
     closed: bool,
 }
 
+/// Where the rest of it comes from.
+#[derive(Debug)]
+enum Source {
+    /// A connection of its own.
+    Line(Line),
+    /// Its part of an HTTP/2 connection.
+    Stream(Stream),
+}
+
 impl Answer {
     pub(super) fn new(head: Head, line: Line, rest: BytesMut) -> Self {
-        Self { head, line, rest, drained: false, seen: BytesMut::new(), attempts: 1, closed: false }
+        Self::from(head, Source::Line(line), rest)
+    }
+
+    pub(super) fn of_stream(mut head: Head, stream: Stream) -> Self {
+        if stream.is_over() {
+            head.framing = Framing::Over;
+        }
+        Self::from(head, Source::Stream(stream), BytesMut::new())
+    }
+
+    fn from(head: Head, source: Source, rest: BytesMut) -> Self {
+        Self { head, source, rest, drained: false, seen: BytesMut::new(), attempts: 1, closed: false }
     }
 
     /// Looks at the front of the body, as far as `enough` says, and no further than `limit` bytes or its end. It is still
@@ -88,14 +109,21 @@ impl Answer {
         if self.head.framing == Framing::Over {
             return Poll::Ready(Ok(Read::End));
         }
+        let line = match &mut self.source {
+            Source::Line(line) => line,
+            Source::Stream(stream) => {
+                let piece = ready!(stream.poll_read(cx, sink));
+                return Poll::Ready(self.piece(piece));
+            }
+        };
         if !self.rest.is_empty() {
             let rest = std::mem::take(&mut self.rest);
             return Poll::Ready(self.take(&rest, sink));
         }
         let mut space = [const { MaybeUninit::uninit() }; READ];
         let mut buffer = ReadBuf::uninit(&mut space);
-        let read = ready!(Pin::new(&mut self.line.stream).poll_read(cx, &mut buffer));
-        self.drained = buffer.remaining() > 0 && !self.line.stream.holds_more();
+        let read = ready!(Pin::new(&mut line.stream).poll_read(cx, &mut buffer));
+        self.drained = buffer.remaining() > 0 && !line.stream.holds_more();
         self.closed = buffer.filled().is_empty();
         match read {
             Err(_) => Poll::Ready(Err(Broken::Reset)),
@@ -107,6 +135,20 @@ impl Answer {
     /// The last read took all that the socket held, as far as that is known.
     pub fn has_drained(&self) -> bool {
         self.drained
+    }
+
+    fn piece(&mut self, piece: Piece) -> Result<Read, Broken> {
+        match piece {
+            Piece::Some => return Ok(Read::More),
+            Piece::Last => {}
+            Piece::Malformed => return Err(Broken::Malformed),
+            Piece::Reset => {
+                self.closed = true;
+                return Err(Broken::Reset);
+            }
+        }
+        self.head.framing = Framing::Over;
+        Ok(Read::End)
     }
 
     fn closed(&mut self) -> Result<Read, Broken> {
@@ -172,7 +214,10 @@ impl Answer {
     /// The connection, if the answer was read to its end and another request may follow.
     pub(super) fn into_connection(self) -> Option<Line> {
         let clean = self.head.framing == Framing::Over && self.head.reusable && self.rest.is_empty();
-        clean.then_some(self.line)
+        match self.source {
+            Source::Line(line) if clean => Some(line),
+            _ => None,
+        }
     }
 
     /// What stands behind a body that was over with the head.

@@ -9,7 +9,8 @@
 use super::addresses::Addresses;
 use super::answer::Answer;
 use super::http1::{HEAD_LIMIT, Head, Malformed};
-use crate::config::{Timeouts, UpstreamConfig};
+use super::http2::{self, Lines};
+use crate::config::{HttpVersion, Timeouts, UpstreamConfig};
 use crate::error::{Class, Error};
 use crate::telemetry::{Onward, Peer};
 use crate::tls::{self, Socket, Trust};
@@ -71,6 +72,8 @@ pub struct Client {
     retired: AtomicBool,
     /// All requests go where the connection leads that is there, if there is one.
     stays: bool,
+    /// Connections for many requests at once, where the engine is spoken to in HTTP/2.
+    lines: Option<Lines>,
     /// Its name in traces.
     peer: Arc<Peer>,
 }
@@ -93,18 +96,25 @@ impl Client {
     pub(super) fn new(upstream: &UpstreamConfig, timeouts: &Timeouts, addresses: &Arc<Addresses>) -> Self {
         let (host, port) = (upstream.host.clone(), upstream.port);
         let peer = Peer { name: upstream.name.clone(), host: host.clone(), port };
-        let usual = if upstream.tls.is_some() { 443 } else { 80 };
+        let (secure, pool_idle) = (upstream.tls.is_some(), *timeouts.pool_idle);
+        let usual = if secure { 443 } else { 80 };
+        let authority = if port == usual { host } else { format!("{host}:{port}") };
+        let lines = match upstream.http {
+            HttpVersion::Http1 => None,
+            HttpVersion::Http2 => Lines::new(secure, &authority, pool_idle),
+        };
         Self {
-            authority: if port == usual { host } else { format!("{host}:{port}") },
+            authority,
+            stays: false,
+            lines,
             addresses: Arc::clone(addresses),
             tls: upstream.tls.clone(),
             prefix: upstream.prefix.clone(),
             connect: *timeouts.connect,
             handshake: *timeouts.handshake,
-            pool_idle: *timeouts.pool_idle,
+            pool_idle,
             idle: Mutex::default(),
             retired: AtomicBool::new(false),
-            stays: false,
             peer: Arc::new(peer),
         }
     }
@@ -117,7 +127,10 @@ impl Client {
 
     /// Whose turn it is.
     fn turn(&self) -> Option<SocketAddr> {
-        let last = || Some(self.idle.lock().unwrap_or_else(PoisonError::into_inner).last()?.line.to);
+        let last = || match &self.lines {
+            Some(lines) => lines.last(),
+            None => Some(self.idle.lock().unwrap_or_else(PoisonError::into_inner).last()?.line.to),
+        };
         self.stays.then(last).flatten().or_else(|| self.addresses.next())
     }
 
@@ -126,6 +139,9 @@ impl Client {
     /// # Errors
     /// No connection, no answer, or nothing that is HTTP.
     pub async fn send(&self, request: &Outgoing) -> Result<Answer, Error> {
+        if let Some(lines) = &self.lines {
+            return Box::pin(self.send_http2(lines, request)).await;
+        }
         let head = self.head(request);
         // Whose turn it is comes before who has a connection, so that new engines behind a name get their part.
         let to = self.turn();
@@ -136,6 +152,25 @@ impl Client {
             }
         }
         exchange(self.connection(to).await?, &head, &request.body, false).await
+    }
+
+    /// The same in HTTP/2. A request that the engine has not begun is sent once more, on a connection that is newer.
+    async fn send_http2(&self, lines: &Lines, request: &Outgoing) -> Result<Answer, Error> {
+        let head = lines.head(request, &self.prefix, &self.peer).ok_or_else(|| Error::from(Fault::Proxy))?;
+        let mut after = 0;
+        loop {
+            let to = self.turn();
+            let place = match lines.place(to, after) {
+                Some(place) => place,
+                None => lines.place_or(to, after, self.handshake, self.connection(to)).await?,
+            };
+            let first = after == 0;
+            after = place.number();
+            match http2::exchange(place, head.clone(), request.body.clone()).await {
+                Err(error) if error.aged && first => {}
+                other => return other,
+            }
+        }
     }
 
     fn head(&self, request: &Outgoing) -> Vec<u8> {
@@ -221,6 +256,9 @@ impl Client {
 
     /// Closes connections that are too old to serve.
     pub fn sweep(&self) {
+        if let Some(lines) = &self.lines {
+            lines.sweep();
+        }
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|idle| idle.since.elapsed() < self.pool_idle);
     }
@@ -230,10 +268,16 @@ impl Client {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         self.retired.store(true, Ordering::Relaxed);
         idle.clear();
+        if let Some(lines) = &self.lines {
+            lines.forget();
+        }
     }
 
     /// Closes all connections that wait for a request.
     pub(super) fn forget(&self) {
+        if let Some(lines) = &self.lines {
+            lines.forget();
+        }
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 

@@ -41,6 +41,11 @@ impl Head {
         !self.headers.get_all(CONTENT_ENCODING).iter().all(identity)
     }
 
+    /// That of an HTTP/2 stream, which says by itself where it ends.
+    pub(super) fn of_stream(status: u16, headers: HeaderMap) -> Self {
+        Self { status, headers, framing: Framing::Close, reusable: false }
+    }
+
     /// Reads a head; `None` while it is not complete. With it comes its length.
     pub(super) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, Malformed> {
         let mut fields = [httparse::EMPTY_HEADER; HEADERS];

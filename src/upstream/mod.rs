@@ -6,6 +6,7 @@ mod client;
 mod condition;
 pub mod health;
 mod http1;
+mod http2;
 pub mod models;
 mod pool;
 mod tries;

@@ -7,6 +7,7 @@
 mod chunks;
 mod client;
 mod engine;
+pub mod h2;
 mod harness;
 mod http2;
 mod names;

@@ -1,0 +1,416 @@
+//! A scripted engine that is spoken to in HTTP/2. It writes and reads frames itself, so that it can refuse, go away, reset
+//! and starve whenever a test wants that. Of the heads of requests it understands nothing: a request with a body is a
+//! generation, one without is a probe.
+
+use super::engine::Manner;
+use super::script::{Gate, Script, Step};
+use socket2::SockRef;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const MODELS: &str = r#"{"object":"list","data":[{"id":"m","object":"model","created":1,"owned_by":"vllm","max_model_len":4096}]}"#;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+
+const END_STREAM: u8 = 1;
+const ACK: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// Codes of RST_STREAM and GOAWAY.
+pub const NO_ERROR: u32 = 0;
+pub const INTERNAL_ERROR: u32 = 2;
+pub const REFUSED_STREAM: u32 = 7;
+pub const CANCEL: u32 = 8;
+
+/// One thing such an engine does with a request.
+#[derive(Clone, Debug)]
+pub enum Act {
+    /// A head, with these lines besides.
+    Head(u16, Vec<(&'static str, String)>),
+    /// A piece of the body.
+    Data(Vec<u8>),
+    /// The end of the body.
+    End,
+    /// Ends the stream with this code.
+    Reset(u32),
+    /// Ends the connection with this code for streams that come after this one, or (`false`) also for this one.
+    GoAway(bool, u32),
+    /// Waits until the test opens the gate.
+    Await(Gate),
+    /// Waits until samewire ends the stream.
+    Hang,
+    /// Closes the connection.
+    Close(Manner),
+}
+
+/// The pieces of a body that a script would send.
+pub fn pieces(script: Script) -> Vec<Act> {
+    let bare = |step| match step {
+        Step::Send(bytes) => {
+            let start = bytes.windows(2).position(|pair| pair == b"\r\n").expect("a chunk") + 2;
+            Act::Data(bytes[start..bytes.len() - 2].to_vec())
+        }
+        Step::Await(gate) => Act::Await(gate),
+        other => panic!("{other:?} is no piece of a body"),
+    };
+    script.0.into_iter().map(bare).collect()
+}
+
+/// The head of an SSE answer.
+pub fn sse() -> Act {
+    Act::Head(200, vec![("content-type", "text/event-stream; charset=utf-8".to_owned())])
+}
+
+/// A whole answer of `n` tokens.
+pub fn answer(name: &str, n: usize) -> Vec<Act> {
+    let body = Script::new().role().tok(name, n, Duration::ZERO).finish("stop").usage(3, 5).done();
+    [vec![sse()], pieces(body), vec![Act::End]].concat()
+}
+
+/// A whole JSON answer.
+pub fn json(status: u16, body: &str) -> Vec<Act> {
+    let length = body.len().to_string();
+    let lines = vec![("content-type", "application/json".to_owned()), ("content-length", length)];
+    vec![Act::Head(status, lines), Act::Data(body.as_bytes().to_vec()), Act::End]
+}
+
+/// What such an engine is like.
+#[derive(Clone, Copy, Debug)]
+pub struct Ways {
+    /// Streams that it allows at once on one connection.
+    pub streams: Option<u32>,
+    /// Bytes of a body that it takes of one stream, and never more; `None`: all.
+    pub window: Option<u32>,
+    /// It answers when the head has come, and does not wait for the body.
+    pub early: bool,
+}
+
+impl Default for Ways {
+    fn default() -> Self {
+        Self { streams: None, window: None, early: false }
+    }
+}
+
+/// One request as it arrived, and what became of it.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Counts the connections of this engine.
+    pub connection: usize,
+    pub stream: u32,
+    /// Counts the requests of this engine.
+    pub number: usize,
+    pub body: Vec<u8>,
+    /// When samewire reset the stream, and with which code.
+    pub reset: Option<(Instant, u32)>,
+    /// Its script ran to its end.
+    pub finished: bool,
+}
+
+type Answering = dyn Fn(&Asked) -> Vec<Act> + Send + Sync;
+
+struct Shared {
+    answering: Box<Answering>,
+    ways: Ways,
+    asked: Mutex<Vec<Asked>>,
+    connections: AtomicUsize,
+    open: AtomicUsize,
+    active: AtomicUsize,
+}
+
+/// The engine. Dropped, it closes all its connections.
+pub struct H2Engine {
+    /// Where it listens.
+    pub address: SocketAddr,
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for H2Engine {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl H2Engine {
+    /// Each request is answered by what is made for it.
+    pub async fn answering(
+        ways: Ways,
+        answering: impl Fn(&Asked) -> Vec<Act> + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let shared = Arc::new(Shared {
+            answering: Box::new(answering),
+            ways,
+            asked: Mutex::default(),
+            connections: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
+            active: AtomicUsize::new(0),
+        });
+        let task = tokio::spawn(accept(listener, Arc::clone(&shared)));
+        Self { address, shared, task }
+    }
+
+    /// Its address as samewire wants it.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// All requests but probes.
+    pub fn asked(&self) -> Vec<Asked> {
+        lock(&self.shared.asked).clone()
+    }
+
+    /// Waits until so many have come.
+    pub async fn wait(&self, n: usize) -> Vec<Asked> {
+        super::until(&format!("{n} requests"), super::PATIENCE, || self.asked().len() >= n).await;
+        self.asked()
+    }
+
+    /// Requests it works on.
+    pub fn active(&self) -> usize {
+        self.shared.active.load(Ordering::SeqCst)
+    }
+
+    /// Connections that are open.
+    pub fn open(&self) -> usize {
+        self.shared.open.load(Ordering::SeqCst)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn up(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let Ok((stream, _)) = accepted else { continue };
+                let id = shared.connections.fetch_add(1, Ordering::SeqCst);
+                connections.spawn(serve(stream, id, Arc::clone(&shared)));
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
+    let mut out = vec![length[1], length[2], length[3], kind, flags];
+    out.extend(stream.to_be_bytes());
+    out.extend_from_slice(payload);
+    out
+}
+
+fn head(stream: u32, status: u16, lines: &[(&str, String)]) -> Vec<u8> {
+    // Literals, none of them indexed; 8 is the name ":status".
+    let mut block = vec![0x08, 3];
+    block.extend(status.to_string().into_bytes());
+    for (name, value) in lines {
+        block.push(0);
+        for text in [name.as_bytes(), value.as_bytes()] {
+            block.push(u8::try_from(text.len()).expect("short"));
+            block.extend_from_slice(text);
+        }
+    }
+    frame(HEADERS, END_HEADERS, stream, &block)
+}
+
+struct Frame {
+    kind: u8,
+    flags: u8,
+    stream: u32,
+    payload: Vec<u8>,
+}
+
+async fn read(from: &mut OwnedReadHalf) -> Option<Frame> {
+    let mut head = [0; 9];
+    from.read_exact(&mut head).await.ok()?;
+    let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+    let mut payload = vec![0; usize::try_from(length).expect("short")];
+    from.read_exact(&mut payload).await.ok()?;
+    let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+    Some(Frame { kind: head[3], flags: head[4], stream, payload })
+}
+
+/// The side of a connection that is written.
+type Out = Arc<tokio::sync::Mutex<OwnedWriteHalf>>;
+
+async fn write(out: &Out, bytes: &[u8]) {
+    // A connection that is gone is noticed by whoever reads it.
+    let _ = out.lock().await.write_all(bytes).await;
+}
+
+async fn serve(stream: TcpStream, id: usize, shared: Arc<Shared>) {
+    let counted = Arc::clone(&shared);
+    let _open = Counted::up(&counted.open);
+    stream.set_nodelay(true).expect("a TCP socket");
+    let (mut from, out) = stream.into_split();
+    let mut preface = [0; PREFACE.len()];
+    if from.read_exact(&mut preface).await.is_err() || preface != PREFACE {
+        return;
+    }
+    let out: Out = Arc::new(tokio::sync::Mutex::new(out));
+    let mut settings = Vec::new();
+    for (name, value) in [(3_u16, shared.ways.streams), (4, shared.ways.window)] {
+        if let Some(value) = value {
+            settings.extend(name.to_be_bytes());
+            settings.extend(value.to_be_bytes());
+        }
+    }
+    write(&out, &frame(SETTINGS, 0, 0, &settings)).await;
+    let mut connection = Connection { id, out, shared, running: JoinSet::new(), streams: HashMap::new() };
+    loop {
+        tokio::select! {
+            frame = read(&mut from) => {
+                let Some(frame) = frame else { return };
+                connection.take(frame).await;
+            }
+            Some(ended) = connection.running.join_next() => {
+                if let Ok(Some(manner)) = ended {
+                    if manner == Manner::Rst {
+                        let linger = SockRef::from(from.as_ref()).set_linger(Some(Duration::ZERO));
+                        linger.expect("a TCP socket");
+                    }
+                    return;
+                }
+            }
+        }
+    }
+}
+
+struct Connection {
+    id: usize,
+    out: Out,
+    shared: Arc<Shared>,
+    running: JoinSet<Option<Manner>>,
+    streams: HashMap<u32, (usize, Option<AbortHandle>)>,
+}
+
+impl Connection {
+    async fn take(&mut self, frame: Frame) {
+        let (stream, ends) = (frame.stream, frame.flags & END_STREAM != 0);
+        match frame.kind {
+            SETTINGS if frame.flags & ACK == 0 => write(&self.out, &self::frame(SETTINGS, ACK, 0, &[])).await,
+            PING if frame.flags & ACK == 0 => {
+                write(&self.out, &self::frame(PING, ACK, 0, &frame.payload)).await
+            }
+            HEADERS if ends => {
+                let probe = json(200, MODELS);
+                let out = Arc::clone(&self.out);
+                self.running.spawn(async move { play(&out, stream, probe).await });
+            }
+            HEADERS => {
+                let number = {
+                    let mut asked = lock(&self.shared.asked);
+                    let number = asked.len();
+                    let (connection, body) = (self.id, Vec::new());
+                    asked.push(Asked { connection, stream, number, body, reset: None, finished: false });
+                    number
+                };
+                self.streams.insert(stream, (number, None));
+                if self.shared.ways.early {
+                    self.answer(stream);
+                }
+            }
+            DATA => {
+                let number = self.streams[&stream].0;
+                lock(&self.shared.asked)[number].body.extend_from_slice(&frame.payload);
+                let more = u32::try_from(frame.payload.len()).expect("short").to_be_bytes();
+                if self.shared.ways.window.is_none() && !frame.payload.is_empty() {
+                    write(&self.out, &self::frame(WINDOW_UPDATE, 0, 0, &more)).await;
+                    write(&self.out, &self::frame(WINDOW_UPDATE, 0, stream, &more)).await;
+                }
+                if ends && !self.shared.ways.early {
+                    self.answer(stream);
+                }
+            }
+            RST_STREAM => {
+                let code = frame.payload.try_into().map(u32::from_be_bytes).expect("four bytes");
+                if let Some((number, task)) = self.streams.get(&stream) {
+                    lock(&self.shared.asked)[*number].reset = Some((Instant::now(), code));
+                    task.iter().for_each(AbortHandle::abort);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn answer(&mut self, stream: u32) {
+        let number = self.streams[&stream].0;
+        let asked = lock(&self.shared.asked)[number].clone();
+        let acts = (self.shared.answering)(&asked);
+        let (out, shared) = (Arc::clone(&self.out), Arc::clone(&self.shared));
+        let task = self.running.spawn(async move {
+            let _active = Counted::up(&shared.active);
+            let end = play(&out, stream, acts).await;
+            lock(&shared.asked)[number].finished = true;
+            end
+        });
+        self.streams.insert(stream, (number, Some(task)));
+    }
+}
+
+/// Writes what stands between two waits at once.
+async fn play(out: &Out, stream: u32, acts: Vec<Act>) -> Option<Manner> {
+    let mut bytes = Vec::new();
+    for act in acts {
+        match act {
+            Act::Head(status, lines) => bytes.extend(head(stream, status, &lines)),
+            Act::Data(data) => {
+                data.chunks(16 << 10).for_each(|piece| bytes.extend(frame(DATA, 0, stream, piece)))
+            }
+            Act::End => bytes.extend(frame(DATA, END_STREAM, stream, &[])),
+            Act::Reset(code) => bytes.extend(frame(RST_STREAM, 0, stream, &code.to_be_bytes())),
+            Act::GoAway(ours, code) => {
+                let last = if ours { stream } else { stream - 1 };
+                bytes.extend(frame(GOAWAY, 0, 0, &[last.to_be_bytes(), code.to_be_bytes()].concat()));
+            }
+            Act::Await(gate) => {
+                write(out, &std::mem::take(&mut bytes)).await;
+                gate.wait().await;
+            }
+            Act::Hang => {
+                write(out, &std::mem::take(&mut bytes)).await;
+                std::future::pending::<()>().await;
+            }
+            Act::Close(manner) => {
+                write(out, &bytes).await;
+                return Some(manner);
+            }
+        }
+    }
+    write(out, &bytes).await;
+    None
+}
