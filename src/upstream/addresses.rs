@@ -6,6 +6,7 @@
 //!
 //! There is one of these for each upstream, shared by all threads.
 
+use crate::config::{Timeouts, UpstreamConfig};
 use crate::error::{Class, Error};
 use crate::wire::fault::Fault;
 use std::io::{self, ErrorKind};
@@ -47,9 +48,16 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// Those of a host, as the system knows it.
-    pub(super) fn new(upstream: &str, (host, port): (&str, u16), patience: Duration) -> Arc<Self> {
-        Self::asking(by_the_system, upstream, (host, port), patience)
+    /// Those that the system knows.
+    pub(super) fn of(upstream: &UpstreamConfig, timeouts: &Timeouts) -> Arc<Self> {
+        Self::asking(by_the_system, &upstream.name, (&upstream.host, upstream.port), *timeouts.dns)
+    }
+
+    /// What was known before, of the same name: another configuration is no reason to forget it.
+    pub(super) fn inherit(&self, before: &Self) {
+        if (&self.host, self.port) == (&before.host, before.port) {
+            self.state().known = before.state().known.clone();
+        }
     }
 
     fn asking(lookup: Lookup, upstream: &str, (host, port): (&str, u16), patience: Duration) -> Arc<Self> {
@@ -196,13 +204,13 @@ struct State {
     turn: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Known {
     places: Vec<Place>,
     since: Instant,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Place {
     address: SocketAddr,
     /// When it came to the others.
@@ -482,6 +490,21 @@ mod tests {
         assert_eq!(LOOKUPS.load(Ordering::SeqCst), 1);
     }
 
+    #[test]
+    fn what_was_known_is_handed_on() {
+        fn never(_: Asked) {
+            panic!("looked up");
+        }
+        let named = |name| Addresses::asking(never, "e", (name, 8000), Duration::from_secs(2));
+        let before = named("engine");
+        before.state().found(Instant::now(), all([1]));
+        for (name, known) in [("engine", Some(at(1))), ("other", None)] {
+            let after = named(name);
+            after.inherit(&before);
+            assert_eq!(after.state().next(Instant::now(), || 0), known, "{name}");
+        }
+    }
+
     #[tokio::test]
     async fn addresses_need_no_lookup() {
         fn never(_: Asked) {
@@ -493,7 +516,7 @@ mod tests {
             assert_eq!(addresses.next(), Some(address));
             assert_eq!(addresses.order(None).await.unwrap(), [address]);
         }
-        let here = Addresses::new("e", ("localhost", 8000), Duration::from_secs(2));
+        let here = Addresses::asking(by_the_system, "e", ("localhost", 8000), Duration::from_secs(2));
         let order = here.order(None).await.unwrap();
         assert!(order.iter().all(|address| address.ip().is_loopback()), "{order:?}");
     }

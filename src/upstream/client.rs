@@ -93,7 +93,16 @@ struct Idle {
 
 impl Client {
     /// A client without connections.
-    pub(super) fn new(upstream: &UpstreamConfig, timeouts: &Timeouts, addresses: &Arc<Addresses>) -> Self {
+    pub fn new(upstream: &UpstreamConfig, timeouts: &Timeouts) -> Self {
+        Self::sharing(&Addresses::of(upstream, timeouts), upstream, timeouts)
+    }
+
+    /// One that knows what others know of the engine's name.
+    pub(super) fn sharing(
+        addresses: &Arc<Addresses>,
+        upstream: &UpstreamConfig,
+        timeouts: &Timeouts,
+    ) -> Self {
         let (host, port) = (upstream.host.clone(), upstream.port);
         let peer = Peer { name: upstream.name.clone(), host: host.clone(), port };
         let (secure, pool_idle) = (upstream.tls.is_some(), *timeouts.pool_idle);

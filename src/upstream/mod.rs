@@ -65,6 +65,8 @@ pub struct Upstream {
     since: Instant,
     /// What its clients were made with.
     timeouts: Timeouts,
+    /// What they know of its name.
+    addresses: Arc<Addresses>,
     /// The first thread's.
     client: Arc<Client>,
     /// Those of the others.
@@ -76,17 +78,17 @@ pub struct Upstream {
 impl Upstream {
     /// Available, but not proven.
     fn new(config: UpstreamConfig, all: &Config, figures: Arc<OfUpstream>, ejected: Arc<Ejected>) -> Self {
-        let named = (config.host.as_str(), config.port);
-        let addresses = Addresses::new(&config.name, named, *all.timeouts.dns);
-        let client = || Arc::new(Client::new(&config, &all.timeouts, &addresses));
+        let addresses = Addresses::of(&config, &all.timeouts);
+        let client = || Client::sharing(&addresses, &config, &all.timeouts);
         if config.tls.as_ref().is_some_and(|tls| tls.accepts_any) {
             let danger = "danger_accept_invalid_certs: whoever answers is taken for the engine";
             tracing::warn!(upstream = config.name, danger);
         }
         Self {
-            client: client(),
-            probes: Client::new(&config, &all.timeouts, &addresses).staying(),
-            clients: (1..all.threads).map(|_| client()).collect(),
+            client: Arc::new(client()),
+            probes: client().staying(),
+            clients: (1..all.threads).map(|_| Arc::new(client())).collect(),
+            addresses,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             timeouts: all.timeouts.clone(),
             figures,
@@ -121,6 +123,7 @@ impl Upstream {
         }
         *self.listed.write().unwrap_or_else(PoisonError::into_inner) =
             before.listed.read().unwrap_or_else(PoisonError::into_inner).clone();
+        self.addresses.inherit(&before.addresses);
         self.set_trouble(before.trouble());
         self.down.store(before.is_down(), Ordering::Relaxed);
     }
