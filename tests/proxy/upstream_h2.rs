@@ -533,6 +533,26 @@ async fn fault_u46_a_stopped_reader_holds_up_nobody() {
     two.end().await;
 }
 
+/// A connection of which no ping comes back is given up, with what is on it.
+#[tokio::test]
+async fn fault_u46_an_engine_that_answers_no_ping() {
+    let ways = Ways { mute: true, ..Ways::default() };
+    let two = Two::start(ways, setup().faulty(), |asked| match asked.number {
+        0 => vec![Act::Hang],
+        _ => answer("a", 2),
+    })
+    .await;
+    let mut client = Client::connect(two.world.proxy()).await.patient(Duration::from_secs(60));
+    let start = Instant::now();
+    client.send(&Request::plain("").bytes()).await;
+    failed(&client.answer().await, 502, "upstream_reset");
+    // Asked every 15 s, and 30 s are given for it.
+    let took = start.elapsed();
+    assert!(took > Duration::from_secs(30) && took < Duration::from_secs(55), "{took:?}");
+    is_good(&two, "on another connection").await;
+    two.end().await;
+}
+
 #[tokio::test]
 async fn fault_u46_an_engine_of_http1_is_not_reached() {
     let asked = Arc::new(AtomicUsize::new(0));

@@ -89,7 +89,7 @@ pub fn json(status: u16, body: &str) -> Vec<Act> {
 }
 
 /// What such an engine is like.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Ways {
     /// Streams that it allows at once on one connection.
     pub streams: Option<u32>,
@@ -97,12 +97,8 @@ pub struct Ways {
     pub window: Option<u32>,
     /// It answers when the head has come, and does not wait for the body.
     pub early: bool,
-}
-
-impl Default for Ways {
-    fn default() -> Self {
-        Self { streams: None, window: None, early: false }
-    }
+    /// It answers the first ping of a connection, and no other.
+    pub mute: bool,
 }
 
 /// One request as it arrived, and what became of it.
@@ -290,17 +286,29 @@ async fn serve(stream: TcpStream, id: usize, shared: Arc<Shared>) {
         }
     }
     write(&out, &frame(SETTINGS, 0, 0, &settings)).await;
-    let mut connection = Connection { id, out, shared, running: JoinSet::new(), streams: HashMap::new() };
+    let (running, streams) = (JoinSet::new(), HashMap::new());
+    let mut connection = Connection { id, out, shared, running, streams, pinged: false };
+    // What has been read of a frame must not get lost while something else is done.
+    let (tell, mut frames) = tokio::sync::mpsc::channel(64);
+    let mut reading = JoinSet::new();
+    reading.spawn(async move {
+        while let Some(frame) = read(&mut from).await {
+            if tell.send(frame).await.is_err() {
+                return;
+            }
+        }
+    });
     loop {
         tokio::select! {
-            frame = read(&mut from) => {
+            frame = frames.recv() => {
                 let Some(frame) = frame else { return };
                 connection.take(frame).await;
             }
             Some(ended) = connection.running.join_next() => {
                 if let Ok(Some(manner)) = ended {
                     if manner == Manner::Rst {
-                        let linger = SockRef::from(from.as_ref()).set_linger(Some(Duration::ZERO));
+                        let out = connection.out.lock().await;
+                        let linger = SockRef::from((*out).as_ref()).set_linger(Some(Duration::ZERO));
                         linger.expect("a TCP socket");
                     }
                     return;
@@ -316,6 +324,7 @@ struct Connection {
     shared: Arc<Shared>,
     running: JoinSet<Option<Manner>>,
     streams: HashMap<u32, (usize, Option<AbortHandle>)>,
+    pinged: bool,
 }
 
 impl Connection {
@@ -323,7 +332,8 @@ impl Connection {
         let (stream, ends) = (frame.stream, frame.flags & END_STREAM != 0);
         match frame.kind {
             SETTINGS if frame.flags & ACK == 0 => write(&self.out, &self::frame(SETTINGS, ACK, 0, &[])).await,
-            PING if frame.flags & ACK == 0 => {
+            PING if frame.flags & ACK == 0 && !(self.shared.ways.mute && self.pinged) => {
+                self.pinged = true;
                 write(&self.out, &self::frame(PING, ACK, 0, &frame.payload)).await
             }
             HEADERS if ends => {
