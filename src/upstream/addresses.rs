@@ -103,7 +103,7 @@ impl Addresses {
                 match (state.asked, &state.failed) {
                     (Some(asked), _) => asked,
                     (None, failed) => {
-                        let why = failed.as_ref().map_or(ErrorKind::NotFound.into(), Failed::error);
+                        let why = failed.as_ref().map_or_else(|| ErrorKind::NotFound.into(), Failed::error);
                         return Err(Error::from(Fault::Unreachable).because(why));
                     }
                 }

@@ -157,7 +157,7 @@ async fn fault_u02_an_address_that_never_answers() {
     let (hole, _held) = crate::waiting::black_hole();
     let port: u16 = hole.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
     let Ok(listener) = TcpListener::bind(SocketAddr::from((ip(2), port))) else {
-        println!("skipped: the port is taken at the other address");
+        eprintln!("skipped: the port is taken at the other address");
         return;
     };
     let engine = Engine::on(listener, |_| Script::answer("a", 1)).await;

@@ -30,7 +30,7 @@ impl Names {
         if tried.is_ok_and(|status| status.success()) {
             return Some(this);
         }
-        println!("skipped: `unshare -rm` with mounts is not allowed here");
+        eprintln!("skipped: `unshare -rm` with mounts is not allowed here");
         None
     }
 
@@ -98,7 +98,7 @@ impl Dns {
             Some((address, UdpSocket::bind(SocketAddr::from((address, 53))).ok()?))
         });
         let Some((address, socket)) = socket else {
-            println!("skipped: port 53 cannot be had here");
+            eprintln!("skipped: port 53 cannot be had here");
             return None;
         };
         let this = Self { address, says: Arc::new(Mutex::new(says)), asked: Arc::default() };
