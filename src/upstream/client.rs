@@ -4,7 +4,8 @@
 //! that one dies as a request goes out; if not a byte of an answer had come, the request is sent once more on a fresh
 //! connection (faults U03).
 //!
-//! There is one client for each thread: connections stay with the thread that made them, and nothing is shared.
+//! There is one client for each thread: connections stay with the thread that made them, and nothing is shared but what is
+//! known of the engine's name.
 
 use super::addresses::Addresses;
 use super::answer::Answer;
