@@ -200,7 +200,8 @@ async fn fault_u31_calls_numbered_in_strange_ways() {
 
 #[tokio::test]
 async fn fault_u32_calls_told_in_strange_ways() {
-    let rows: [(&[&str], &[(&str, &str, &str)], &str); 9] = [
+    type Row<'r> = (&'r [&'r str], &'r [(&'r str, &'r str, &'r str)], &'r str);
+    let rows: [Row<'_>; 9] = [
         (
             &[
                 r#""index":0,"id":"a","type":"function","function":{"name":"f","arguments":"{"}"#,

@@ -106,7 +106,7 @@ fn named(name: &str, case: usize) -> String {
             "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n".into()
         }
         "good" => good.clone(),
-        "marker" => marker.clone(),
+        "marker" => marker,
         "chunks" => chunk(&good, "") + "0\r\n\r\n",
         "half1" => chunk(&good[..n / 2], ""),
         "half2" => chunk(&good[n / 2..], ""),
