@@ -25,14 +25,15 @@ pub(super) struct Clock {
     started: Instant,
     /// When the engine was asked.
     asked: Instant,
-    /// Since when we wait for the engine, and nobody waits for us.
+    /// Since when we wait for the engine, without the time in which the client had its turn.
     waiting: Instant,
     written: Instant,
     /// The engine has said something.
     spoken: bool,
     committed: bool,
     wrote: bool,
-    paused: bool,
+    /// Since when it is the client's turn.
+    paused: Option<Instant>,
     total: Duration,
     first_token: Duration,
     inter_token: Duration,
@@ -56,7 +57,7 @@ impl Clock {
             spoken: false,
             committed: !stream,
             wrote: false,
-            paused: false,
+            paused: None,
             total: if stream { *timeouts.total_stream } else { *timeouts.total_whole },
             first_token: *timeouts.first_token,
             inter_token: *timeouts.inter_token,
@@ -70,7 +71,7 @@ impl Clock {
     /// Another engine is asked.
     pub(super) fn asks_again(&mut self) {
         self.now = Instant::now();
-        (self.asked, self.waiting, self.paused) = (self.now, self.now, false);
+        (self.asked, self.waiting, self.paused) = (self.now, self.now, None);
     }
 
     /// At least half of the time for all of it is left.
@@ -78,11 +79,12 @@ impl Clock {
         self.started.elapsed() <= self.total / 2
     }
 
-    /// We turn to the engine. The time since the last turn to the client was not the engine's.
+    /// We turn to the engine. The time since we turned to the client was not the engine's; that before it was, also where
+    /// the client was only told that it is not forgotten (faults U09).
     pub(super) fn reads(&mut self) {
         self.now = Instant::now();
-        if std::mem::take(&mut self.paused) {
-            self.waiting = self.now;
+        if let Some(since) = self.paused.take() {
+            self.waiting += self.now.saturating_duration_since(since);
         }
     }
 
@@ -100,7 +102,7 @@ impl Clock {
     pub(super) fn wrote(&mut self) -> Option<Duration> {
         let pause = self.now.saturating_duration_since(self.written);
         self.written = self.now;
-        self.paused = true;
+        self.paused.get_or_insert(self.now);
         self.committed = true;
         std::mem::replace(&mut self.wrote, true).then_some(pause)
     }

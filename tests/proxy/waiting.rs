@@ -175,6 +175,22 @@ async fn fault_u09_silence_in_the_stream() {
     world.end().await;
 }
 
+/// Comments are ours: they say nothing for the engine.
+#[tokio::test]
+async fn fault_u09_comments_do_not_put_off_the_end_of_a_silent_stream() {
+    let script = Script::new().head_sse().role().tok("a", 3, Duration::ZERO).hang();
+    let setup = Setup::new().faulty().config("[timeouts]\ninter_token = 2.5").set("keepalive_seconds=1");
+    let world = World::start(Engine::script(script).await, setup).await;
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&Request::stream("").bytes()).await;
+    client.event_with_head("a.2").await;
+    let start = Instant::now();
+    let rest = error_frame_of_a_timeout(&mut client).await;
+    assert_eq!(rest.matches(": keepalive\n\n").count(), 2, "{rest}");
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    world.end().await;
+}
+
 /// What has finished is finished: only `[DONE]` was missing.
 #[tokio::test]
 async fn silence_after_the_finish_is_a_good_end() {
