@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Rows whose tests are still to be written.
-const MISSING: [&str; 1] = ["o13"];
+const MISSING: [&str; 0] = [];
 
 /// Every row of the matrix. Rows that came later than their neighbours have a letter behind the number.
 fn rows() -> BTreeSet<String> {

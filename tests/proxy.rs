@@ -40,6 +40,8 @@ mod bad_requests;
 mod budget;
 #[path = "proxy/canonical.rs"]
 mod canonical;
+#[path = "proxy/clocks.rs"]
+mod clocks;
 #[path = "proxy/compact.rs"]
 mod compact;
 #[path = "proxy/configuration.rs"]

@@ -4,7 +4,7 @@
 #   tests/run.sh         everything
 #   tests/run.sh fast    without the client libraries, the benches and the linters: Rust alone
 #
-# Needs Rust and a C compiler. curl, PostgreSQL, Python and Node are installed with apt-get where they are missing; the
+# Needs Rust and a C compiler. curl, PostgreSQL, libfaketime, Python and Node are installed with apt-get where they are missing; the
 # packages of the last two go to folders under target/. Stops at the first step that fails; the last line says how it went.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -62,6 +62,8 @@ set_up() {
   command -v cc >/dev/null || missing+=(gcc libc6-dev)
   command -v curl >/dev/null || missing+=(curl)
   compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
+  # A test sets the clock of a process.
+  compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null || missing+=(libfaketime)
   if [[ -z $fast ]]; then
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
     command -v npm >/dev/null || missing+=(nodejs npm)

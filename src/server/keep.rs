@@ -13,8 +13,8 @@ use crate::store::{Error, Item, Json, Key, New, State, Store};
 use crate::wire::Out;
 use bytes::Bytes;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What is stored of a response besides its answer.
 pub(super) struct Keeper {
@@ -176,10 +176,15 @@ impl Ended {
     }
 }
 
-/// Now, as the store counts.
+/// Now, as the store counts: what the clock said at first, and the time since then. If the clock is set meanwhile, not
+/// everything has expired, and nothing that runs is lost (faults O13).
 pub(super) fn milliseconds() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    static FIRST: LazyLock<(Duration, Instant)> = LazyLock::new(|| {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        (since.unwrap_or_default(), Instant::now())
+    });
+    let (since, at) = *FIRST;
+    u64::try_from(since.saturating_add(at.elapsed()).as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The same bytes with an object that does not claim to be stored, if it does.
