@@ -78,6 +78,8 @@ mod harmony;
 mod health;
 #[path = "proxy/hold.rs"]
 mod hold;
+#[path = "proxy/hostile.rs"]
+mod hostile;
 #[path = "proxy/keys.rs"]
 mod keys;
 #[path = "proxy/leaving.rs"]

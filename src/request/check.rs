@@ -2,7 +2,7 @@
 
 use super::fields::{self, Field};
 use super::rules::{Caps, Rules};
-use crate::json::{self, Raw, Text};
+use crate::json::{self, Raw, Read, Scanner, Text};
 use crate::wire::fault::{Failure, Fault};
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -303,9 +303,31 @@ fn flag(param: &str, value: Raw<'_>) -> Result<bool, Failure> {
 }
 
 pub(super) fn list<'a>(param: &str, value: Raw<'a>, most: usize) -> Result<Vec<Raw<'a>>, Failure> {
-    let elements: Vec<Raw<'a>> = json::read(value.get()).map_err(|_| invalid(param, "it must be a list"))?;
-    match elements.len() {
-        count if count > most => Err(invalid(param, &format!("it may have at most {most} elements"))),
-        _ => Ok(elements),
+    let mut all = Elements { most, ..Elements::default() };
+    json::read_into(value.get(), &mut all).map_err(|_| invalid(param, "it must be a list"))?;
+    if all.over {
+        return Err(invalid(param, &format!("it may have at most {most} elements")));
+    }
+    Ok(all.kept)
+}
+
+/// The elements of a list, as many as it may have: what is too long takes no memory.
+#[derive(Default)]
+struct Elements<'a> {
+    kept: Vec<Raw<'a>>,
+    most: usize,
+    over: bool,
+}
+
+impl<'a> Read<'a> for Elements<'a> {
+    fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
+        from.each_element(|from| {
+            let element = from.read()?;
+            self.over = self.kept.len() == self.most;
+            if !self.over {
+                self.kept.push(element);
+            }
+            Some(())
+        })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Takes: the body as the client sent it. Gives: the members, and an edited copy. Never: re-serialises what it carries.
 
-use crate::json::{self, Members, Raw};
+use crate::json::{self, Raw, Read, Scanner};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
 use std::borrow::Cow;
@@ -10,6 +10,31 @@ use std::ops::Range;
 
 /// Levels of nesting that a body may have.
 const DEPTH: usize = 128;
+
+/// Members that an object may have which is read one by one: nothing has as many, and each takes many times the memory
+/// of its few bytes (property P15).
+const MEMBERS: usize = 1 << 16;
+
+/// The members of an object, as many as it may have.
+#[derive(Default)]
+struct Bounded<'a> {
+    kept: Vec<(Cow<'a, str>, Raw<'a>)>,
+    /// There were more.
+    over: bool,
+}
+
+impl<'a> Read<'a> for Bounded<'a> {
+    fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
+        from.each_member(|from, key| {
+            let member = (key.name()?, from.read()?);
+            self.over = self.kept.len() == MEMBERS;
+            if !self.over {
+                self.kept.push(member);
+            }
+            Some(())
+        })
+    }
+}
 
 /// One member of an object, with its place in the text of the whole body.
 #[derive(Debug)]
@@ -93,17 +118,21 @@ fn skip_string(bytes: &[u8], mut at: usize) -> Result<usize, Failure> {
 /// The members of the object that `object` is, a part of `whole` (or all of it).
 ///
 /// # Errors
-/// `invalid_json` with the position; never the text around it.
+/// `invalid_json` with the position, never the text around it; `invalid_value` for more members than anything has.
 pub fn read<'a>(whole: &'a str, object: &'a str) -> Result<Vec<Field<'a>>, Failure> {
     if !object.trim_start().starts_with('{') && Raw::of(object).is_some() {
         let message = "The request body is not valid JSON for this API: it must be an object.";
         return Err(Failure::from(Fault::InvalidJson).with_message(message));
     }
-    let Members(members) = json::read(object).map_err(|invalid| {
+    let Bounded { kept, over } = json::read(object).map_err(|invalid| {
         let message = format!("The request body is not valid JSON ({invalid}).");
         Failure::from(Fault::InvalidJson).with_message(message)
     })?;
-    Ok(members
+    if over {
+        let message = format!("The request has an object of more than {MEMBERS} members.");
+        return Err(Failure::from(Fault::InvalidValue).with_message(message));
+    }
+    Ok(kept
         .into_iter()
         .map(|(key, value)| {
             let at = place(whole, value.get());
@@ -220,6 +249,14 @@ impl Edits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_object_of_more_members_than_anything_has_is_refused() {
+        let body = |members: usize| format!("{{{}\"b\":0}}", "\"a\":0,".repeat(members - 1));
+        let (most, more) = (body(MEMBERS), body(MEMBERS + 1));
+        assert_eq!(read(&most, &most).unwrap().len(), MEMBERS);
+        assert_eq!(read(&more, &more).unwrap_err().fault, Fault::InvalidValue);
+    }
 
     #[test]
     fn members_go_with_their_comma() {
