@@ -100,6 +100,8 @@ mod native;
 mod oddities;
 #[path = "proxy/operators.rs"]
 mod operators;
+#[path = "proxy/partition.rs"]
+mod partition;
 #[path = "proxy/patience.rs"]
 mod patience;
 #[path = "proxy/pool.rs"]

@@ -1,6 +1,8 @@
 //! A real PostgreSQL, and databases of their own in it; see `tests/postgres.sh`.
 #![allow(dead_code, reason = "each test crate uses its part")]
 
+pub mod partition;
+
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

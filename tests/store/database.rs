@@ -3,83 +3,18 @@
 use crate::ROOMY;
 use crate::places;
 use crate::postgres::connect;
+use crate::postgres::partition::{Partition, Way};
 use crate::responses::{NOW, completed, key, over, running};
 use futures::future::join_all;
 use samewire::store::{Caps, Error, Place, Store};
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::net::TcpListener;
 
-/// What stands between the store and the server.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Open,
-    /// Nothing gets through, and nobody is told.
-    Cut,
-    /// Connections are closed at once.
-    Closed,
-}
-
-struct Partition {
-    url: String,
-    way: watch::Sender<Way>,
-    connections: Arc<AtomicUsize>,
-}
-
-impl Partition {
-    /// A way to the server of this URL that can be cut.
-    async fn before(url: &str) -> Self {
-        let (start, rest) = url.split_once('@').unwrap();
-        let (host, database) = rest.split_once('/').unwrap();
-        let server: SocketAddr = host.parse().unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("{start}@{}/{database}", listener.local_addr().unwrap());
-        let (way, seen) = watch::channel(Way::Open);
-        let connections = Arc::new(AtomicUsize::new(0));
-        let count = connections.clone();
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                count.fetch_add(1, Ordering::Relaxed);
-                tokio::spawn(carry(client, server, seen.clone()));
-            }
-        });
-        Self { url, way, connections }
-    }
-
-    async fn open(&self) -> Result<Store, Error> {
-        let place = Place::Postgres(self.url.clone());
-        Store::open(&place, ROOMY).await.map(Option::unwrap)
-    }
-}
-
-async fn carry(client: TcpStream, server: SocketAddr, way: watch::Receiver<Way>) {
-    let Ok(server) = TcpStream::connect(server).await else { return };
-    let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
-        (client.into_split(), server.into_split());
-    let mut closing = way.clone();
-    tokio::select! {
-        () = pump(&mut from_client, &mut to_server, way.clone()) => {}
-        () = pump(&mut from_server, &mut to_client, way) => {}
-        _ = closing.wait_for(|way| *way == Way::Closed) => {}
-    }
-}
-
-async fn pump(
-    from: &mut (impl AsyncReadExt + Unpin),
-    to: &mut (impl AsyncWriteExt + Unpin),
-    mut way: watch::Receiver<Way>,
-) {
-    let mut buffer = vec![0; 16 << 10];
-    while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        let open = way.wait_for(|way| *way != Way::Cut).await.is_ok();
-        if !open || to.write_all(&buffer[..length]).await.is_err() {
-            return;
-        }
-    }
+/// The store behind such a way.
+async fn opened(partition: &Partition) -> Result<Store, Error> {
+    let place = Place::Postgres(partition.url.clone());
+    Store::open(&place, ROOMY).await.map(Option::unwrap)
 }
 
 /// Waits until the store answers again.
@@ -157,7 +92,7 @@ async fn a_server_that_is_not_there_is_told_without_its_password() {
 async fn fault_o17_a_reset_connection_is_made_again() {
     let place = places::postgres().await;
     let partition = Partition::before(place.url()).await;
-    let store = partition.open().await.unwrap();
+    let store = opened(&partition).await.unwrap();
     store.create(running("resp_1"), NOW).await.unwrap();
     let admin = connect(place.url()).await;
     let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
@@ -173,7 +108,7 @@ async fn fault_o17_a_reset_connection_is_made_again() {
 async fn fault_o17_a_partition_costs_each_call_two_seconds() {
     let place = places::postgres().await;
     let partition = Partition::before(place.url()).await;
-    let store = partition.open().await.unwrap();
+    let store = opened(&partition).await.unwrap();
     store.create(running("resp_1"), NOW).await.unwrap();
     partition.way.send_replace(Way::Cut);
     let start = Instant::now();
@@ -190,7 +125,7 @@ async fn fault_o17_a_partition_costs_each_call_two_seconds() {
 async fn fault_o17_it_is_not_stormed() {
     let place = places::postgres().await;
     let partition = Partition::before(place.url()).await;
-    let store = partition.open().await.unwrap();
+    let store = opened(&partition).await.unwrap();
     let before = partition.connections.load(Ordering::Relaxed);
     partition.way.send_replace(Way::Closed);
     let start = Instant::now();
