@@ -80,6 +80,8 @@ mod health;
 mod hold;
 #[path = "proxy/hostile.rs"]
 mod hostile;
+#[path = "proxy/interleavings.rs"]
+mod interleavings;
 #[path = "proxy/keys.rs"]
 mod keys;
 #[path = "proxy/leaving.rs"]
