@@ -1,7 +1,7 @@
 //! Streams that break off. Every token that arrived is delivered, and the end never looks good unless it was.
 
 use crate::canonical::{Canonical, INCOMPLETE, grammar};
-use crate::sim::{Answer, Ended, Engine, Manner, PATIENCE, Request, Script, Setup, World, until};
+use crate::sim::{Answer, Client, Ended, Engine, Manner, PATIENCE, Request, Script, Setup, World, until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -343,4 +343,61 @@ async fn fault_u03_engine_that_closes_idle_connections() {
     }
     assert_eq!(world.engine.attempt_count(), 50);
     world.end().await;
+}
+
+/// Engines close connections that have not been used for a while; now and then in the moment in which the next request goes
+/// out. None of ten thousand clients notices.
+#[tokio::test]
+async fn fault_u03_ten_thousand_requests_around_the_time_of_the_close() {
+    const CLIENTS: usize = 20;
+    for (manner, requests, filling) in
+        [(Manner::Fin, 5_000, 0), (Manner::Rst, 5_000, 0), (Manner::Fin, 200, 300_000)]
+    {
+        let (served, lost) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (count, races) = (Arc::clone(&served), Arc::clone(&lost));
+        let engine = Engine::answering(move |attempt| {
+            let n = count.fetch_add(1, Ordering::Relaxed);
+            races.fetch_add(usize::from(attempt.reused), Ordering::Relaxed);
+            // Some are kept open, the others for as long as clients wait between two requests, more or less.
+            let idle = Duration::from_micros(n as u64 * 7_919 % 6_000);
+            if n.is_multiple_of(4) {
+                Script::answer("a", 2)
+            } else {
+                Script::answer("a", 2).sleep(idle).close(manner)
+            }
+        });
+        let world = World::start(engine.await, Setup::new()).await;
+        let (proxy, mut clients) = (world.proxy(), tokio::task::JoinSet::new());
+        for client in 0..CLIENTS {
+            clients.spawn(async move {
+                let request = Request::stream(&format!(r#","user":"{}""#, "x".repeat(filling)));
+                let mut connection = Client::connect(proxy).await;
+                for round in 0..requests / CLIENTS {
+                    connection.send(&request.bytes()).await;
+                    check(
+                        &connection.answer().await,
+                        &Canonical::answer("a", 2),
+                        &format!("{manner:?}, round {round}"),
+                    );
+                    tokio::time::sleep(Duration::from_micros(((client * 31 + round) * 6_133 % 6_000) as u64))
+                        .await;
+                }
+            });
+        }
+        while let Some(client) = clients.join_next().await {
+            client.expect("no panic");
+        }
+        let (asked, reused) = (served.load(Ordering::Relaxed), lost.load(Ordering::Relaxed));
+        println!("{manner:?}: {requests} requests, {reused} on connections that were kept");
+        assert!(reused > requests / 10, "connections are kept, or this test tests nothing");
+        assert!(asked <= requests + reused, "each is answered once");
+        let metrics = world.samewire.metrics().await;
+        assert!(
+            !metrics
+                .lines()
+                .any(|line| line.starts_with("samewire_upstream_attempts_total") && !line.contains("ok")),
+            "{metrics}"
+        );
+        world.end().await;
+    }
 }
