@@ -151,6 +151,8 @@ mod tool_outputs;
 mod traces;
 #[path = "proxy/truncation.rs"]
 mod truncation;
+#[path = "proxy/upgrades.rs"]
+mod upgrades;
 #[path = "proxy/uploads.rs"]
 mod uploads;
 #[path = "proxy/upstream_h2.rs"]
