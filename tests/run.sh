@@ -100,7 +100,7 @@ lint_deployment() {
 import compose_spec, yaml
 compose_spec.PyCompose.from_yaml(yaml.safe_dump(yaml.safe_load(open("config/compose.yaml")))).validate()
 print("config/compose.yaml passed")'
-  "$venv/bin/shellcheck" .ci/run tests/run.sh tests/clients.sh tests/postgres.sh tests/fuzz/run.sh benches/proxy.sh
+  "$venv/bin/shellcheck" .ci/run tests/run.sh tests/clients.sh tests/postgres.sh tests/fuzz/run.sh tests/soak.sh benches/proxy.sh
 }
 
 step "set-up" set_up
@@ -115,4 +115,5 @@ if [[ -z $fast ]]; then
   step "bench rewrite, smoke run" cargo bench --locked --bench rewrite -- --quick
   step "bench store, smoke run" cargo bench --locked --bench store -- --quick
   step "bench proxy, smoke run" benches/proxy.sh --quick
+  step "soak, short run" tests/soak.sh --quick
 fi

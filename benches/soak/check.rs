@@ -1,0 +1,306 @@
+//! What a client gets, against the plan: every token once, in order, in its place, and of this request.
+
+use crate::latency::Latency;
+use crate::plan::{Kind, Lane, Plan};
+use crate::speech::now;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+const LANES: [Lane; 3] = [Lane::Reasoning, Lane::Content, Lane::Tool];
+
+/// How an answer came to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// As answers end that are complete.
+    Complete,
+    /// An error of this code, with a status or in the stream (200).
+    Error(u16, String),
+}
+
+#[derive(Deserialize)]
+struct Chunk<'a> {
+    #[serde(borrow, default)]
+    choices: Vec<Choice<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    index: u64,
+    #[serde(borrow, alias = "message")]
+    delta: Delta<'a>,
+}
+
+#[derive(Deserialize)]
+struct Delta<'a> {
+    #[serde(borrow, default)]
+    content: Option<Cow<'a, str>>,
+    #[serde(borrow, default, alias = "reasoning")]
+    reasoning_content: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    tool_calls: Option<Vec<Call<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct Call<'a> {
+    #[serde(borrow)]
+    function: Function<'a>,
+}
+
+#[derive(Deserialize)]
+struct Function<'a> {
+    #[serde(borrow, default)]
+    arguments: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    sequence_number: u64,
+    #[serde(borrow, default)]
+    delta: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    code: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    response: Option<&'a RawValue>,
+}
+
+/// A response as it is read from the store.
+#[derive(Deserialize)]
+pub(crate) struct Object {
+    pub(crate) id: String,
+    pub(crate) status: String,
+    pub(crate) error: Option<Fault>,
+    #[serde(default)]
+    output: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    content: Option<Vec<Part>>,
+    #[serde(default)]
+    arguments: String,
+}
+
+#[derive(Deserialize)]
+struct Part {
+    #[serde(default)]
+    text: String,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Fault {
+    pub(crate) code: Option<String>,
+    #[serde(default)]
+    pub(crate) message: String,
+}
+
+#[derive(Deserialize)]
+struct Faulty {
+    error: Fault,
+}
+
+/// The code of an error body.
+pub(crate) fn code(body: &[u8]) -> Option<String> {
+    let faulty: Faulty = serde_json::from_slice(body).ok()?;
+    Some(faulty.error.code.unwrap_or_default())
+}
+
+/// What has come of one answer.
+pub(crate) struct Check<'a> {
+    plan: &'a Plan,
+    latency: Option<&'a Latency>,
+    /// The number that the next token of each lane has, in each of two answers.
+    next: [[u64; 2]; 3],
+    partial: [[String; 2]; 3],
+    sequence: u64,
+    pub(crate) tokens: u64,
+    end: Option<End>,
+}
+
+impl<'a> Check<'a> {
+    pub(crate) fn new(plan: &'a Plan, latency: Option<&'a Latency>) -> Self {
+        let (next, partial) = ([[0; 2]; 3], Default::default());
+        Self { plan, latency, next, partial, sequence: 0, tokens: 0, end: None }
+    }
+
+    /// One event or comment, without its blank line.
+    pub(crate) fn event(&mut self, event: &str) -> Result<(), String> {
+        if event == ": keepalive" {
+            return Ok(());
+        }
+        if let Some(end) = &self.end
+            && !(matches!(end, End::Error(..)) && event.starts_with("event: response.failed\n"))
+        {
+            return Err(format!("an event behind the end: {}", head(event)));
+        }
+        match self.plan.kind {
+            Kind::Responses | Kind::Background => self.response_event(event),
+            Kind::Chat | Kind::Whole => self.chunk(event),
+        }
+    }
+
+    fn chunk(&mut self, event: &str) -> Result<(), String> {
+        if let Some(data) = event.strip_prefix("event: error\ndata: ") {
+            let code = code(data.as_bytes()).ok_or_else(|| format!("an error frame: {}", head(data)))?;
+            self.end = Some(End::Error(200, code));
+            return Ok(());
+        }
+        let data = event.strip_prefix("data: ").ok_or_else(|| format!("no event: {}", head(event)))?;
+        if data == "[DONE]" {
+            self.end = Some(End::Complete);
+            return Ok(());
+        }
+        self.chat(data)
+    }
+
+    /// A chunk, or a whole chat completion.
+    pub(crate) fn chat(&mut self, data: &str) -> Result<(), String> {
+        let chunk: Chunk<'_> =
+            serde_json::from_str(data).map_err(|error| format!("{error}: {}", head(data)))?;
+        for choice in chunk.choices {
+            let index = choice.index;
+            if let Some(text) = choice.delta.reasoning_content {
+                self.text(Lane::Reasoning, index, &text)?;
+            }
+            if let Some(text) = choice.delta.content {
+                self.text(Lane::Content, index, &text)?;
+            }
+            for call in choice.delta.tool_calls.into_iter().flatten() {
+                self.text(Lane::Tool, index, &call.function.arguments.unwrap_or_default())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn response_event(&mut self, event: &str) -> Result<(), String> {
+        let (kind, data) = event
+            .strip_prefix("event: ")
+            .and_then(|rest| rest.split_once("\ndata: "))
+            .ok_or_else(|| format!("no event: {}", head(event)))?;
+        let read: Event<'_> =
+            serde_json::from_str(data).map_err(|error| format!("{error}: {}", head(data)))?;
+        if read.sequence_number != self.sequence {
+            return Err(format!("event {} instead of {}", read.sequence_number, self.sequence));
+        }
+        self.sequence += 1;
+        match kind {
+            "response.output_text.delta" => self.text(Lane::Content, 0, &read.delta.unwrap_or_default())?,
+            "response.reasoning_text.delta" => {
+                self.text(Lane::Reasoning, 0, &read.delta.unwrap_or_default())?
+            }
+            "response.function_call_arguments.delta" => {
+                self.text(Lane::Tool, 0, &read.delta.unwrap_or_default())?;
+            }
+            "error" => self.end = Some(End::Error(200, read.code.unwrap_or_default().into_owned())),
+            "response.failed" if self.end.is_none() => {
+                return Err("response.failed without the error before it".to_owned());
+            }
+            "response.completed" => {
+                // The object at the end says all of it again.
+                let object = read.response.ok_or("response.completed without a response")?.get();
+                let mut again = Check::new(self.plan, None);
+                again.object(object)?;
+                again.is_complete()?;
+                self.end = Some(End::Complete);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The text of a response object.
+    pub(crate) fn object(&mut self, object: &str) -> Result<Object, String> {
+        let object: Object =
+            serde_json::from_str(object).map_err(|error| format!("{error}: {}", head(object)))?;
+        for item in &object.output {
+            let lane = if item.kind == "reasoning" { Lane::Reasoning } else { Lane::Content };
+            for part in item.content.iter().flatten() {
+                self.text(lane, 0, &part.text)?;
+            }
+            self.text(Lane::Tool, 0, &item.arguments)?;
+        }
+        Ok(object)
+    }
+
+    fn text(&mut self, lane: Lane, choice: u64, text: &str) -> Result<(), String> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        let place = usize::try_from(choice).unwrap_or(2);
+        let at = lane as usize;
+        let partial = self.partial[at].get_mut(place).ok_or_else(|| format!("an answer {choice}"))?;
+        partial.push_str(text);
+        let mut words = std::mem::take(partial);
+        let mut start = 0;
+        while let Some(length) = words[start..].find(' ') {
+            self.word(lane, choice, &words[start..start + length])?;
+            start += length + 1;
+        }
+        words.drain(..start);
+        self.partial[at][place] = words;
+        Ok(())
+    }
+
+    fn word(&mut self, lane: Lane, choice: u64, word: &str) -> Result<(), String> {
+        if lane == Lane::Tool && word == r#"{"a":""# {
+            return Ok(());
+        }
+        let mut parts = word.split('.');
+        let mut part = || parts.next().ok_or_else(|| format!("no token: {word:?}"));
+        let id = u64::from_str_radix(part()?, 16).map_err(|_| format!("no token: {word:?}"))?;
+        if id != self.plan.id {
+            return Err(format!("a token of another request: {word}, not {:x}", self.plan.id));
+        }
+        if part()? != format!("{}{choice}", lane.letter()) {
+            return Err(format!("in lane {}{choice}: {word}", lane.letter()));
+        }
+        let n: u64 = part()?.parse().map_err(|_| format!("no token: {word:?}"))?;
+        let time: u64 = part()?.parse().map_err(|_| format!("no token: {word:?}"))?;
+        let next = &mut self.next[lane as usize][usize::try_from(choice).unwrap_or(0)];
+        if n != *next {
+            return Err(format!("token {n} where {next} comes next: {word}"));
+        }
+        *next += 1;
+        self.tokens += 1;
+        if let Some(latency) = self.latency {
+            latency.note(now().saturating_sub(time));
+        }
+        Ok(())
+    }
+
+    /// Whether all tokens have come.
+    pub(crate) fn is_complete(&self) -> Result<(), String> {
+        for lane in LANES {
+            for choice in 0..2 {
+                let due = if (choice as u64) < self.plan.choices { self.plan.of_lane(lane) } else { 0 };
+                let (got, rest) = (self.next[lane as usize][choice], &self.partial[lane as usize][choice]);
+                let closing = if lane == Lane::Tool && due > 0 { r#""}"# } else { "" };
+                if got != due || rest != closing {
+                    return Err(format!("{got} of {due} tokens in {}{choice}, then {rest:?}", lane.letter()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The end that the stream has said, at the end of its body; a stream that has said none is cut.
+    pub(crate) fn end(&mut self) -> Result<End, String> {
+        match self.end.take() {
+            Some(End::Complete) => self.is_complete().map(|()| End::Complete),
+            Some(end) => Ok(end),
+            None => Err(format!("the body ends after {} tokens as if that were all", self.tokens)),
+        }
+    }
+
+    pub(crate) fn has_end(&self) -> bool {
+        self.end.is_some()
+    }
+}
+
+/// The beginning of a text that is shown to people.
+pub(crate) fn head(text: &str) -> String {
+    text.chars().take(200).collect()
+}

@@ -1,0 +1,342 @@
+//! The clients: streams one after the other in every slot, whole answers and background responses at a rate, and what some
+//! of them do wrong.
+
+use crate::check::{Check, End, code, head};
+use crate::plan::{Dice, Kind, Leaving, Measure, Plan, Wrong, number};
+use crate::tally::{Tally, Timers};
+use crate::wire::{Line, Stop, request};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::task::{LocalSet, spawn_local};
+
+/// What a run's clients do.
+pub(crate) struct Load {
+    pub(crate) proxy: SocketAddr,
+    /// Engines: a few streams go there directly, to tell what the machine itself takes.
+    pub(crate) engines: Vec<SocketAddr>,
+    pub(crate) measure: Measure,
+    pub(crate) timers: Timers,
+    pub(crate) streams: usize,
+    /// Requests a second.
+    pub(crate) whole: f64,
+    pub(crate) background: f64,
+    /// Over which the first streams are spread.
+    pub(crate) ramp: Duration,
+    pub(crate) tally: Arc<Tally>,
+}
+
+/// Of so many streams one goes to an engine directly.
+const DIRECT: usize = 25;
+
+/// Runs all clients until they are told to stop and have.
+pub(crate) fn run(load: Load) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    LocalSet::new().block_on(&runtime, async move {
+        let load = Rc::new(load);
+        let count = Rc::new(AtomicU64::new(0));
+        let mut tasks = Vec::new();
+        for slot in 0..load.streams {
+            let direct = (slot % DIRECT == DIRECT - 1).then(|| load.engines[slot % load.engines.len()]);
+            let slot = Slot { load: Rc::clone(&load), count: Rc::clone(&count), direct, line: None };
+            let start = load.ramp.mul_f64(tasks.len() as f64 / load.streams.max(1) as f64);
+            tasks.push(spawn_local(slot.streams(start)));
+        }
+        for (rate, kind) in [(load.whole, Kind::Whole), (load.background, Kind::Background)] {
+            let (load, count) = (Rc::clone(&load), Rc::clone(&count));
+            tasks.push(spawn_local(at_a_rate(load, count, rate, kind)));
+        }
+        for task in tasks {
+            task.await.expect("no client panics");
+        }
+    });
+}
+
+async fn at_a_rate(load: Rc<Load>, count: Rc<AtomicU64>, rate: f64, kind: Kind) {
+    if rate <= 0.0 {
+        return;
+    }
+    let mut tick = tokio::time::interval(Duration::from_secs_f64(1.0 / rate));
+    let mut tasks = tokio::task::JoinSet::new();
+    while !load.tally.is_told() {
+        tick.tick().await;
+        let mut slot = Slot { load: Rc::clone(&load), count: Rc::clone(&count), direct: None, line: None };
+        tasks.spawn_local(async move { slot.one(kind).await });
+        while tasks.try_join_next().is_some() {}
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+/// A client that keeps its connection as long as it can.
+struct Slot {
+    load: Rc<Load>,
+    count: Rc<AtomicU64>,
+    direct: Option<SocketAddr>,
+    line: Option<Line>,
+}
+
+impl Slot {
+    async fn streams(mut self, start: Duration) {
+        tokio::time::sleep(start).await;
+        while !self.load.tally.is_told() {
+            let n = self.count.load(Ordering::Relaxed);
+            let kind =
+                if n.is_multiple_of(2) || self.direct.is_some() { Kind::Chat } else { Kind::Responses };
+            self.one(kind).await;
+        }
+    }
+
+    /// One request from its beginning to its end.
+    async fn one(&mut self, kind: Kind) {
+        let n = self.count.fetch_add(1, Ordering::Relaxed);
+        let faults = self.load.tally.faults.load(Ordering::Relaxed) && self.direct.is_none();
+        let plan = Plan::of(&self.load.measure, number(n, kind, faults));
+        let load = Rc::clone(&self.load);
+        let started = Instant::now();
+        let result = match (kind, plan.leaving) {
+            (_, Some(Leaving::Garbage | Leaving::Half)) => self.nonsense(&plan).await,
+            (Kind::Background, _) => self.in_background(&plan).await,
+            _ => self.asks(&plan).await,
+        };
+        let registry = &load.tally.registry;
+        let outcomes = registry.leaves(plan.id);
+        let finished = match result {
+            Ok(end) => load.tally.judge(&plan, end, &outcomes, started),
+            Err(Stopped::Left) => load.tally.left(),
+            // Engines that are restarted have nobody between them and these; they are there to be measured.
+            Err(Stopped::Wrong(_)) if self.direct.is_some() => false,
+            Err(Stopped::Wrong(why)) => load.tally.wrong(&plan, &format!("{why}; engines: {outcomes:?}")),
+        };
+        if !finished {
+            self.line = None;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn connected(&mut self, narrow: bool) -> Result<Line, Stopped> {
+        if let Some(line) = self.line.take().filter(|_| !narrow) {
+            return Ok(line);
+        }
+        let to = self.direct.unwrap_or(self.load.proxy);
+        let line = Line::connect(to, narrow).await;
+        line.map_err(|error| Stopped::Wrong(format!("no connection: {error}")))
+    }
+
+    /// A request whose answer is waited for.
+    async fn asks(&mut self, plan: &Plan) -> Result<End, Stopped> {
+        let slow = matches!(plan.leaving, Some(Leaving::Slow | Leaving::Stopped { .. }));
+        let mut line = self.connected(slow).await?;
+        let tally = Arc::clone(&self.load.tally);
+        tally.asks(plan.id, self.direct.is_some());
+        let mut bytes = request("POST", plan.path(), &plan.body());
+        if matches!(plan.leaving, Some(Leaving::Surplus { .. })) {
+            bytes.push(b'X');
+        }
+        if let Err(error) = line.send(&bytes).await {
+            return Err(Stopped::Wrong(format!("the request is not taken: {error}")));
+        }
+        if let Some(Leaving::Early { after, reset }) = plan.leaving {
+            tokio::time::sleep(Duration::from_millis(after)).await;
+            line.leave(reset);
+            return Err(Stopped::Left);
+        }
+        if plan.leaving == Some(Leaving::Slow) {
+            line.rest = Duration::from_millis(50);
+        }
+        let latency = if plan.leaving.is_some() { None } else { Some(tally.latency(self.direct.is_some())) };
+        let mut check = Check::new(plan, latency);
+        let end = self.read(plan, &mut line, &mut check).await;
+        match end {
+            Ok(end) => {
+                if !line.closes && matches!(end, End::Complete) && plan.leaving.is_none() {
+                    self.line = Some(line);
+                }
+                Ok(end)
+            }
+            Err(Stopped::Left) => {
+                line.leave(matches!(plan.leaving, Some(Leaving::After { reset: true, .. })));
+                Err(Stopped::Left)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    async fn read(&self, plan: &Plan, line: &mut Line, check: &mut Check<'_>) -> Result<End, Stopped> {
+        let tally = &self.load.tally;
+        let whole = plan.kind == Kind::Whole;
+        let mut heard = Instant::now();
+        loop {
+            let patience = self.load.timers.patience(plan, check.tokens > 0);
+            match line.more(heard + patience, || tally.is_told()).await {
+                Ok(_) => {}
+                Err(Stop::Told) => return Err(Stopped::Left),
+                Err(Stop::Silence) => {
+                    return Err(Stopped::Wrong(format!("it hangs after {} tokens", check.tokens)));
+                }
+                Err(Stop::Cut(why)) => {
+                    return Err(Stopped::Wrong(format!("cut by {why} after {} tokens", check.tokens)));
+                }
+            }
+            if heard.elapsed() > patience {
+                return Err(Stopped::Wrong(format!("{:?} without an event", heard.elapsed())));
+            }
+            if line.status == 200 && !whole {
+                let had = check.tokens;
+                let mut at = 0;
+                while let Some(length) = memchr::memmem::find(&line.body[at..], b"\n\n") {
+                    let event = std::str::from_utf8(&line.body[at..at + length])
+                        .map_err(|e| Stopped::Wrong(e.to_string()))?;
+                    check.event(event).map_err(Stopped::Wrong)?;
+                    at += length + 2;
+                }
+                line.body.drain(..at);
+                // The end of a response says all of it again: a slow reader takes its time for that.
+                if check.tokens > had || check.has_end() || plan.leaving == Some(Leaving::Slow) {
+                    heard = Instant::now();
+                }
+                match plan.leaving {
+                    Some(Leaving::After { tokens, .. } | Leaving::Surplus { tokens })
+                        if check.tokens >= tokens =>
+                    {
+                        return Err(Stopped::Left);
+                    }
+                    Some(Leaving::Stopped { tokens }) if check.tokens >= tokens => {
+                        return self.stopped(plan, line).await;
+                    }
+                    _ => {}
+                }
+            }
+            if line.is_over() {
+                return match line.status {
+                    200 if whole => whole_answer(&line.body, check),
+                    200 if line.body.is_empty() => check.end().map_err(Stopped::Wrong),
+                    200 => Err(Stopped::Wrong("half an event at the end".to_owned())),
+                    status => code(&line.body).map(|code| End::Error(status, code)).ok_or_else(|| {
+                        Stopped::Wrong(format!("{status}: {}", head(&String::from_utf8_lossy(&line.body))))
+                    }),
+                };
+            }
+        }
+    }
+
+    /// Reads nothing more: the engine must be let go when the proxy has lost patience.
+    async fn stopped(&self, plan: &Plan, _line: &mut Line) -> Result<End, Stopped> {
+        let (tally, since) = (&self.load.tally, Instant::now());
+        let limit = self.load.timers.stall + self.load.timers.slack;
+        while tally.registry.works(plan.id) {
+            if tally.is_told() {
+                break;
+            }
+            if since.elapsed() > limit {
+                return Err(Stopped::Wrong("the engine works on for a reader that has stopped".to_owned()));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Err(Stopped::Left)
+    }
+
+    async fn in_background(&mut self, plan: &Plan) -> Result<End, Stopped> {
+        let tally = Arc::clone(&self.load.tally);
+        let mut line = self.connected(false).await?;
+        tally.asks(plan.id, false);
+        let body = self.exchange(&mut line, &request("POST", plan.path(), &plan.body())).await?;
+        if line.status != 200 {
+            return Ok(End::Error(line.status, code(&body).unwrap_or_default()));
+        }
+        let mut check = Check::new(plan, None);
+        let created = check.object(&String::from_utf8_lossy(&body)).map_err(Stopped::Wrong)?;
+        let since = Instant::now();
+        loop {
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            if tally.is_told() {
+                return Err(Stopped::Left);
+            }
+            let path = format!("/v1/responses/{}", created.id);
+            if line.closes {
+                line = self.connected(false).await?;
+            }
+            let body = self.exchange(&mut line, &request("GET", &path, "")).await?;
+            if line.status == 503 {
+                // The store is in trouble; what is kept there is still kept.
+                if !tally.lenient && !tally.near_trouble(since) {
+                    return Ok(End::Error(503, code(&body).unwrap_or_default()));
+                }
+                continue;
+            }
+            let text = String::from_utf8_lossy(&body);
+            if line.status != 200 {
+                return Err(Stopped::Wrong(format!("{} for what was created: {}", line.status, head(&text))));
+            }
+            let mut check = Check::new(plan, None);
+            let object = check.object(&text).map_err(Stopped::Wrong)?;
+            match object.status.as_str() {
+                "queued" | "in_progress" if since.elapsed() > self.load.timers.background(plan) => {
+                    return Err(Stopped::Wrong(format!("{} after {:?}", object.status, since.elapsed())));
+                }
+                "queued" | "in_progress" => {}
+                "completed" => return check.is_complete().map(|()| End::Complete).map_err(Stopped::Wrong),
+                "failed" => {
+                    let fault =
+                        object.error.ok_or_else(|| Stopped::Wrong("failed without a reason".to_owned()))?;
+                    return Ok(End::Error(200, fault.message));
+                }
+                other => return Err(Stopped::Wrong(format!("status {other}"))),
+            }
+        }
+    }
+
+    /// A request and its whole answer.
+    async fn exchange(&self, line: &mut Line, bytes: &[u8]) -> Result<Vec<u8>, Stopped> {
+        line.send(bytes).await.map_err(|error| Stopped::Wrong(format!("not taken: {error}")))?;
+        let limit = Instant::now() + Duration::from_secs(5) + self.load.timers.slack;
+        loop {
+            match line.more(limit, || false).await {
+                Ok(_) if line.is_over() => return Ok(std::mem::take(&mut line.body)),
+                Ok(_) => {}
+                Err(stop) => return Err(Stopped::Wrong(format!("{stop:?} instead of an answer"))),
+            }
+        }
+    }
+
+    /// What is no request, or only a part of one.
+    async fn nonsense(&mut self, plan: &Plan) -> Result<End, Stopped> {
+        let mut line = self.connected(false).await?;
+        let mut dice = Dice::new(self.load.measure.seed, plan.id);
+        let whole = request("POST", plan.path(), &plan.body());
+        let bytes = match plan.leaving {
+            Some(Leaving::Half) => {
+                whole[..usize::try_from(dice.below(whole.len() as u64)).unwrap_or(0)].to_vec()
+            }
+            _ => (0..dice.between(1, 3_000)).map(|_| dice.below(256) as u8).collect(),
+        };
+        // It may be refused before its end.
+        let _ = line.send(&bytes).await;
+        let limit = Instant::now() + Duration::from_millis(dice.between(10, 1_000));
+        while let Ok(true) = line.more(limit, || false).await {}
+        if line.status == 200 {
+            return Err(Stopped::Wrong("200 for what is no request".to_owned()));
+        }
+        line.leave(dice.percent(50));
+        Err(Stopped::Left)
+    }
+}
+
+fn whole_answer(body: &[u8], check: &mut Check<'_>) -> Result<End, Stopped> {
+    check.chat(&String::from_utf8_lossy(body)).map_err(Stopped::Wrong)?;
+    check.is_complete().map(|()| End::Complete).map_err(Stopped::Wrong)
+}
+
+/// Why there is no end to judge.
+enum Stopped {
+    /// The client has left as it was meant to, or because the run is over.
+    Left,
+    /// What must not be.
+    Wrong(String),
+}
+
+/// What is wrong takes longer than one attempt: the timer, and another engine's.
+pub(crate) fn waits(plan: &Plan) -> bool {
+    matches!(plan.wrong, Some(Wrong::SilentHead | Wrong::RoleThenHang))
+}

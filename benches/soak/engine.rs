@@ -1,0 +1,392 @@
+//! The engines: what a plan says, in the shape of one of two kinds, until the proxy goes away or the engine is restarted.
+
+use crate::plan::{Kind, Measure, Plan, Wrong, number_in};
+use crate::registry::{Outcome, Registry};
+use crate::speech::{Dialect, HEAD, Speech};
+use socket2::{Domain, SockRef, Socket, Type};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::{Instant, sleep, sleep_until};
+
+const MODELS: &str =
+    r#"{"object":"list","data":[{"id":"m","object":"model","created":1,"owned_by":"soak"}]}"#;
+
+/// What an engine does as a whole (U44).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    Up,
+    /// Nobody listens, and what was open is reset.
+    Down,
+    /// It listens, and says 503.
+    Loading,
+}
+
+/// One engine, as those see it who ask it or restart it.
+pub(crate) struct Engine {
+    pub(crate) address: SocketAddr,
+    pub(crate) dialect: Dialect,
+    condition: watch::Sender<Condition>,
+}
+
+impl Engine {
+    pub(crate) fn set(&self, condition: Condition) {
+        self.condition.send_replace(condition);
+    }
+}
+
+/// Starts engines of alternating dialects on a thread of their own.
+pub(crate) fn start(count: usize, measure: Measure, registry: &Arc<Registry>) -> io::Result<Vec<Engine>> {
+    let (mut engines, mut listeners) = (Vec::new(), Vec::new());
+    for n in 0..count {
+        let dialect = if n % 2 == 0 { Dialect::Vllm } else { Dialect::Sglang };
+        let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+        let address = listener.local_addr()?;
+        let (condition, seen) = watch::channel(Condition::Up);
+        engines.push(Engine { address, dialect, condition });
+        listeners
+            .push((Shop { dialect, measure, registry: Arc::clone(registry), condition: seen }, listener));
+    }
+    std::thread::Builder::new().name("engines".to_owned()).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        LocalSet::new().block_on(&runtime, async move {
+            for (shop, listener) in listeners {
+                spawn_local(serve(shop, listener));
+            }
+            std::future::pending::<()>().await;
+        });
+    })?;
+    Ok(engines)
+}
+
+fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(4096)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+#[derive(Clone)]
+struct Shop {
+    dialect: Dialect,
+    measure: Measure,
+    registry: Arc<Registry>,
+    condition: watch::Receiver<Condition>,
+}
+
+async fn serve(mut shop: Shop, listener: std::net::TcpListener) {
+    let address = listener.local_addr().expect("bound");
+    let mut listener = Some(TcpListener::from_std(listener).expect("a listener"));
+    loop {
+        if *shop.condition.borrow_and_update() == Condition::Down {
+            listener = None;
+        } else if listener.is_none() {
+            listener =
+                Some(TcpListener::from_std(listen(address).expect("the port is ours")).expect("a listener"));
+        }
+        let Some(open) = &listener else {
+            // The sender lives as long as the process.
+            let _ = shop.condition.changed().await;
+            continue;
+        };
+        tokio::select! {
+            _ = shop.condition.changed() => {}
+            accepted = open.accept() => {
+                let Ok((stream, _)) = accepted else { continue };
+                stream.set_nodelay(true).expect("a TCP socket");
+                let mut shop = shop.clone();
+                spawn_local(async move { shop.connection(stream).await });
+            }
+        }
+    }
+}
+
+/// How the work for one request ended.
+enum Over {
+    /// The connection serves another one.
+    Next,
+    Fin,
+    Rst,
+    /// The proxy was faster.
+    Closed,
+}
+
+impl Shop {
+    async fn connection(&mut self, stream: TcpStream) {
+        let mut seen = self.condition.clone();
+        let down = async move {
+            loop {
+                if *seen.borrow_and_update() == Condition::Down || seen.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        // However it is let go, it is reset, unless something else is said before.
+        SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
+        let (read, write) = stream.into_split();
+        tokio::select! {
+            () = self.requests(Inbox { read, bytes: Vec::new() }, write) => {}
+            () = down => {}
+        }
+    }
+
+    /// Serves one request after the other.
+    async fn requests(&self, mut inbox: Inbox, mut write: OwnedWriteHalf) {
+        while let Some((head, body)) = inbox.request().await {
+            let Some(id) = head.starts_with(b"POST").then(|| number_in(&body)).flatten() else {
+                if self.probe(&head, &mut write).await.is_err() {
+                    break;
+                }
+                continue;
+            };
+            let plan = Plan::of(&self.measure, id);
+            let work = Work::begin(self, &plan);
+            let usage = memchr::memmem::find(&body, b"\"include_usage\":true").is_some();
+            drop(body);
+            let over = tokio::select! {
+                biased;
+                over = work.answer(&mut write, usage) => over.unwrap_or(Over::Closed),
+                () = inbox.closed() => Over::Closed,
+            };
+            work.over(&over);
+            match over {
+                Over::Next => {}
+                Over::Fin | Over::Closed => break,
+                Over::Rst => return,
+            }
+        }
+        // It may be gone already.
+        let _ = SockRef::from(write.as_ref()).set_linger(None);
+    }
+
+    async fn probe(&self, head: &[u8], write: &mut OwnedWriteHalf) -> io::Result<()> {
+        let loading = *self.condition.borrow() == Condition::Loading;
+        let (status, body) = match head {
+            _ if loading => ("503 Service Unavailable", ""),
+            head if head.starts_with(b"GET /health ") => ("200 OK", ""),
+            head if head.starts_with(b"GET /v1/models ") => ("200 OK", MODELS),
+            _ => ("404 Not Found", r#"{"detail":"Not Found"}"#),
+        };
+        write.write_all(whole(status, body).as_bytes()).await
+    }
+}
+
+fn whole(status: &str, body: &str) -> String {
+    format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+struct Inbox {
+    read: OwnedReadHalf,
+    bytes: Vec<u8>,
+}
+
+impl Inbox {
+    /// The next request's head and body; nothing at the end of the connection.
+    async fn request(&mut self) -> Option<(Vec<u8>, Vec<u8>)> {
+        let end = loop {
+            if let Some(end) = memchr::memmem::find(&self.bytes, b"\r\n\r\n") {
+                break end + 4;
+            }
+            self.fill().await?;
+        };
+        let text = String::from_utf8_lossy(&self.bytes[..end]).to_ascii_lowercase();
+        let length = text.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+        let whole = end + length.unwrap_or(0);
+        while self.bytes.len() < whole {
+            self.fill().await?;
+        }
+        let rest = self.bytes.split_off(whole);
+        let mut head = std::mem::replace(&mut self.bytes, rest);
+        let body = head.split_off(end);
+        Some((head, body))
+    }
+
+    async fn fill(&mut self) -> Option<()> {
+        let count = self.read.read_buf(&mut self.bytes).await.ok()?;
+        (count > 0).then_some(())
+    }
+
+    /// Resolves when the other side has closed the connection.
+    async fn closed(&mut self) {
+        while self.fill().await.is_some() {}
+    }
+}
+
+/// The work for one request; the registry learns of its end however that comes.
+struct Work<'a> {
+    shop: &'a Shop,
+    plan: &'a Plan,
+    attempt: usize,
+    over: bool,
+}
+
+impl Drop for Work<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            self.becomes(Outcome::Restarted);
+        }
+        self.shop.registry.ends(self.plan.id);
+    }
+}
+
+impl<'a> Work<'a> {
+    fn begin(shop: &'a Shop, plan: &'a Plan) -> Self {
+        let attempt = shop.registry.begins(plan.id);
+        Self { shop, plan, attempt, over: false }
+    }
+
+    /// It came to an end that is not the engine's own.
+    fn over(mut self, over: &Over) {
+        self.over = true;
+        if matches!(over, Over::Closed) {
+            self.becomes(Outcome::Closed);
+        }
+    }
+
+    fn becomes(&self, outcome: Outcome) {
+        self.shop.registry.becomes(self.plan.id, self.attempt, outcome);
+    }
+
+    async fn answer(&self, write: &mut OwnedWriteHalf, usage: bool) -> io::Result<Over> {
+        // What is wrong is so once: the next engine that is asked says it as it should.
+        let wrong = self.plan.wrong.filter(|_| self.attempt == 0);
+        if let Some(wrong) = wrong.filter(|wrong| *wrong != Wrong::SlowFirst) {
+            self.becomes(Outcome::Wrong(wrong));
+        }
+        match wrong {
+            Some(Wrong::ResetAtOnce) => return Ok(Over::Rst),
+            Some(Wrong::FinAtOnce) => return Ok(Over::Fin),
+            Some(Wrong::SilentHead) => std::future::pending().await,
+            Some(Wrong::Status(status)) => {
+                if matches!(status, 429 | 503) {
+                    self.shop.registry.pushes();
+                }
+                let body = format!(
+                    r#"{{"error":{{"message":"told to","type":"soak","param":null,"code":{status}}}}}"#
+                );
+                write.write_all(whole(&format!("{status} Told"), &body).as_bytes()).await?;
+                return Ok(Over::Next);
+            }
+            _ => {}
+        }
+        if self.plan.kind == Kind::Whole {
+            return self.whole(write, wrong).await;
+        }
+        self.stream(write, wrong, usage).await
+    }
+
+    async fn whole(&self, write: &mut OwnedWriteHalf, wrong: Option<Wrong>) -> io::Result<Over> {
+        let slow = if wrong == Some(Wrong::SlowFirst) { 1_500 } else { 50 + self.plan.id % 400 };
+        sleep(Duration::from_millis(slow)).await;
+        let answer = whole("200 OK", &Speech::new(self.shop.dialect, self.plan).whole());
+        if matches!(wrong, Some(Wrong::ResetAfter(_))) {
+            write.write_all(&answer.as_bytes()[..answer.len() / 2]).await?;
+            return Ok(Over::Rst);
+        }
+        self.becomes(Outcome::Said);
+        write.write_all(answer.as_bytes()).await?;
+        Ok(Over::Next)
+    }
+
+    async fn stream(
+        &self,
+        write: &mut OwnedWriteHalf,
+        wrong: Option<Wrong>,
+        usage: bool,
+    ) -> io::Result<Over> {
+        let mut speech = Speech::new(self.shop.dialect, self.plan);
+        speech.out.extend_from_slice(HEAD.as_bytes());
+        speech.role();
+        flush(&mut speech, write).await?;
+        match wrong {
+            Some(Wrong::RoleThenHang) => std::future::pending().await,
+            Some(Wrong::SlowFirst) => sleep(Duration::from_millis(1_500)).await,
+            _ => {}
+        }
+        let cut = match wrong {
+            Some(
+                Wrong::ResetAfter(at)
+                | Wrong::FinAfter(at)
+                | Wrong::EndAfter(at)
+                | Wrong::AbortAfter(at)
+                | Wrong::ErrorAfter(at)
+                | Wrong::GarbageAfter(at)
+                | Wrong::HangAfter(at),
+            ) => at,
+            _ => u64::MAX,
+        };
+        let period = Duration::from_secs_f64(1.0 / self.shop.measure.rate);
+        let mut due = Instant::now();
+        for i in 0..self.plan.tokens().min(cut) {
+            if !self.plan.unpaced() {
+                due += period;
+                sleep_until(due).await;
+                // Whoever was held up does not make up for it all at once.
+                due = due.max(Instant::now() - period);
+            }
+            speech.token(i);
+            flush(&mut speech, write).await?;
+        }
+        self.end(&mut speech, write, wrong.filter(|_| cut < u64::MAX), usage).await
+    }
+
+    async fn end(
+        &self,
+        speech: &mut Speech<'_>,
+        write: &mut OwnedWriteHalf,
+        wrong: Option<Wrong>,
+        usage: bool,
+    ) -> io::Result<Over> {
+        let over = match wrong {
+            Some(Wrong::ResetAfter(_)) => Over::Rst,
+            Some(Wrong::FinAfter(_)) => Over::Fin,
+            Some(Wrong::HangAfter(_)) => std::future::pending().await,
+            Some(Wrong::EndAfter(_)) => {
+                speech.out.extend_from_slice(b"0\r\n\r\n");
+                Over::Next
+            }
+            Some(Wrong::AbortAfter(_)) => {
+                speech.finish(Some("abort"));
+                speech.end(false);
+                Over::Next
+            }
+            Some(Wrong::ErrorAfter(_)) => {
+                speech.event(r#"{"error":{"object":"error","message":"told to","type":"InternalServerError","param":null,"code":500}}"#);
+                speech.event("[DONE]");
+                speech.out.extend_from_slice(b"0\r\n\r\n");
+                Over::Next
+            }
+            Some(Wrong::GarbageAfter(_)) => {
+                speech.event(r#"{"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"no"#);
+                flush(speech, write).await?;
+                // It goes on as if nothing had been.
+                std::future::pending().await
+            }
+            _ => {
+                self.becomes(Outcome::Said);
+                speech.finish(None);
+                speech.end(usage);
+                Over::Next
+            }
+        };
+        flush(speech, write).await?;
+        Ok(over)
+    }
+}
+
+async fn flush(speech: &mut Speech<'_>, write: &mut OwnedWriteHalf) -> io::Result<()> {
+    let written = write.write_all(&speech.out).await;
+    speech.out.clear();
+    written.map_err(|_| ErrorKind::BrokenPipe.into())
+}

@@ -1,0 +1,91 @@
+//! What can be asked for.
+
+use crate::plan::Measure;
+use std::io;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) samewire: PathBuf,
+    pub(crate) seed: u64,
+    /// The whole load, calm and faulty.
+    pub(crate) length: Duration,
+    /// Without faults, at the beginning.
+    pub(crate) calm: Duration,
+    pub(crate) streams: usize,
+    pub(crate) rate: f64,
+    pub(crate) tokens: (u64, u64),
+    pub(crate) whole: f64,
+    pub(crate) background: f64,
+    /// Between two troubles of the machine.
+    pub(crate) trouble: Duration,
+    pub(crate) threads: usize,
+    /// So many open streams instead of a soak.
+    pub(crate) open: usize,
+    /// The machine has other things to do: late tokens are told, and fail nothing.
+    pub(crate) lenient: bool,
+    pub(crate) json: PathBuf,
+}
+
+impl Options {
+    pub(crate) fn read(arguments: &[String]) -> io::Result<Self> {
+        let mut options = Self {
+            samewire: PathBuf::from("target/release/samewire"),
+            seed: 1,
+            length: Duration::from_secs(600),
+            calm: Duration::ZERO,
+            streams: 1_000,
+            rate: 50.0,
+            tokens: (200, 4_000),
+            whole: 20.0,
+            background: 5.0,
+            trouble: Duration::from_secs(60),
+            threads: 0,
+            open: 0,
+            lenient: false,
+            json: PathBuf::from("target/soak/soak.json"),
+        };
+        let mut calm = None;
+        let mut words = arguments.iter();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or_else(|| io::Error::other(format!("{word} wants a value")));
+            match word.as_str() {
+                "--samewire" => options.samewire = PathBuf::from(value()?),
+                "--json" => options.json = PathBuf::from(value()?),
+                "--seed" => options.seed = number(value()?)?,
+                "--seconds" => options.length = Duration::from_secs_f64(number(value()?)?),
+                "--calm" => calm = Some(Duration::from_secs_f64(number(value()?)?)),
+                "--streams" => options.streams = number(value()?)?,
+                "--rate" => options.rate = number(value()?)?,
+                "--tokens" => {
+                    let (low, high) =
+                        value()?.split_once('-').ok_or_else(|| io::Error::other("--tokens LOW-HIGH"))?;
+                    options.tokens = (number(low)?, number(high)?);
+                }
+                "--whole" => options.whole = number(value()?)?,
+                "--background" => options.background = number(value()?)?,
+                "--trouble" => options.trouble = Duration::from_secs_f64(number(value()?)?),
+                "--threads" => options.threads = number(value()?)?,
+                "--open" => options.open = number(value()?)?,
+                "--lenient" => options.lenient = true,
+                minutes if minutes.starts_with(|c: char| c.is_ascii_digit()) => {
+                    options.length = Duration::from_secs_f64(number::<f64>(minutes)? * 60.0);
+                }
+                other => return Err(io::Error::other(format!("no such option: {other}"))),
+            }
+        }
+        // Calm as long as the warm-up, a sixth.
+        options.calm = calm.unwrap_or_else(|| (options.length / 6).min(Duration::from_secs(300)));
+        Ok(options)
+    }
+
+    pub(crate) fn measure(&self) -> Measure {
+        Measure { seed: self.seed, rate: self.rate, shortest: self.tokens.0, longest: self.tokens.1 }
+    }
+}
+
+fn number<T: FromStr>(text: &str) -> io::Result<T> {
+    text.parse().map_err(|_| io::Error::other(format!("no number: {text}")))
+}

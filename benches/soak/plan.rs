@@ -1,0 +1,299 @@
+//! What is asked for, and what goes wrong with it.
+//!
+//! All of it follows from the run's seed and the request's number. The engines read the number in the prompt, so they know
+//! what to say without being told, also in another process.
+
+/// In every prompt and in no place where operators look.
+pub(crate) const CANARY: &str = "CANARY-PROMPT-70ac";
+
+/// Numbers that look random and are the same in every run.
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64, number: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number.wrapping_mul(0xd1b5_4a32_d192_ed03))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit.max(1)
+    }
+
+    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high.saturating_sub(low) + 1)
+    }
+
+    pub(crate) fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// What one run has in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measure {
+    pub(crate) seed: u64,
+    /// Tokens a second in each stream.
+    pub(crate) rate: f64,
+    pub(crate) shortest: u64,
+    pub(crate) longest: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Chat Completions, streamed.
+    Chat,
+    /// Responses, streamed.
+    Responses,
+    /// Chat Completions, whole.
+    Whole,
+    /// Responses, in the background.
+    Background,
+}
+
+/// What the engine does wrong, the first time it is asked (section 4 of the faults).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// U11: a reset before any byte.
+    ResetAtOnce,
+    /// U13: an end before any byte.
+    FinAtOnce,
+    /// U12: a reset after some tokens.
+    ResetAfter(u64),
+    /// U13: an end of the connection after some tokens.
+    FinAfter(u64),
+    /// U14: an orderly end after some tokens, without a finish.
+    EndAfter(u64),
+    /// U16: the finish `abort`.
+    AbortAfter(u64),
+    /// U17: an error in an event.
+    ErrorAfter(u64),
+    /// U29: an event that is not JSON.
+    GarbageAfter(u64),
+    /// U09: silence after some tokens.
+    HangAfter(u64),
+    /// U06: silence instead of a head.
+    SilentHead,
+    /// U08: silence behind the role.
+    RoleThenHang,
+    /// U18, U22, U23: a status.
+    Status(u16),
+    /// U07: nothing is wrong, it only takes long.
+    SlowFirst,
+}
+
+/// What the client does wrong (section 3 of the faults).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// C24: leaves so many milliseconds after asking; the engine is slow.
+    Early { after: u64, reset: bool },
+    /// C25: leaves after so many tokens.
+    After { tokens: u64, reset: bool },
+    /// C26: the same behind a byte too many.
+    Surplus { tokens: u64 },
+    /// C09: reads a little now and then.
+    Slow,
+    /// C09: reads nothing more after some tokens, while the engine says more than buffers hold.
+    Stopped { tokens: u64 },
+    /// C14: no HTTP at all.
+    Garbage,
+    /// C07, C08: a part of the request, then nothing, then gone.
+    Half,
+}
+
+/// Where a token stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    Reasoning,
+    Content,
+    Tool,
+}
+
+impl Lane {
+    pub(crate) fn letter(self) -> char {
+        match self {
+            Self::Reasoning => 'r',
+            Self::Content => 'c',
+            Self::Tool => 't',
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) id: u64,
+    pub(crate) kind: Kind,
+    /// How many answers; the tokens take turns.
+    pub(crate) choices: u64,
+    /// Tokens of each lane in each answer.
+    pub(crate) reasoning: u64,
+    pub(crate) content: u64,
+    pub(crate) tool: u64,
+    pub(crate) wrong: Option<Wrong>,
+    pub(crate) leaving: Option<Leaving>,
+    /// Bytes of the prompt besides its marks.
+    pub(crate) filling: u64,
+}
+
+/// Low bits of a number.
+const KINDS: [Kind; 4] = [Kind::Chat, Kind::Responses, Kind::Whole, Kind::Background];
+const FAULTS: u64 = 4;
+
+/// The number of the nth request.
+pub(crate) fn number(n: u64, kind: Kind, faults: bool) -> u64 {
+    let kind = KINDS.iter().position(|known| *known == kind).unwrap_or(0) as u64;
+    n << 3 | if faults { FAULTS } else { 0 } | kind
+}
+
+impl Plan {
+    pub(crate) fn of(measure: &Measure, id: u64) -> Self {
+        let mut dice = Dice::new(measure.seed, id);
+        let kind = KINDS[usize::try_from(id & 3).unwrap_or(0)];
+        let streams = matches!(kind, Kind::Chat | Kind::Responses);
+        let most = if streams { measure.longest } else { measure.longest.min(60) };
+        let total = dice.between(measure.shortest.min(most), most).max(8);
+        let choices = if kind == Kind::Chat && dice.percent(5) { 2 } else { 1 };
+        let tool = if choices == 1 && dice.percent(20) { total / 4 } else { 0 };
+        let reasoning = if dice.percent(20) { total / 4 / choices } else { 0 };
+        let content = (total - tool) / choices - reasoning;
+        let filling = match dice.below(100) {
+            0 => dice.between(100_000, 1_000_000),
+            1..10 => dice.between(4_000, 64_000),
+            _ => dice.between(100, 4_000),
+        };
+        let mut plan =
+            Self { id, kind, choices, reasoning, content, tool, wrong: None, leaving: None, filling };
+        if id & FAULTS != 0 {
+            if dice.percent(5) {
+                plan.wrong = Some(plan.some_wrong(&mut dice));
+            } else if dice.percent(5) {
+                plan.leave(&mut dice);
+            }
+        }
+        plan
+    }
+
+    fn some_wrong(&self, dice: &mut Dice) -> Wrong {
+        let at = dice.below(self.tokens());
+        let streams = self.kind != Kind::Whole;
+        match dice.below(if streams { 16 } else { 8 }) {
+            0 => Wrong::ResetAtOnce,
+            1 => Wrong::FinAtOnce,
+            2 => Wrong::Status(429),
+            3 => Wrong::Status(503),
+            4 => Wrong::Status(500),
+            5 => Wrong::Status(400),
+            6 => Wrong::SilentHead,
+            7 => Wrong::ResetAfter(at),
+            8 => Wrong::FinAfter(at),
+            9 => Wrong::EndAfter(at),
+            10 => Wrong::AbortAfter(at),
+            11 => Wrong::ErrorAfter(at),
+            12 => Wrong::GarbageAfter(at),
+            13 => Wrong::HangAfter(at),
+            14 => Wrong::RoleThenHang,
+            _ => Wrong::SlowFirst,
+        }
+    }
+
+    fn leave(&mut self, dice: &mut Dice) {
+        let (tokens, reset) = (dice.below(self.tokens()), dice.percent(50));
+        let streams = matches!(self.kind, Kind::Chat | Kind::Responses);
+        let leaving = match dice.below(7) {
+            _ if self.kind == Kind::Background => return,
+            0 => Leaving::Garbage,
+            1 => Leaving::Half,
+            2 if streams => Leaving::After { tokens, reset },
+            3 if streams => Leaving::Surplus { tokens },
+            4 if streams => Leaving::Slow,
+            5 if streams => Leaving::Stopped { tokens: tokens % 50 },
+            _ => Leaving::Early { after: dice.below(600), reset },
+        };
+        match leaving {
+            Leaving::Early { .. } => self.wrong = Some(Wrong::SlowFirst),
+            // So much that no buffer holds it.
+            Leaving::Stopped { .. } => self.content = 60_000,
+            _ => {}
+        }
+        self.leaving = Some(leaving);
+    }
+
+    /// All tokens of all answers.
+    pub(crate) fn tokens(&self) -> u64 {
+        self.choices * self.each()
+    }
+
+    fn each(&self) -> u64 {
+        self.reasoning + self.content + self.tool
+    }
+
+    /// The ith token: its lane, its answer, and its number there.
+    pub(crate) fn token(&self, i: u64) -> (Lane, u64, u64) {
+        let (choice, n) = (i % self.choices, i / self.choices);
+        match n {
+            n if n < self.reasoning => (Lane::Reasoning, choice, n),
+            n if n < self.reasoning + self.content => (Lane::Content, choice, n - self.reasoning),
+            n => (Lane::Tool, choice, n - self.reasoning - self.content),
+        }
+    }
+
+    pub(crate) fn of_lane(&self, lane: Lane) -> u64 {
+        match lane {
+            Lane::Reasoning => self.reasoning,
+            Lane::Content => self.content,
+            Lane::Tool => self.tool,
+        }
+    }
+
+    /// Whether the engine says it as fast as it can.
+    pub(crate) fn unpaced(&self) -> bool {
+        matches!(self.leaving, Some(Leaving::Stopped { .. }))
+    }
+
+    /// The request's body.
+    pub(crate) fn body(&self) -> String {
+        let (id, filling) = (self.id, "filling ".repeat(usize::try_from(self.filling / 8).unwrap_or(0)));
+        let prompt = format!("{CANARY} number-{id:x}; {filling}");
+        let tools = r#"{"type":"function","name":"f","description":"d","parameters":{"type":"object","properties":{"a":{"type":"string"}}}}"#;
+        let chat_tools = r#"{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object","properties":{"a":{"type":"string"}}}}}"#;
+        let with = |tools: &str| if self.tool > 0 { format!(r#","tools":[{tools}]"#) } else { String::new() };
+        let stream = if self.kind == Kind::Whole {
+            ""
+        } else {
+            r#","stream":true,"stream_options":{"include_usage":true}"#
+        };
+        match self.kind {
+            Kind::Chat | Kind::Whole => format!(
+                r#"{{"model":"m","messages":[{{"role":"user","content":"{prompt}"}}],"n":{}{stream}{}}}"#,
+                self.choices,
+                with(chat_tools)
+            ),
+            Kind::Responses => {
+                let store = id.is_multiple_of(3);
+                format!(r#"{{"model":"m","input":"{prompt}","store":{store},"stream":true{}}}"#, with(tools))
+            }
+            Kind::Background => {
+                format!(r#"{{"model":"m","input":"{prompt}","background":true{}}}"#, with(tools))
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &'static str {
+        match self.kind {
+            Kind::Chat | Kind::Whole => "/v1/chat/completions",
+            Kind::Responses | Kind::Background => "/v1/responses",
+        }
+    }
+}
+
+/// The number in a prompt.
+pub(crate) fn number_in(body: &[u8]) -> Option<u64> {
+    let at = memchr::memmem::find(body, b" number-")? + b" number-".len();
+    let digits = body.get(at..)?.split(|byte| *byte == b';').next()?;
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}

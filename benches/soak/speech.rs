@@ -1,0 +1,190 @@
+//! How two engines say the same: the shapes of vLLM and of SGLang, one HTTP chunk an event.
+
+use crate::plan::{Kind, Lane, Plan};
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+use std::time::Instant;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    Vllm,
+    Sglang,
+}
+
+impl Dialect {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Vllm => "vllm",
+            Self::Sglang => "sglang",
+        }
+    }
+}
+
+/// Microseconds since the process began: what tokens are stamped with.
+pub(crate) fn now() -> u64 {
+    static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    u64::try_from(BEGIN.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+pub(crate) const HEAD: &str = "HTTP/1.1 200 OK\r\nserver: uvicorn\r\ncontent-type: text/event-stream; charset=utf-8\r\n\
+                               transfer-encoding: chunked\r\n\r\n";
+
+/// Writes the events of one answer.
+pub(crate) struct Speech<'a> {
+    pub(crate) dialect: Dialect,
+    pub(crate) plan: &'a Plan,
+    event: String,
+    pub(crate) out: Vec<u8>,
+}
+
+impl<'a> Speech<'a> {
+    pub(crate) fn new(dialect: Dialect, plan: &'a Plan) -> Self {
+        Self { dialect, plan, event: String::new(), out: Vec::new() }
+    }
+
+    /// One event with any data.
+    pub(crate) fn event(&mut self, data: &str) {
+        // Writing to a vector does not fail.
+        let _ = std::io::Write::write_fmt(
+            &mut self.out,
+            format_args!("{:x}\r\ndata: {data}\n\n\r\n", data.len() + "data: \n\n".len()),
+        );
+    }
+
+    fn chunk(&mut self, choice: u64, delta: std::fmt::Arguments<'_>, finish: &str) {
+        let (event, id) = (&mut self.event, self.plan.id);
+        event.clear();
+        let _ = match self.dialect {
+            Dialect::Vllm => write!(
+                event,
+                r#"{{"id":"chatcmpl-{id:x}","object":"chat.completion.chunk","created":1795233932,"model":"m","choices":[{{"index":{choice},"delta":{{{delta}}},"logprobs":null,"finish_reason":{finish},"token_ids":null}}]}}"#
+            ),
+            Dialect::Sglang => write!(
+                event,
+                r#"{{"id":"{id:032x}","object":"chat.completion.chunk","created":1795233932,"model":"m","choices":[{{"index":{choice},"delta":{{{delta}}},"logprobs":null,"finish_reason":{finish},"matched_stop":null}}]}}"#
+            ),
+        };
+        let event = std::mem::take(&mut self.event);
+        self.event(&event);
+        self.event = event;
+    }
+
+    pub(crate) fn role(&mut self) {
+        for choice in 0..self.plan.choices {
+            match self.dialect {
+                Dialect::Vllm => {
+                    self.chunk(choice, format_args!(r#""role":"assistant","content":"""#), "null")
+                }
+                Dialect::Sglang => self.chunk(
+                    choice,
+                    format_args!(r#""reasoning_content":null,"role":"assistant","content":"""#),
+                    "null",
+                ),
+            }
+        }
+    }
+
+    /// The ith token, stamped with the time.
+    pub(crate) fn token(&mut self, i: u64) {
+        let (lane, choice, n) = self.plan.token(i);
+        let (id, letter, time) = (self.plan.id, lane.letter(), now());
+        let text = format_args!("{id:x}.{letter}{choice}.{n}.{time} ");
+        match (lane, self.dialect) {
+            (Lane::Content, _) => self.chunk(choice, format_args!(r#""content":"{text}""#), "null"),
+            (Lane::Reasoning, Dialect::Vllm) => {
+                self.chunk(choice, format_args!(r#""reasoning":"{text}""#), "null");
+            }
+            (Lane::Reasoning, Dialect::Sglang) => {
+                self.chunk(choice, format_args!(r#""reasoning_content":"{text}""#), "null");
+            }
+            (Lane::Tool, dialect) => {
+                if n == 0 {
+                    self.call();
+                }
+                let close = if n + 1 == self.plan.tool { r#"\"}"# } else { "" };
+                let nothing = if dialect == Dialect::Vllm { "" } else { r#""id":null,"type":"function","# };
+                let name = if dialect == Dialect::Vllm { "" } else { r#""name":null,"# };
+                self.chunk(
+                    choice,
+                    format_args!(
+                        r#""tool_calls":[{{{nothing}"index":0,"function":{{{name}"arguments":"{text}{close}"}}}}]"#
+                    ),
+                    "null",
+                );
+            }
+        }
+    }
+
+    fn call(&mut self) {
+        let id = self.plan.id;
+        match self.dialect {
+            Dialect::Vllm => self.chunk(
+                0,
+                format_args!(
+                    r#""tool_calls":[{{"id":"chatcmpl-tool-{id:032x}","type":"function","index":0,"function":{{"name":"f","arguments":"{{\"a\":\" "}}}}]"#
+                ),
+                "null",
+            ),
+            Dialect::Sglang => self.chunk(
+                0,
+                format_args!(
+                    r#""tool_calls":[{{"id":"call_{id:024x}","index":0,"type":"function","function":{{"name":"f","arguments":"{{\"a\":\" "}}}}]"#
+                ),
+                "null",
+            ),
+        }
+    }
+
+    /// The finish of every answer.
+    pub(crate) fn finish(&mut self, reason: Option<&str>) {
+        let reason = reason.unwrap_or(if self.plan.tool > 0 { "tool_calls" } else { "stop" });
+        for choice in 0..self.plan.choices {
+            self.chunk(choice, format_args!(""), &format!("\"{reason}\""));
+        }
+    }
+
+    /// Everything behind the finish, up to the last chunk.
+    pub(crate) fn end(&mut self, usage: bool) {
+        if usage {
+            let (id, count) = (self.plan.id, self.plan.tokens());
+            self.event(&format!(
+                r#"{{"id":"chatcmpl-{id:x}","object":"chat.completion.chunk","created":1795233932,"model":"m","choices":[],"usage":{{"prompt_tokens":3,"total_tokens":{},"completion_tokens":{count}}}}}"#,
+                count + 3
+            ));
+        }
+        self.event("[DONE]");
+        self.out.extend_from_slice(b"0\r\n\r\n");
+    }
+
+    /// The whole answer at once, as JSON.
+    pub(crate) fn whole(&self) -> String {
+        debug_assert_eq!(self.plan.kind, Kind::Whole);
+        let said = |lane: Lane| {
+            let mut text = String::new();
+            for i in 0..self.plan.tokens() {
+                let (of, choice, n) = self.plan.token(i);
+                if of == lane {
+                    let _ = write!(text, "{:x}.{}{choice}.{n}.{} ", self.plan.id, lane.letter(), now());
+                }
+            }
+            text
+        };
+        let (id, count) = (self.plan.id, self.plan.tokens());
+        let key = if self.dialect == Dialect::Vllm { "reasoning" } else { "reasoning_content" };
+        let calls = if self.plan.tool > 0 {
+            format!(
+                r#"[{{"id":"call_{id:024x}","type":"function","function":{{"name":"f","arguments":"{{\"a\":\" {}\"}}"}}}}]"#,
+                said(Lane::Tool)
+            )
+        } else {
+            "null".to_owned()
+        };
+        let finish = if self.plan.tool > 0 { "tool_calls" } else { "stop" };
+        format!(
+            r#"{{"id":"chatcmpl-{id:x}","object":"chat.completion","created":1795233932,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":"{}","{key}":"{}","tool_calls":{calls}}},"logprobs":null,"finish_reason":"{finish}"}}],"usage":{{"prompt_tokens":3,"total_tokens":{},"completion_tokens":{count}}}}}"#,
+            said(Lane::Content),
+            said(Lane::Reasoning),
+            count + 3
+        )
+    }
+}

@@ -1,0 +1,197 @@
+//! What clients saw, judged by what engines did.
+
+use crate::check::End;
+use crate::latency::Latency;
+use crate::plan::{Kind, Plan, Wrong};
+use crate::registry::{Outcome, Registry};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long clients wait: the proxy's own timers, and a second.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timers {
+    pub(crate) first: Duration,
+    pub(crate) inter: Duration,
+    pub(crate) stall: Duration,
+    /// For the time that the process stands still on purpose, and for a busy machine.
+    pub(crate) slack: Duration,
+    pub(crate) rate: f64,
+}
+
+impl Timers {
+    /// Without a token.
+    pub(crate) fn patience(&self, plan: &Plan, begun: bool) -> Duration {
+        let attempts = if begun || !crate::client::waits(plan) && plan.kind != Kind::Whole { 1 } else { 2 };
+        let timer = if begun { self.inter } else { self.first };
+        timer * attempts + Duration::from_secs(1) + self.slack
+    }
+
+    /// For a response in the background, whose engine may be restarted.
+    pub(crate) fn background(&self, plan: &Plan) -> Duration {
+        let speech = Duration::from_secs_f64(plan.tokens() as f64 / self.rate);
+        speech + self.first * 2 + self.inter + self.slack * 2 + Duration::from_secs(5)
+    }
+}
+
+/// A stretch of time in which something was wrong on purpose, as seen from outside.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trouble {
+    pub(crate) name: &'static str,
+    pub(crate) until: Instant,
+}
+
+#[derive(Default)]
+pub(crate) struct Tally {
+    /// The machine may be too slow for the store.
+    pub(crate) lenient: bool,
+    pub(crate) registry: Arc<Registry>,
+    /// Before there are faults, and with them.
+    calm: [Latency; 2],
+    faulty: [Latency; 2],
+    pub(crate) faults: AtomicBool,
+    told: AtomicBool,
+    pub(crate) complete: AtomicU64,
+    pub(crate) left: AtomicU64,
+    /// Requests of clients that go through the proxy.
+    pub(crate) requests: AtomicU64,
+    /// Attempts of those that go directly.
+    pub(crate) direct: AtomicU64,
+    /// Failures before the first token that no other engine was asked about.
+    pub(crate) not_retried: AtomicU64,
+    pub(crate) errors: Mutex<BTreeMap<String, u64>>,
+    pub(crate) wrongs: Mutex<Vec<String>>,
+    pub(crate) troubles: Mutex<Vec<Trouble>>,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Tally {
+    pub(crate) fn new(lenient: bool) -> Self {
+        Self { lenient, ..Self::default() }
+    }
+
+    pub(crate) fn latency(&self, direct: bool) -> &Latency {
+        self.latencies(self.faults.load(Ordering::Relaxed), direct)
+    }
+
+    pub(crate) fn latencies(&self, faults: bool, direct: bool) -> &Latency {
+        let of = if faults { &self.faulty } else { &self.calm };
+        &of[usize::from(direct)]
+    }
+
+    pub(crate) fn pause(&self, paused: bool) {
+        for latency in self.calm.iter().chain(&self.faulty) {
+            latency.paused.store(paused, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.calm[0].paused.load(Ordering::Relaxed)
+    }
+
+    /// Everybody leaves.
+    pub(crate) fn tell(&self) {
+        self.told.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_told(&self) -> bool {
+        self.told.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn asks(&self, id: u64, direct: bool) {
+        self.registry.asks(id);
+        if direct { &self.direct } else { &self.requests }.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn left(&self) -> bool {
+        self.left.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+
+    pub(crate) fn wrong(&self, plan: &Plan, what: &str) -> bool {
+        let mut wrongs = lock(&self.wrongs);
+        wrongs.push(format!("{what}; {plan:?}"));
+        if wrongs.len() <= 20 {
+            eprintln!("soak: WRONG: {what}; {plan:?}");
+        }
+        false
+    }
+
+    /// Whether something was wrong on purpose since then.
+    pub(crate) fn near_trouble(&self, since: Instant) -> bool {
+        lock(&self.troubles).iter().any(|trouble| trouble.until > since)
+    }
+
+    fn near(&self, since: Instant, name: &str) -> bool {
+        lock(&self.troubles).iter().any(|trouble| trouble.name == name && trouble.until > since)
+    }
+
+    /// An answer came to its end; whether it was the one that it should come to, and its connection can go on.
+    pub(crate) fn judge(&self, plan: &Plan, end: End, outcomes: &[Outcome], started: Instant) -> bool {
+        match &end {
+            End::Complete if outcomes.last() == Some(&Outcome::Said) => {
+                self.complete.fetch_add(1, Ordering::Relaxed);
+                return true;
+            }
+            End::Error(status, code) if self.is_due(plan, *status, code, outcomes, started) => {
+                *lock(&self.errors).entry(format!("{status} {code}")).or_default() += 1;
+                let first = (*status != 200 && outcomes.len() == 1).then(|| outcomes[0]);
+                if matches!(first, Some(Outcome::Wrong(wrong)) if is_retried(wrong)) {
+                    self.not_retried.fetch_add(1, Ordering::Relaxed);
+                }
+                return false;
+            }
+            _ => {}
+        }
+        self.wrong(plan, &format!("{end:?}, but engines: {outcomes:?}, after {:?}", started.elapsed()))
+    }
+
+    fn is_due(&self, plan: &Plan, status: u16, code: &str, outcomes: &[Outcome], started: Instant) -> bool {
+        let restarted = self.near(started, "restart");
+        let nowhere = ["upstream_unreachable", "no_healthy_upstream", "upstream_reset"].contains(&code);
+        if plan.kind == Kind::Background && status == 200 {
+            // It tells in words what went wrong.
+            let failed = matches!(outcomes.last(), Some(Outcome::Wrong(_) | Outcome::Restarted));
+            return failed || restarted || self.near(started, "store");
+        }
+        match outcomes.last() {
+            None if code == "store_unavailable" => self.lenient || self.near(started, "store"),
+            // All that are there want to be left alone (U23).
+            None if ["rate_limit_exceeded", "server_is_overloaded"].contains(&code) => {
+                self.registry.pushed_since(started)
+            }
+            None => nowhere && restarted,
+            Some(Outcome::Restarted) => nowhere || code == "upstream_incomplete",
+            Some(Outcome::Wrong(wrong)) => codes(*wrong).contains(&code) || nowhere && restarted,
+            // Restarted engines say 503 while they load.
+            Some(_) => false,
+        }
+    }
+}
+
+/// What a client may be told of it.
+fn codes(wrong: Wrong) -> &'static [&'static str] {
+    match wrong {
+        Wrong::ResetAtOnce | Wrong::FinAtOnce => &["upstream_reset"],
+        Wrong::ResetAfter(0) | Wrong::FinAfter(0) => &["upstream_reset", "upstream_incomplete"],
+        Wrong::ResetAfter(_) | Wrong::FinAfter(_) | Wrong::EndAfter(_) => &["upstream_incomplete"],
+        Wrong::AbortAfter(_) => &["upstream_aborted"],
+        Wrong::ErrorAfter(_) => &["internal_error"],
+        Wrong::GarbageAfter(_) => &["upstream_invalid_event"],
+        Wrong::HangAfter(_) | Wrong::SilentHead | Wrong::RoleThenHang => &["upstream_timeout"],
+        Wrong::Status(429) => &["rate_limit_exceeded"],
+        Wrong::Status(503) => &["server_is_overloaded"],
+        Wrong::Status(500) => &["internal_error"],
+        Wrong::Status(_) => &[""],
+        Wrong::SlowFirst => &[],
+    }
+}
+
+/// Whether another engine is asked when this came before the first token.
+fn is_retried(wrong: Wrong) -> bool {
+    !matches!(wrong, Wrong::Status(400) | Wrong::GarbageAfter(_) | Wrong::EndAfter(_) | Wrong::SlowFirst)
+}

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# samewire under load for a long time: a thousand paced streams and other requests, four engines, and five in a hundred of
+# requests and clients doing what they should not; every minute something happens to the machine. Prints a table of figures
+# with their limits, writes it to target/soak/soak.json, and exits with 1 if one is missed.
+#
+#   tests/soak.sh                    ten minutes
+#   tests/soak.sh 30                 so many minutes
+#   tests/soak.sh --quick            half a minute of 100 streams; how late tokens come is told, and fails nothing
+#   tests/soak.sh --open 10000       instead: so many streams open at once, each with a token every four seconds; what one costs
+#
+#   --seed N         another run of the same kind: everything random follows from it
+#   --streams N      paced streams at once                       [1000]
+#   --rate N         tokens a second in each                     [50; with --open 0.25]
+#   --tokens A-B     tokens of a stream                          [200-4000]
+#   --whole N        whole answers a second                      [20]
+#   --background N   background responses a second               [5]
+#   --calm SECONDS   without faults, at the beginning            [a sixth of the whole]
+#   --trouble SECONDS  from one trouble of the machine to the next: SIGHUP, an engine restarts, SIGSTOP, a locked store  [60]
+#   --threads N      threads of samewire                         [one for each core]
+#   --seconds N      the length in seconds
+#   --lenient        for a machine that others use: tokens that come late fail nothing, the store may be slow at any time
+#   --json FILE      where the figures go
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+options=()
+for word in "$@"; do
+  case $word in
+    --quick) options+=(--seconds 25 --calm 8 --streams 100 --tokens 20-400 --trouble 4 --lenient) ;;
+    --open) options+=(--rate 0.25 --seconds 60 --json target/soak/open.json --open) ;;
+    *) options+=("$word") ;;
+  esac
+done
+
+# Each stream is a socket of its client's, two of samewire's, and one of its engine's.
+ulimit -n "$(ulimit -H -n)"
+
+target=${CARGO_TARGET_DIR:-target}
+cargo build --release --locked --quiet
+# Cargo puts a hash into the name of a bench's program and tells it only this way.
+program=$(cargo bench --locked --bench soak --no-run --message-format json |
+  sed -n 's/.*"name":"soak".*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+
+# A process group of its own, so that whatever ends this script ends everything it started.
+set -m
+mkdir -p target/soak
+"$program" --samewire "$target/release/samewire" ${options[@]+"${options[@]}"} </dev/null &
+soak=$!
+trap 'kill -- "-$soak" 2>/dev/null || true' EXIT
+trap 'exit 130' INT TERM
+wait "$soak"
