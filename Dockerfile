@@ -16,9 +16,9 @@ RUN echo "$(uname -m)-unknown-linux-gnu" > /target-triple
 
 # The dependencies alone, over an empty crate: this layer is built anew only when Cargo.toml or Cargo.lock change.
 COPY Cargo.toml Cargo.lock ./
-RUN mkdir -p src benches/proxy \
+RUN mkdir -p src benches/proxy benches/soak \
     && echo 'fn main() {}' > src/main.rs \
-    && touch src/lib.rs benches/rewrite.rs benches/store.rs benches/proxy/main.rs \
+    && touch src/lib.rs benches/rewrite.rs benches/store.rs benches/proxy/main.rs benches/soak/main.rs \
     && cargo build --release --locked --target "$(cat /target-triple)" \
     && rm -r src benches
 

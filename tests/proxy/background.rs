@@ -100,7 +100,7 @@ async fn fault_c42_polled_and_read_again_from_everywhere() {
     assert_eq!(world.ask(&gone).await.head.status, 200);
     for after in ["", "&starting_after=3"] {
         let again = Request::get(&format!("/v1/responses/{id}?stream=true{after}"));
-        assert_eq!(world.ask(&again).await.failure().2.as_deref(), Some("response_not_found"));
+        assert_eq!(world.ask(&again).await.failure(), (404, "invalid_request_error".into(), None));
     }
     assert_eq!(world.engine.attempt_count(), 1, "nothing is made anew for those who read again");
     world.end().await;
