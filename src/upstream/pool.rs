@@ -364,10 +364,12 @@ fn preferred<'u>(good: &[&'u Arc<Upstream>], wish: &Wish<'_>) -> Option<&'u Arc<
 
 /// The one with the fewest requests for its weight; among equals chance decides.
 fn least_busy<'u>(good: &[&'u Arc<Upstream>], chance: u64) -> Option<&'u Arc<Upstream>> {
+    // Each is looked at once: other threads change it meanwhile, and one of them must be the least.
     let load = |upstream: &Upstream| upstream.load() / f64::from(upstream.config.weight);
-    let least = good.iter().map(|upstream| load(upstream)).min_by(f64::total_cmp)?;
-    let equals = good.iter().filter(|upstream| load(upstream) <= least);
-    equals.max_by(|a, b| weighted(chance, a).total_cmp(&weighted(chance, b))).copied()
+    let loads: Vec<_> = good.iter().map(|upstream| (load(upstream), *upstream)).collect();
+    let least = loads.iter().map(|(load, _)| *load).min_by(f64::total_cmp)?;
+    let equals = loads.into_iter().filter(|(load, _)| *load <= least).map(|(_, upstream)| upstream);
+    equals.max_by(|a, b| weighted(chance, a).total_cmp(&weighted(chance, b)))
 }
 
 /// How many of a pool are ejected, so that most of them never are.
