@@ -125,8 +125,8 @@ impl Keyring {
 
 impl Keyring {
     /// Everybody whose key opens.
-    pub fn callers(&self) -> impl Iterator<Item = &Caller> {
-        self.0.iter().map(|(_, caller)| &**caller)
+    pub fn callers(&self) -> impl Iterator<Item = (&Hash, &Caller)> {
+        self.0.iter().map(|(hash, caller)| (hash, &**caller))
     }
 }
 

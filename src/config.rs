@@ -28,6 +28,7 @@ pub use trace::{Trace, TraceConfig, TraceVariables};
 pub use upstreams::{Credentials, UpstreamConfig};
 
 use crate::auth::Keyring;
+use crate::marks::Marks;
 use crate::request::Rules;
 use crate::seal::Keys;
 use crate::secret;
@@ -254,6 +255,8 @@ pub struct Config {
     pub file: File,
     /// Where the file is, if there is one.
     pub path: Option<PathBuf>,
+    /// How all files looked before they were read.
+    pub read: Marks,
 }
 
 /// Where responses are kept, and how much of them.
@@ -305,6 +308,7 @@ impl Config {
         let (environment, mut mistakes) = Overrides::environment();
         let path = flags.config.as_deref().or(environment.config.as_deref());
         let name = path.map_or_else(String::new, |path| path.display().to_string());
+        let of_file = Marks::of(path);
         let text = match path.map(std::fs::read_to_string).transpose() {
             Ok(text) => text.unwrap_or_default(),
             Err(error) => {
@@ -313,7 +317,8 @@ impl Config {
             }
         };
         let path = path.map(Path::to_path_buf);
-        Ok(Self { path, ..Self::of((&name, &text), &[&environment, flags], mistakes)? })
+        let config = Self::of((&name, &text), &[&environment, flags], mistakes)?;
+        Ok(Self { read: config.read.behind(of_file), path, ..config })
     }
 
     /// The same from text. Later overrides beat earlier ones.
@@ -348,6 +353,7 @@ impl Config {
     }
 
     fn meant(file: File, trace: Option<Arc<TraceConfig>>, mut mistakes: Mistakes) -> Result<Self, Mistakes> {
+        let read = source::marks(None, &file);
         file.check_numbers(&mut mistakes);
         let listen = address("listen", &file.listen, &mut mistakes);
         let admin_listen = address("admin_listen", &file.admin_listen, &mut mistakes);
@@ -390,6 +396,7 @@ impl Config {
             retry: file.retry.clone(),
             file,
             path: None,
+            read,
         };
         mistakes.or(this)
     }

@@ -21,6 +21,13 @@ impl Marks {
         };
         Self(files.into_iter().map(mark).collect())
     }
+
+    /// These, with others before them.
+    #[must_use]
+    pub fn behind(self, mut others: Self) -> Self {
+        others.0.extend(self.0);
+        others
+    }
 }
 
 /// Looks at files again and again. One that is being written is not read: a change counts when the next look finds

@@ -129,6 +129,10 @@ pub struct Finished<'a> {
     pub planning: Duration,
 }
 
+/// What is said where content is logged.
+pub const CONTENT_LOGGED: &str =
+    "[log] content is on: what clients ask is in this log, as long as that is so";
+
 /// Every metric.
 #[derive(Debug)]
 pub struct Metrics {

@@ -103,7 +103,7 @@ impl Serve {
             tracing::warn!(%error, "others may look into the memory of this process");
         }
         if config.log.content {
-            tracing::warn!("[log] content is on: what clients ask is in this log, as long as that is so");
+            tracing::warn!("{}", telemetry::CONTENT_LOGGED);
         }
         let served = server::run(config, self.settings.source());
         drop(logging);

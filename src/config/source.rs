@@ -1,8 +1,8 @@
 //! Where a configuration comes from, so that it can be read again while it is in force (faults O05, O06).
 
-use super::{Config, Mistakes, Overrides};
+use super::{Config, File, Mistakes, Overrides, keys};
 use crate::marks::Marks;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A file and what the flags say.
 #[derive(Clone, Debug)]
@@ -26,15 +26,14 @@ impl Source {
 impl Config {
     /// How the files look now that it was read from, but those of `[tls]`: they are read again for themselves.
     pub fn marks(&self) -> Marks {
-        let named = self.file.upstream.iter().flat_map(|upstream| {
-            [&upstream.api_key_file, &upstream.ca_file, &upstream.client_cert_file, &upstream.client_key_file]
-        });
-        let named = named.map(PathBuf::as_path).filter(|path| !path.as_os_str().is_empty());
-        Marks::of(self.path.as_deref().into_iter().chain(named))
+        marks(self.path.as_deref(), &self.file)
     }
 
     /// Puts back what cannot change while the process runs; gives the keys that say otherwise.
-    pub fn keep(&mut self, before: &Self) -> Vec<&'static str> {
+    ///
+    /// # Errors
+    /// With what was put back, doors would be open that were shut (faults O09).
+    pub fn keep(&mut self, before: &Self) -> Result<Vec<&'static str>, Mistakes> {
         let mut kept = Kept(Vec::new());
         let (now, old) = (&mut self.file, &before.file);
         kept.back("listen", &mut now.listen, &old.listen);
@@ -62,8 +61,24 @@ impl Config {
         self.trace.clone_from(&before.trace);
         self.store.clone_from(&before.store);
         self.seal.clone_from(&before.seal);
-        kept.0
+        let mut mistakes = Mistakes::default();
+        keys::check_reach(&self.file, Some(self.listen), &mut mistakes);
+        if before.auth.is_some() && self.auth.is_none() && !self.file.insecure_no_auth {
+            let why = "there are none any more, and everybody who can connect could use the engine; if that is meant, say \
+                       insecure_no_auth = true";
+            mistakes.add("auth.key", why);
+        }
+        mistakes.or(kept.0)
     }
+}
+
+/// How the files look that a configuration is read from.
+pub(super) fn marks(path: Option<&Path>, file: &File) -> Marks {
+    let named = file.upstream.iter().flat_map(|upstream| {
+        [&upstream.api_key_file, &upstream.ca_file, &upstream.client_cert_file, &upstream.client_key_file]
+    });
+    let named = named.map(PathBuf::as_path).filter(|path| !path.as_os_str().is_empty());
+    Marks::of(path.into_iter().chain(named))
 }
 
 /// Keys that were put back.

@@ -5,7 +5,7 @@
 //! let in then until that has been made up for.
 
 use super::routes::Handling;
-use crate::auth::{Allowance, Caller, Keyring};
+use crate::auth::{Allowance, Caller, Hash, Keyring};
 use crate::wire::fault::{Failure, Fault};
 use governor::clock::{Clock, DefaultClock};
 use governor::middleware::StateInformationMiddleware;
@@ -23,18 +23,20 @@ const PREFIX: &str = "x-ratelimit-";
 
 /// The quotas of all keys that have one, by the keys' names.
 #[derive(Default)]
-pub(super) struct Quotas(HashMap<Arc<str>, Arc<Quota>>);
+pub(super) struct Quotas(HashMap<Arc<str>, (Hash, Arc<Quota>)>);
 
 impl Quotas {
     /// Those of all keys; a key that may ask for as much as before goes on counting from where it was.
     pub(super) fn of(keys: Option<&Keyring>, before: &Self) -> Self {
         let limited = keys.into_iter().flat_map(Keyring::callers);
-        let limited = limited.filter(|caller| caller.allowance != Allowance::default());
-        let quota = |caller: &Caller| {
-            let known = before.0.get(&caller.name).filter(|known| known.allowance == caller.allowance);
-            known.map_or_else(|| Arc::new(Quota::new(caller.allowance)), Arc::clone)
+        let limited = limited.filter(|(_, caller)| caller.allowance != Allowance::default());
+        // Names may be another key's now.
+        let quota = |hash: &Hash, caller: &Caller| {
+            let mut known = before.0.values();
+            let known = known.find(|(of, known)| of.is(hash) && known.allowance == caller.allowance);
+            known.map_or_else(|| Arc::new(Quota::new(caller.allowance)), |(_, known)| Arc::clone(known))
         };
-        Self(limited.map(|caller| (Arc::clone(&caller.name), quota(caller))).collect())
+        Self(limited.map(|(hash, caller)| (Arc::clone(&caller.name), (*hash, quota(hash, caller)))).collect())
     }
 }
 
@@ -223,7 +225,7 @@ impl Handling {
     /// Counts a request against its key's quota.
     pub(super) fn count(&mut self) -> Result<(), Failure> {
         let quotas = &self.app.quotas.0;
-        let Some(quota) = self.caller.as_ref().and_then(|caller| quotas.get(&caller.name)) else {
+        let Some((_, quota)) = self.caller.as_ref().and_then(|caller| quotas.get(&caller.name)) else {
             return Ok(());
         };
         let entered = quota.enter(self.standing.insert(Standing::default()));

@@ -5,6 +5,7 @@
 use super::{App, Present, watch};
 use crate::config::{Config, Mistakes, Source};
 use crate::marks::Watch;
+use crate::telemetry::CONTENT_LOGGED;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +29,7 @@ impl Reload {
     /// # Errors
     /// The system does not give the signal.
     pub(super) fn new(present: &Arc<Present>, source: Option<Source>) -> io::Result<Self> {
-        let watch = Watch::new(present.app().config.marks());
+        let watch = Watch::new(present.app().config.read.clone());
         Ok(Self { present: Arc::clone(present), source, watch, hangup: signal(SignalKind::hangup())? })
     }
 
@@ -69,7 +70,10 @@ impl Reload {
 
     /// Makes it the one in force.
     fn take(&mut self, before: &App, mut config: Config) -> Result<(), Mistakes> {
-        let kept = config.keep(&before.config);
+        let kept = config.keep(&before.config)?;
+        if config.log.content && !before.config.log.content {
+            tracing::warn!("{CONTENT_LOGGED}");
+        }
         if !kept.is_empty() {
             tracing::warn!(keys = kept.join(", "), "changes of these take a restart");
         }
@@ -77,7 +81,7 @@ impl Reload {
         let new = app.pool.left_by(&before.pool).cloned().collect::<Vec<_>>();
         let gone = before.pool.left_by(&app.pool).cloned().collect::<Vec<_>>();
         let upstreams = app.pool.upstreams().len();
-        self.watch = Watch::new(app.config.marks());
+        self.watch = Watch::new(app.config.read.clone());
         self.present.replace(app);
         // Whoever still has a request goes on with it.
         gone.iter().for_each(|upstream| upstream.retire());

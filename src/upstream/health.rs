@@ -19,10 +19,13 @@ const LIST: usize = 1 << 20;
 
 /// Probes as long as `config` says how.
 pub async fn watch(upstream: &Upstream, config: impl Fn() -> Option<Health>) {
-    let mut verdict = Verdict::default();
+    let mut verdict = Verdict::going_on(upstream.trouble(), upstream.is_down());
     while let Some(config) = &config() {
         let probe = Probe { upstream, patience: *config.timeout };
         let found = probe.result().await;
+        if upstream.is_retired() {
+            return;
+        }
         let trouble = verdict.after(found, upstream.was_heard_within(LIVELY), config);
         if trouble != upstream.trouble() {
             match trouble {
@@ -81,6 +84,11 @@ struct Verdict {
 }
 
 impl Verdict {
+    /// That of one which is known from before.
+    fn going_on(trouble: Option<&'static str>, down: bool) -> Self {
+        Self { proven: trouble.is_none() || down, trouble: trouble.filter(|_| down), ..Self::default() }
+    }
+
     /// One more probe; gives why the upstream is not ready, if it is not. `lively`: it has just served.
     fn after(&mut self, found: Result<(), Trouble>, lively: bool, config: &Health) -> Option<&'static str> {
         match (found, self.trouble) {
@@ -127,18 +135,20 @@ struct Probe<'u> {
 
 impl Probe<'_> {
     async fn result(&self) -> Result<(), Trouble> {
-        let asked = async {
-            let mut found = self.asked().await;
-            for _ in 1..self.upstream.probes.addresses().min(BEHIND) {
-                if found.is_ok() {
-                    break;
-                }
-                self.upstream.probes.forget();
-                found = self.asked().await;
+        let mut result = Err(Trouble::Silent);
+        let (mut count, mut asked) = (1, 0);
+        // Each has its part of the time: one that is silent does not speak for the others.
+        while asked < count {
+            self.upstream.probes.forget();
+            count =
+                u32::try_from(self.upstream.probes.addresses().clamp(1, BEHIND)).unwrap_or(1).max(asked + 1);
+            let found = tokio::time::timeout(self.patience / count, self.asked()).await;
+            result = found.unwrap_or(Err(Trouble::Silent));
+            if result.is_ok() {
+                break;
             }
-            found
-        };
-        let result = tokio::time::timeout(self.patience, asked).await.unwrap_or(Err(Trouble::Silent));
+            asked += 1;
+        }
         // Until the next one, the engine would close it.
         self.upstream.probes.forget();
         result

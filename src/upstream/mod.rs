@@ -60,6 +60,8 @@ pub struct Upstream {
     /// What its answers come to.
     condition: Mutex<Condition>,
     ejected: Arc<Ejected>,
+    /// It is asked nothing new.
+    retired: AtomicBool,
     /// Milliseconds from `since` to when it was last heard; 0: never.
     heard: AtomicU64,
     since: Instant,
@@ -99,6 +101,7 @@ impl Upstream {
             misplaced: Mutex::default(),
             condition: Mutex::default(),
             ejected,
+            retired: AtomicBool::new(false),
             heard: AtomicU64::new(0),
             since: Instant::now(),
             config,
@@ -107,7 +110,8 @@ impl Upstream {
 
     /// Whether it is what another configuration says, too.
     fn is_as(&self, config: &UpstreamConfig, all: &Config) -> bool {
-        self.config == *config && self.timeouts == all.timeouts
+        let of_clients = |times: &Timeouts| (times.dns, times.connect, times.handshake, times.pool_idle);
+        self.config == *config && of_clients(&self.timeouts) == of_clients(&all.timeouts)
     }
 
     /// Whether it is at the place of which another configuration speaks, whatever that says of it.
@@ -116,8 +120,13 @@ impl Upstream {
         place(&self.config) == place(config)
     }
 
-    /// What was known of it when it was configured otherwise.
-    fn inherit(&self, before: &Self) {
+    /// What was known of it when it was configured otherwise, and how it does.
+    fn inherit(&mut self, before: &Self) {
+        self.since = before.since;
+        self.heard = AtomicU64::new(before.heard.load(Ordering::Relaxed));
+        // With its place among the ejected, if it has one.
+        self.condition =
+            Mutex::new(std::mem::take(&mut *before.condition.lock().unwrap_or_else(PoisonError::into_inner)));
         if self.config.engine.name == "auto" {
             *self.found.write().unwrap_or_else(PoisonError::into_inner) = before.engine();
         }
@@ -130,7 +139,17 @@ impl Upstream {
 
     /// It is asked nothing new: connections that wait for a request are closed, and none is kept any more.
     pub fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
+        let condition = std::mem::take(&mut *self.condition.lock().unwrap_or_else(PoisonError::into_inner));
+        if condition.is_ejected() {
+            self.ejected.one_less();
+        }
         self.clients.iter().chain([&self.client]).for_each(|client| client.retire());
+    }
+
+    /// Whether it is asked nothing new.
+    fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Relaxed)
     }
 
     /// It is new to traffic that is under way: it gets its part little by little.
@@ -287,7 +306,7 @@ impl Upstream {
 
     /// What came of a request.
     fn after(&self, outcome: Outcome, now: Instant) {
-        let may = || self.ejected.one_more();
+        let may = || !self.retired.load(Ordering::Relaxed) && self.ejected.one_more();
         self.with_condition(|condition| condition.after(outcome, now, self.since, may));
     }
 

@@ -89,7 +89,7 @@ impl Pool {
                 return Arc::clone(same);
             }
             let figures = metrics.upstream(&upstream.name);
-            let new = Upstream::new(upstream.clone(), config, figures, Arc::clone(ejected));
+            let mut new = Upstream::new(upstream.clone(), config, figures, Arc::clone(ejected));
             match before.find(|known| known.is_where(upstream)) {
                 Some(known) => new.inherit(known),
                 None => new.ramp(),

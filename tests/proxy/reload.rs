@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const REFUSED: &str = "the configuration is not taken";
+/// Nobody needs a key, and that is meant.
+const OPEN: &str = "insecure_no_auth = true\n";
 const QUICK: &str = "[health]\ninterval = 0.02\ntimeout = 0.5\n";
 
 /// These engines, by their places, each with more lines.
@@ -259,9 +261,9 @@ async fn fault_o05_reloads_under_load() {
         let some = upstreams(some.map(|(n, engine)| (n, engine, weights[(n + turn) % 4])));
         let limits = format!("[limits]\nrequests = {}\nmax_event_bytes = {}\n", 900 + turn, 5_000_000 + turn);
         match turn % 7 {
-            3 => world.samewire.configure(&format!("[limits]\nrequests = \"{turn}\"\n{some}")),
+            3 => world.samewire.configure(&format!("{OPEN}[limits]\nrequests = \"{turn}\"\n{some}")),
             5 => world.samewire.configure(&format!("{}{QUICK}{some}", entry(KEY, ""))),
-            _ => world.samewire.configure(&format!("{limits}{QUICK}{some}")),
+            _ => world.samewire.configure(&format!("{OPEN}{limits}{QUICK}{some}")),
         }
         world.samewire.signal("HUP");
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -280,8 +282,51 @@ async fn fault_o05_reloads_under_load() {
         assert!(begun.elapsed() < PATIENCE, "{now} open files, {files} before");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let right = first(&world, 4);
-    world.samewire.reconfigure(&right).await;
+    world.samewire.reconfigure(&format!("{OPEN}{}", first(&world, 4))).await;
+    world.end().await;
+}
+
+/// A file that has lost its keys, or all of its lines, opens no door that was shut.
+#[tokio::test]
+async fn fault_o06_o09_no_file_that_is_read_again_opens_a_door() {
+    let engine = Engine::script(Script::answer("a", 1)).await;
+    let world = World::fleet(vec![engine], Setup::new().config(&entry(KEY, "")).faulty(), &[]).await;
+    let right = upstreams([(0, &world.engine, "")]);
+    let stranger = with(&Request::stream(""), OTHER);
+    for (n, text) in
+        [right.clone(), String::new(), format!("listen = \"127.0.0.1:1\"\n{right}")].iter().enumerate()
+    {
+        world.samewire.configure(text);
+        world.samewire.signal("HUP");
+        until("it is refused", PATIENCE, || world.samewire.has_said(REFUSED) > n).await;
+        assert_eq!(world.ask(&stranger).await.head.status, 401, "{text}");
+        assert_eq!(world.ask(&Request::stream("")).await.head.status, 200, "{text}");
+    }
+    // Unless that is said.
+    world.samewire.reconfigure(&format!("{OPEN}{right}")).await;
+    assert_eq!(world.ask(&stranger).await.head.status, 200);
+    world.end().await;
+}
+
+/// What was known of an engine is known of it with other times, too: one that serves is there, however slow its probes.
+#[tokio::test]
+async fn fault_o05_o19_how_engines_do_outlives_a_change() {
+    let gate = Gate::default();
+    let tokens =
+        Script::new().head_sse().role().text("a").tok("t", 600, Duration::from_millis(10)).wait(&gate);
+    let engine = Engine::script(tokens.finish("stop").done().end()).await;
+    let world = World::fleet(vec![engine], Setup::new().config(QUICK), &[]).await;
+    world.is_up().await;
+    let running = stream_of(&world).await;
+    world.engine.set_health(Script::new().hang());
+    let lines = "[timeouts]\nconnect = 1\n";
+    let before = world.engine.probes().len();
+    world.samewire.reconfigure(&format!("{lines}{}", first(&world, 1))).await;
+    until("it is probed", PATIENCE, || world.engine.probes().len() > before + 5).await;
+    assert_eq!(world.samewire.admin("/readyz").await.head.status, 200);
+    let other = stream_of(&world).await;
+    gate.open();
+    drop((running, other));
     world.end().await;
 }
 
