@@ -167,7 +167,7 @@ impl Client {
     /// The same in HTTP/2. A request that the engine has not begun is sent once more, on a connection that is newer.
     async fn send_http2(&self, lines: &Lines, request: &Outgoing) -> Result<Answer, Error> {
         let head = lines.head(request, &self.prefix, &self.peer).ok_or_else(|| Error::from(Fault::Proxy))?;
-        let mut after = 0;
+        let (mut after, newest) = (0, lines.newest());
         loop {
             let to = self.turn();
             let place = match lines.place(to, after) {
@@ -175,7 +175,7 @@ impl Client {
                 None => lines.place_or(to, after, self.handshake, self.connection(to)).await?,
             };
             let first = after == 0;
-            after = place.number();
+            after = newest.max(place.number());
             match http2::exchange(place, head.clone(), request.body.clone()).await {
                 Err(error) if error.aged && first => {}
                 other => return other,
@@ -279,7 +279,7 @@ impl Client {
         self.retired.store(true, Ordering::Relaxed);
         idle.clear();
         if let Some(lines) = &self.lines {
-            lines.forget();
+            lines.retire();
         }
     }
 

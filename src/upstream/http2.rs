@@ -53,6 +53,8 @@ pub(super) struct Lines {
     making: tokio::sync::Mutex<()>,
     /// When making one has failed last, and how.
     failed: Mutex<Option<(Instant, Fault)>>,
+    /// No connection is kept for another request.
+    retired: AtomicBool,
 }
 
 /// One connection.
@@ -70,6 +72,8 @@ struct State {
     streams: AtomicUsize,
     /// It has given an answer.
     served: AtomicBool,
+    /// How often something of an answer has come.
+    heard: AtomicU64,
     /// It has ended.
     over: AtomicBool,
     /// When its last request was over.
@@ -80,8 +84,8 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Place {
     line: Line,
-    /// No other request was there.
-    alone: bool,
+    /// What had been heard before it.
+    heard: u64,
 }
 
 impl Drop for Place {
@@ -111,7 +115,7 @@ impl Line {
             return None;
         }
         self.state.streams.fetch_add(1, Ordering::Relaxed);
-        Some(Place { line: self.clone(), alone: before == 0 })
+        Some(Place { line: self.clone(), heard: self.state.heard.load(Ordering::Relaxed) })
     }
 
     /// Requests may be sent on it, as far as is known.
@@ -137,6 +141,7 @@ impl Lines {
             count: AtomicU64::new(1),
             making: tokio::sync::Mutex::default(),
             failed: Mutex::default(),
+            retired: AtomicBool::new(false),
         })
     }
 
@@ -145,9 +150,21 @@ impl Lines {
         lock(&self.all).retain_mut(|line| line.is_open() && !line.is_old(self.pool_idle));
     }
 
+    /// From now on none waits for a request.
+    pub(super) fn retire(&self) {
+        let mut all = lock(&self.all);
+        self.retired.store(true, Ordering::Relaxed);
+        all.clear();
+    }
+
     /// Closes all of them.
     pub(super) fn forget(&self) {
         lock(&self.all).clear();
+    }
+
+    /// The number of the newest connection there has been.
+    pub(super) fn newest(&self) -> u64 {
+        self.count.load(Ordering::Relaxed).saturating_sub(1)
     }
 
     /// Where the newest connection leads.
@@ -203,6 +220,10 @@ impl Lines {
             .initial_window_size(WINDOW)
             .initial_connection_window_size(WINDOWS)
             .data_frame_budget(SMALL_FRAMES)
+            // What still comes of requests that were called off is nobody's fault, however much it is.
+            .max_concurrent_reset_streams(4 * STREAMS)
+            .reset_stream_duration(PONG)
+            .max_local_error_reset_streams(None)
             .max_header_list_size(u32::try_from(HEAD_LIMIT).unwrap_or(u32::MAX));
         let no_http2 = |error: h2::Error| match error.into_io() {
             Some(error) => error,
@@ -219,6 +240,7 @@ impl Lines {
         let state = Arc::new(State {
             streams: AtomicUsize::new(0),
             served: AtomicBool::new(false),
+            heard: AtomicU64::new(0),
             over: AtomicBool::new(false),
             since: Mutex::new(Instant::now()),
         });
@@ -227,7 +249,11 @@ impl Lines {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         let line = Line { number, to: line.to, requests, state };
         let place = line.place().ok_or_else(|| io::Error::other("it allows no requests"))?;
-        lock(&self.all).push(line);
+        let mut all = lock(&self.all);
+        if !self.retired.load(Ordering::Relaxed) {
+            all.push(line);
+        }
+        drop(all);
         Ok(place)
     }
 
@@ -299,8 +325,9 @@ pub(super) async fn exchange(mut place: Place, head: Request<()>, body: Bytes) -
     };
     let (head, body) = response.map_err(|error| failed(&error, &place))?.into_parts();
     place.line.state.served.store(true, Ordering::Relaxed);
+    place.line.state.heard.fetch_add(1, Ordering::Relaxed);
     let head = Head::of_stream(head.status.as_u16(), head.headers);
-    Ok(Answer::of_stream(head, Stream { body, _place: place }))
+    Ok(Answer::of_stream(head, Stream { body, place }))
 }
 
 /// Sends the body, as far as the engine takes it.
@@ -342,7 +369,9 @@ fn failed(error: &h2::Error, place: &Place) -> Error {
         return Error::from(Fault::InvalidResponse).classed(Class::Perhaps).because(io_error(error));
     }
     let served = place.line.state.served.load(Ordering::Relaxed);
-    let aged = error.is_io() && served && place.alone;
+    // Nothing has come on it since, for nobody: it had died before.
+    let silent = place.line.state.heard.load(Ordering::Relaxed) == place.heard;
+    let aged = error.is_io() && served && silent;
     Error { aged, ..Error::from(Fault::Reset).because(io_error(error)) }
 }
 
@@ -350,7 +379,7 @@ fn failed(error: &h2::Error, place: &Place) -> Error {
 #[derive(Debug)]
 pub(super) struct Stream {
     body: RecvStream,
-    _place: Place,
+    place: Place,
 }
 
 /// How far reading has come.
@@ -366,14 +395,13 @@ impl Stream {
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, sink: &mut dyn FnMut(&[u8])) -> Poll<Piece> {
         let piece = match std::task::ready!(self.body.poll_data(cx)) {
             Some(Ok(bytes)) => {
+                self.place.line.state.heard.fetch_add(1, Ordering::Relaxed);
                 sink(&bytes);
                 // It fails for a stream that has ended, which nobody sends more of.
                 let _ = self.body.flow_control().release_capacity(bytes.len());
                 if self.body.is_end_stream() { Piece::Last } else { Piece::Some }
             }
             None => Piece::Last,
-            // The engine has said all, and wants no more of the request.
-            Some(Err(error)) if error.is_reset() && error.reason() == Some(Reason::NO_ERROR) => Piece::Last,
             Some(Err(error)) if error.is_library() => Piece::Malformed,
             Some(Err(_)) => Piece::Reset,
         };
