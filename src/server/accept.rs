@@ -34,6 +34,8 @@ const QUEUE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(20);
 /// Bytes that the kernel takes for a client beyond what it has sent.
 const UNSENT: u32 = 32 << 10;
+/// How long one that was asked to go is waited for: it may have something to say to a client that does not listen.
+const GO: Duration = Duration::from_millis(100);
 /// Idle connections that are found at once, so that not every new connection looks at all of them.
 const LOOKED_UP: usize = 32;
 /// Connections that are being told at once that there is no place.
@@ -141,7 +143,7 @@ pub(super) struct Acceptor {
     /// Connections that may have to make room.
     idle: Vec<(Instant, Stage)>,
     /// The last one that was asked to.
-    going: Option<Stage>,
+    going: Option<(Stage, Instant)>,
     /// Since when there has been no room, and none could be made.
     full: Option<Instant>,
     pause: Duration,
@@ -205,7 +207,7 @@ impl Acceptor {
 
     /// Has the connection closed that was not used for the longest time; one at a time.
     fn evict(&mut self) {
-        if self.going.as_ref().is_some_and(Stage::is_evicted) {
+        if self.going.as_ref().is_some_and(|(stage, since)| stage.is_evicted() && since.elapsed() < GO) {
             return;
         }
         if self.idle.is_empty() {
@@ -215,7 +217,7 @@ impl Acceptor {
             if stage.idle_since() == Some(since) {
                 self.metrics.evicted.add(1);
                 stage.evict();
-                self.going = Some(stage);
+                self.going = Some((stage, Instant::now()));
                 return;
             }
         }

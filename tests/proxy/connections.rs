@@ -59,6 +59,29 @@ async fn fault_c41_the_longest_idle_connection_makes_room() {
     world.end().await;
 }
 
+/// One that has been told all and does not listen cannot go at once: others make room then.
+#[tokio::test]
+async fn fault_c41_who_does_not_listen_holds_up_nobody() {
+    let gate = Gate::default();
+    let world = World::start(halting(&gate).await, Setup::new().config("[limits]\nconnections = 3")).await;
+    let mut deaf = Client::narrow(world.proxy()).await;
+    deaf.send("GET /nothing HTTP/1.1\r\nhost: a\r\n\r\n".repeat(1500).as_bytes()).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let mut idle = Vec::new();
+    for _ in 0..2 {
+        let mut client = Client::connect(world.proxy()).await;
+        visit(&mut client).await;
+        idle.push(client);
+    }
+    for _ in 0..4 {
+        let mut late = Client::connect(world.proxy()).await;
+        visit(&mut late).await;
+    }
+    drop((deaf, idle));
+    gate.open();
+    world.end().await;
+}
+
 #[tokio::test]
 async fn fault_c41_streams_do_not_make_room() {
     let gate = Gate::default();

@@ -196,7 +196,7 @@ fn routed(
         let host = HeaderValue::from_str(authority.as_str()).map_err(|_| StatusCode::BAD_REQUEST)?;
         match head.headers.get(HOST) {
             None => _ = head.headers.insert(HOST, host),
-            Some(other) if other == host => {}
+            Some(other) if other.as_bytes().eq_ignore_ascii_case(host.as_bytes()) => {}
             Some(_) => return Err(StatusCode::BAD_REQUEST),
         }
     }
