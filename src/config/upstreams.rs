@@ -146,14 +146,16 @@ fn target(url: &str) -> Result<Target, String> {
     if uri.query().is_some() || authority.host().is_empty() {
         return Err(example());
     }
+    // A port that is none is not the usual one.
+    let written = authority.as_str().strip_prefix(authority.host()).unwrap_or("");
+    let port = match written.strip_prefix(':').map(str::parse::<u16>) {
+        None => usual,
+        Some(Ok(port)) if port > 0 => port,
+        Some(_) => return Err("the port must be a number from 1 to 65535".to_owned()),
+    };
     let path = uri.path().trim_end_matches('/');
     let prefix = path.strip_suffix("/v1").unwrap_or(path);
-    Ok(Target {
-        host: authority.host().to_owned(),
-        port: authority.port_u16().unwrap_or(usual),
-        prefix: prefix.to_owned(),
-        secure,
-    })
+    Ok(Target { host: authority.host().to_owned(), port, prefix: prefix.to_owned(), secure })
 }
 
 /// `auto`: a key of the proxy's own if one is given. Else the client's passes where samewire itself checks none; a key of
@@ -201,7 +203,16 @@ mod tests {
             let expected = Target { host: host.to_owned(), port, prefix: prefix.to_owned(), secure };
             assert_eq!(target(url), Ok(expected), "{url}");
         }
-        for url in ["", "127.0.0.1:8000", "ftp://a", "http://u:p@a", "http://a?b", "http://", "http:// a"] {
+        let ports = [
+            "http://a:99999",
+            "http://a:0",
+            "http://a:",
+            "http://a:80x",
+            "http://a:-1",
+            "https://[::1]:70000",
+        ];
+        let others = ["", "127.0.0.1:8000", "ftp://a", "http://u:p@a", "http://a?b", "http://", "http:// a"];
+        for url in ports.into_iter().chain(others) {
             assert!(target(url).is_err(), "{url}");
         }
     }
