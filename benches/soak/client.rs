@@ -101,7 +101,7 @@ impl Slot {
             _ => self.asks(&plan).await,
         };
         let registry = &load.tally.registry;
-        let outcomes = registry.leaves(plan.id);
+        let outcomes = registry.leaves(plan.id, kind != Kind::Background);
         let finished = match result {
             Ok(end) => load.tally.judge(&plan, end, &outcomes, started),
             Err(Stopped::Left) => load.tally.left(),

@@ -57,11 +57,12 @@ impl Registry {
         lock(&self.entries).entry(id).or_default();
     }
 
-    /// A client has its end, or leaves; gives what engines did for it.
-    pub(crate) fn leaves(&self, id: u64) -> Vec<Outcome> {
+    /// A client has its end, or leaves; gives what engines did for it. `waits`: it is made for a client that waits for it,
+    /// and for nobody when that has left.
+    pub(crate) fn leaves(&self, id: u64, waits: bool) -> Vec<Outcome> {
         let mut entries = lock(&self.entries);
         let Some(entry) = entries.get_mut(&id) else { return Vec::new() };
-        entry.gone = Some(Instant::now());
+        entry.gone = waits.then(Instant::now);
         let attempts = entry.attempts.clone();
         if entry.active == 0 {
             entries.remove(&id);
