@@ -8,7 +8,7 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marks(Vec<Option<Mark>>);
 
-/// Device, inode, size, and the time of the last change.
+/// Device, inode, size, and the time of the last change, be it of who may read it.
 type Mark = (u64, u64, u64, (i64, i64));
 
 impl Marks {
@@ -16,7 +16,7 @@ impl Marks {
     pub fn of<'p>(files: impl IntoIterator<Item = &'p Path>) -> Self {
         let mark = |path: &Path| {
             let data = std::fs::metadata(path).ok()?;
-            let changed = (data.mtime(), data.mtime_nsec());
+            let changed = (data.ctime(), data.ctime_nsec());
             Some((data.dev(), data.ino(), data.size(), changed))
         };
         Self(files.into_iter().map(mark).collect())

@@ -113,7 +113,11 @@ pub fn run_on(listeners: Listeners, config: Config) -> io::Result<()> {
 }
 
 fn block_on(serving: impl Future<Output = io::Result<()>>) -> io::Result<()> {
-    Builder::new_current_thread().enable_all().build()?.block_on(serving)
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let served = runtime.block_on(serving);
+    // Whoever still reads a file that never ends is not waited for.
+    runtime.shutdown_background();
+    served
 }
 
 async fn serve(listeners: Listeners, mut config: Config, source: Option<Source>) -> io::Result<()> {

@@ -14,6 +14,16 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// How often it is looked whether a file has changed.
 const GLANCE: Duration = Duration::from_secs(1);
 
+/// How long files may take to be read.
+const READ: Duration = Duration::from_secs(10);
+/// What is said of those that take longer.
+pub(super) const UNREAD: &str = "a file of it cannot be read in time";
+
+/// Reads files, which may stand where reading never ends: a pipe, or a disk that has gone. Nothing: it takes too long.
+pub(super) async fn in_time<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    tokio::time::timeout(READ, tokio::task::spawn_blocking(read)).await.ok()?.ok()
+}
+
 /// What the configuration in force came from.
 pub(super) struct Reload {
     present: Arc<Present>,
@@ -58,8 +68,8 @@ impl Reload {
     }
 
     async fn reload(&mut self, app: &App, source: Source) {
-        let loaded = tokio::task::spawn_blocking(move || source.load()).await;
-        let Ok(loaded) = loaded else { return };
+        let loaded = in_time(move || source.load()).await;
+        let loaded = loaded.unwrap_or_else(|| Err(Mistakes::one("the configuration", UNREAD)));
         let taken = loaded.and_then(|config| self.take(app, config));
         app.metrics.reloaded.set(taken.is_ok().into());
         if let Err(mistakes) = taken {

@@ -4,6 +4,7 @@
 //! time, and the end of the process waits for none (faults C23). Files that change are read again for connections that
 //! come after that; what is no good is not taken (faults O24).
 
+use super::reload::{UNREAD, in_time};
 use super::{App, Phase};
 use crate::config::TlsConfig;
 use crate::marks::Watch;
@@ -56,8 +57,10 @@ impl Front {
     }
 
     /// Reads the files anew.
-    fn reload(&self, metrics: &Metrics) {
-        match Identity::read(&self.files).and_then(not_over) {
+    async fn reload(&self, metrics: &Metrics) {
+        let files = self.files.clone();
+        let late = || Err(Wrong { key: "cert_file", why: UNREAD.to_owned() });
+        match in_time(move || Identity::read(&files)).await.unwrap_or_else(late).and_then(not_over) {
             Ok(identity) => {
                 metrics.tls.taken(identity.ends);
                 *self.identity.write().unwrap_or_else(PoisonError::into_inner) = identity;
@@ -111,7 +114,7 @@ pub(super) async fn tend(front: &Front, metrics: &Metrics) {
         }
         tokio::time::sleep(GLANCE).await;
         if watch.look(front.files.marks()) {
-            front.reload(metrics);
+            front.reload(metrics).await;
             warned = None;
         }
     }

@@ -5,6 +5,7 @@ use crate::config::{Credentials, Health};
 use crate::error::Class;
 use crate::telemetry::Onward;
 use bytes::{Bytes, BytesMut};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// How soon it is looked again where there has been no good probe yet. An engine takes minutes to load, but may have been
@@ -21,15 +22,18 @@ const LIST: usize = 1 << 20;
 pub async fn watch(upstream: &Upstream, config: impl Fn() -> Option<Health>) {
     let mut verdict = Verdict::going_on(upstream.trouble(), upstream.is_down());
     while let Some(config) = &config() {
-        let probe = Probe { upstream, patience: *config.timeout };
+        let probe = Probe { upstream, patience: *config.timeout, cause: Mutex::default() };
         let found = probe.result().await;
         if upstream.is_retired() {
             return;
         }
         let trouble = verdict.after(found, upstream.was_heard_within(LIVELY), config);
         if trouble != upstream.trouble() {
+            let cause = probe.cause.lock().unwrap_or_else(PoisonError::into_inner).take();
             match trouble {
-                Some(why) => tracing::warn!(upstream = upstream.config.name, why, "upstream is not ready"),
+                Some(why) => {
+                    tracing::warn!(upstream = upstream.config.name, why, cause, "upstream is not ready");
+                }
                 None => tracing::info!(upstream = upstream.config.name, "upstream is ready"),
             }
         }
@@ -131,6 +135,8 @@ impl Verdict {
 struct Probe<'u> {
     upstream: &'u Upstream,
     patience: Duration,
+    /// What the system, or TLS, says of a probe that failed.
+    cause: Mutex<Option<String>>,
 }
 
 impl Probe<'_> {
@@ -202,9 +208,13 @@ impl Probe<'_> {
             body: Bytes::new(),
         };
         let probes = &self.upstream.probes;
-        let mut answer = probes.send(&request).await.map_err(|error| match error.class {
-            Class::Unsent => "it cannot be reached",
-            _ => "it does not answer in HTTP",
+        let mut answer = probes.send(&request).await.map_err(|error| {
+            *self.cause.lock().unwrap_or_else(PoisonError::into_inner) =
+                error.source.map(|cause| cause.to_string());
+            match error.class {
+                Class::Unsent => "it cannot be reached",
+                _ => "it does not answer in HTTP",
+            }
         })?;
         let (status, body) = (answer.head.status, answer.collect(LIST).await.ok());
         probes.give_back(answer);

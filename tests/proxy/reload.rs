@@ -330,6 +330,23 @@ async fn fault_o05_o19_how_engines_do_outlives_a_change() {
     world.end().await;
 }
 
+/// A file in whose place a pipe stands is never read to its end: nothing waits for that, not even the end of the process.
+#[tokio::test]
+async fn fault_o06_o24_a_file_that_never_ends_holds_up_nothing() {
+    let engine = Engine::script(Script::answer("a", 1)).await;
+    let world = World::fleet(vec![engine], Setup::new().config(QUICK).faulty(), &[]).await;
+    let path = world.samewire.config();
+    std::fs::remove_file(path).unwrap();
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+    until("it is refused", Duration::from_secs(30), || world.samewire.has_said(REFUSED) > 0).await;
+    assert_eq!(world.samewire.admin("/livez").await.head.status, 200);
+    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    std::fs::remove_file(path).unwrap();
+    let right = first(&world, 1);
+    world.samewire.reconfigure(&right).await;
+    world.end().await;
+}
+
 /// What `check` says of a file, on the flags of this world.
 fn check(samewire: &Samewire) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
