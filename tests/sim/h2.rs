@@ -3,6 +3,8 @@
 //! generation, one without is a probe.
 
 use super::engine::Manner;
+use super::frames::kinds::{DATA, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE};
+use super::frames::{ACK, END_HEADERS, END_STREAM, Frame, PREFACE, frame};
 use super::script::{Gate, Script, Step};
 use socket2::SockRef;
 use std::collections::HashMap;
@@ -15,20 +17,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const MODELS: &str = r#"{"object":"list","data":[{"id":"m","object":"model","created":1,"owned_by":"vllm","max_model_len":4096}]}"#;
-
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-const WINDOW_UPDATE: u8 = 8;
-
-const END_STREAM: u8 = 1;
-const ACK: u8 = 1;
-const END_HEADERS: u8 = 4;
 
 /// Codes of RST_STREAM and GOAWAY.
 pub const NO_ERROR: u32 = 0;
@@ -221,14 +210,6 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
-    let mut out = vec![length[1], length[2], length[3], kind, flags];
-    out.extend(stream.to_be_bytes());
-    out.extend_from_slice(payload);
-    out
-}
-
 fn head(stream: u32, status: u16, lines: &[(&str, String)]) -> Vec<u8> {
     // Literals, none of them indexed; 8 is the name ":status".
     let mut block = vec![0x08, 3];
@@ -241,13 +222,6 @@ fn head(stream: u32, status: u16, lines: &[(&str, String)]) -> Vec<u8> {
         }
     }
     frame(HEADERS, END_HEADERS, stream, &block)
-}
-
-struct Frame {
-    kind: u8,
-    flags: u8,
-    stream: u32,
-    payload: Vec<u8>,
 }
 
 async fn read(from: &mut OwnedReadHalf) -> Option<Frame> {

@@ -7,6 +7,7 @@
 mod chunks;
 mod client;
 mod engine;
+mod frames;
 pub mod h2;
 mod harness;
 mod http2;
@@ -18,8 +19,9 @@ pub mod tls;
 pub use chunks::{Chunks, Piece};
 pub use client::{Answer, Client, Ended, Fault, Head, Request};
 pub use engine::{Attempt, Engine, Manner};
+pub use frames::{frame, kinds};
 pub use harness::{IN_FORCE, LINES_OF_ONE_REQUEST, Samewire, Setup, World, write_secret};
-pub use http2::{Hangup, Raw, Two, frame, kinds};
+pub use http2::{Hangup, Raw, Two};
 pub use names::{Dns, NAME, Names, Says};
 pub use script::{Gate, Script, Step, json_string};
 pub use socket::{Frame, Socket};
