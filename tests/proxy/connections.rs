@@ -248,9 +248,9 @@ async fn fault_o10_without_descriptors_accepting_pauses() {
 /// All clients come back at once, and more of them than there is room for.
 #[tokio::test]
 async fn fault_o27_a_rush_is_served_or_turned_away() {
-    const CLIENTS: usize = 2_000;
+    const CLIENTS: usize = 5_000;
     let script = Script::answer("a", 3);
-    let setup = Setup::new().config("[limits]\nrequests = 64\nconnections = 3000");
+    let setup = Setup::new().config("[limits]\nrequests = 64\nconnections = 6000");
     let world = World::start(Engine::script(script).await, setup).await;
     let proxy = world.proxy();
     let start = Instant::now();

@@ -3,6 +3,7 @@
 
 use crate::canonical::{Canonical, grammar};
 use crate::leaving::settled;
+use crate::patience::readers;
 use crate::sim::{
     Answer, Client, Ended, Engine, Gate, Manner, PATIENCE, Request, Script, Setup, Step, World, until,
 };
@@ -374,7 +375,7 @@ async fn fault_u49_an_engine_that_ignores_the_close() {
 /// The setting counts, not the default: more of an answer is in memory for a larger buffer, if the client does not take it.
 #[tokio::test]
 async fn the_buffer_of_a_stream_is_as_large_as_it_is_set() {
-    const READERS: u64 = 10;
+    const READERS: usize = 10;
     let mut kept = Vec::new();
     for buffer in [8 << 10, 8 << 20] {
         let gate = Gate::default();
@@ -382,17 +383,11 @@ async fn the_buffer_of_a_stream_is_as_large_as_it_is_set() {
         let script = begun.then(Step::Flood { events: 4_000, size: 8 << 10 }).finish("stop").done().end();
         let setup = Setup::new().config(&format!("[limits]\nstream_buffer_bytes = {buffer}"));
         let world = World::start(Engine::script(script).await, setup).await;
-        let mut clients = Vec::new();
-        for _ in 0..READERS {
-            let mut client = Client::narrow(world.proxy()).await;
-            client.send(&Request::stream("").bytes()).await;
-            client.event_with_head("ready").await;
-            clients.push(client);
-        }
+        let clients = readers(&world, READERS).await;
         let before = world.samewire.rss();
         gate.open();
         settled(|| (0..clients.len()).map(|n| world.engine.written(n)).sum()).await;
-        kept.push(world.samewire.rss().saturating_sub(before) / READERS);
+        kept.push(world.samewire.rss().saturating_sub(before) / READERS as u64);
         for client in clients {
             client.leave(Manner::Rst);
         }

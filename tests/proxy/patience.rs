@@ -11,6 +11,18 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
+/// Clients that have seen an answer say `ready`, and read no more of it.
+pub async fn readers(world: &World, count: usize) -> Vec<Client> {
+    let mut clients = Vec::new();
+    for _ in 0..count {
+        let mut client = Client::narrow(world.proxy()).await;
+        client.send(&Request::stream("").bytes()).await;
+        client.event_with_head("ready").await;
+        clients.push(client);
+    }
+    clients
+}
+
 /// Connects and says nothing, or lets a head drip; gives how long it was listened to.
 async fn dawdle(to: std::net::SocketAddr, drips: bool) -> Duration {
     let mut stream = TcpStream::connect(to).await.expect("samewire accepts");
@@ -93,13 +105,7 @@ async fn fault_c09_many_stopped_readers_cost_little_and_are_given_up() {
     let script = begun.then(Step::Flood { events: EVENTS, size: SIZE }).finish("stop").done().end();
     let setup = Setup::new().config("[timeouts]\nclient_write_stall = 6\ninter_token = 1");
     let world = World::start(Engine::script(script).await, setup).await;
-    let mut clients = Vec::new();
-    for _ in 0..READERS {
-        let mut client = Client::narrow(world.proxy()).await;
-        client.send(&Request::stream("").bytes()).await;
-        client.event_with_head("ready").await;
-        clients.push(client);
-    }
+    let clients = readers(&world, READERS).await;
     let before = world.samewire.rss();
     let start = Instant::now();
     gate.open();
