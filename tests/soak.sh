@@ -8,6 +8,10 @@
 #   tests/soak.sh --quick            half a minute of 100 streams; how late tokens come is told, and fails nothing
 #   tests/soak.sh --open 10000       instead: so many streams open at once, each with a token every four seconds; what one costs
 #
+#   tests/soak.sh --churn [20]   instead: 500 clients a second, who leave at any point, the time before the first token included
+#   tests/soak.sh --stopped [20]  instead: 1,000 readers that stop beside 200 streams
+#   tests/soak.sh --idle [120]   instead: 50 clients who ask every 2 to 8 seconds, of engines that close after 5
+#
 #   --seed N         another run of the same kind: everything random follows from it
 #   --streams N      paced streams at once                       [1000]
 #   --rate N         tokens a second in each                     [50; with --open 0.25]
@@ -27,6 +31,9 @@ options=()
 for word in "$@"; do
   case $word in
     --quick) options+=(--seconds 25 --calm 8 --streams 100 --tokens 20-400 --trouble 4 --lenient) ;;
+    --churn) options+=(--streams 0 --whole 0 --background 0 --no-faults --tokens 20-400 --churn 500) ;;
+    --stopped) options+=(--streams 200 --whole 0 --background 0 --no-faults --stopped 1000) ;;
+    --idle) options+=(--streams 0 --whole 0 --background 0 --no-faults --idle 50) ;;
     --open) options+=(--rate 0.25 --seconds 60 --json target/soak/open.json --open) ;;
     *) options+=("$word") ;;
   esac

@@ -2,7 +2,7 @@
 //! of them do wrong.
 
 use crate::check::{Check, End, code, head};
-use crate::plan::{Dice, Kind, Leaving, Measure, Plan, Wrong, number};
+use crate::plan::{Dice, Kind, Leaving, Measure, Plan, Purpose, Wrong, number};
 use crate::tally::{Tally, Timers};
 use crate::wire::{Line, Stop, request};
 use std::net::SocketAddr;
@@ -23,6 +23,12 @@ pub(crate) struct Load {
     /// Requests a second.
     pub(crate) whole: f64,
     pub(crate) background: f64,
+    /// Clients a second that come to leave.
+    pub(crate) churn: f64,
+    /// Readers that stop, once the calm is over.
+    pub(crate) stopped: usize,
+    /// Clients that ask for little, and seldom.
+    pub(crate) idle: usize,
     /// Over which the first streams are spread.
     pub(crate) ramp: Duration,
     pub(crate) tally: Arc<Tally>,
@@ -30,6 +36,8 @@ pub(crate) struct Load {
 
 /// Of so many streams one goes to an engine directly.
 const DIRECT: usize = 25;
+/// Milliseconds between two requests of an idle client, least and most: engines close after five seconds.
+const GAP: (u64, u64) = (2_000, 8_000);
 
 /// Runs all clients until they are told to stop and have.
 pub(crate) fn run(load: Load) {
@@ -44,9 +52,16 @@ pub(crate) fn run(load: Load) {
             let start = load.ramp.mul_f64(tasks.len() as f64 / load.streams.max(1) as f64);
             tasks.push(spawn_local(slot.streams(start)));
         }
-        for (rate, kind) in [(load.whole, Kind::Whole), (load.background, Kind::Background)] {
+        let slot = || Slot { load: Rc::clone(&load), count: Rc::clone(&count), direct: None, line: None };
+        tasks.extend((0..load.stopped).map(|_| spawn_local(slot().stopped_readers())));
+        tasks.extend((0..load.idle).map(|_| spawn_local(slot().now_and_then())));
+        for (rate, kind, purpose) in [
+            (load.whole, Kind::Whole, Purpose::Answer),
+            (load.background, Kind::Background, Purpose::Answer),
+            (load.churn, Kind::Chat, Purpose::Churn),
+        ] {
             let (load, count) = (Rc::clone(&load), Rc::clone(&count));
-            tasks.push(spawn_local(at_a_rate(load, count, rate, kind)));
+            tasks.push(spawn_local(at_a_rate(load, count, rate, (kind, purpose))));
         }
         for task in tasks {
             task.await.expect("no client panics");
@@ -54,7 +69,7 @@ pub(crate) fn run(load: Load) {
     });
 }
 
-async fn at_a_rate(load: Rc<Load>, count: Rc<AtomicU64>, rate: f64, kind: Kind) {
+async fn at_a_rate(load: Rc<Load>, count: Rc<AtomicU64>, rate: f64, (kind, purpose): (Kind, Purpose)) {
     if rate <= 0.0 {
         return;
     }
@@ -63,7 +78,7 @@ async fn at_a_rate(load: Rc<Load>, count: Rc<AtomicU64>, rate: f64, kind: Kind) 
     while !load.tally.is_told() {
         tick.tick().await;
         let mut slot = Slot { load: Rc::clone(&load), count: Rc::clone(&count), direct: None, line: None };
-        tasks.spawn_local(async move { slot.one(kind).await });
+        tasks.spawn_local(async move { slot.one(kind, purpose).await });
         while tasks.try_join_next().is_some() {}
     }
     while tasks.join_next().await.is_some() {}
@@ -84,15 +99,37 @@ impl Slot {
             let n = self.count.load(Ordering::Relaxed);
             let kind =
                 if n.is_multiple_of(2) || self.direct.is_some() { Kind::Chat } else { Kind::Responses };
-            self.one(kind).await;
+            self.one(kind, Purpose::Answer).await;
+        }
+    }
+
+    async fn stopped_readers(mut self) {
+        while !self.load.tally.is_told() {
+            match self.load.tally.is_calm() {
+                true => tokio::time::sleep(Duration::from_millis(100)).await,
+                false => self.one(Kind::Chat, Purpose::Stop).await,
+            }
+        }
+    }
+
+    /// On one connection, as long as that lives.
+    async fn now_and_then(mut self) {
+        while !self.load.tally.is_told() {
+            let n = self.count.load(Ordering::Relaxed);
+            let gap = Dice::new(self.load.measure.seed, n).between(GAP.0, GAP.1);
+            self.one(if n.is_multiple_of(2) { Kind::Chat } else { Kind::Whole }, Purpose::Brief).await;
+            let until = Instant::now() + Duration::from_millis(gap);
+            while Instant::now() < until && !self.load.tally.is_told() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
         }
     }
 
     /// One request from its beginning to its end.
-    async fn one(&mut self, kind: Kind) {
+    async fn one(&mut self, kind: Kind, purpose: Purpose) {
         let n = self.count.fetch_add(1, Ordering::Relaxed);
         let faults = self.load.tally.faults.load(Ordering::Relaxed) && self.direct.is_none();
-        let plan = Plan::of(&self.load.measure, number(n, kind, faults));
+        let plan = Plan::of(&self.load.measure, number(n, kind, faults, purpose));
         let load = Rc::clone(&self.load);
         let started = Instant::now();
         let result = match (kind, plan.leaving) {

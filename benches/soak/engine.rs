@@ -13,10 +13,13 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{LocalSet, spawn_local};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 const MODELS: &str =
     r#"{"object":"list","data":[{"id":"m","object":"model","created":1,"owned_by":"soak"}]}"#;
+
+/// After this time without a request a connection is closed, as uvicorn does (U03).
+const KEPT: Duration = Duration::from_secs(5);
 
 /// What an engine does as a whole (U44).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +143,7 @@ impl Shop {
 
     /// Serves one request after the other.
     async fn requests(&self, mut inbox: Inbox, mut write: OwnedWriteHalf) {
-        while let Some((head, body)) = inbox.request().await {
+        while let Ok(Some((head, body))) = timeout(KEPT, inbox.request()).await {
             let Some(id) = head.starts_with(b"POST").then(|| number_in(&body)).flatten() else {
                 if self.probe(&head, &mut write).await.is_err() {
                     break;

@@ -6,7 +6,7 @@
 use crate::check::{Check, End};
 use crate::engine;
 use crate::options::Options;
-use crate::plan::{Kind, Plan, number};
+use crate::plan::{Kind, Plan, Purpose, number};
 use crate::registry::Registry;
 use crate::report::Report;
 use crate::samewire::{Samewire, sum};
@@ -94,7 +94,7 @@ pub(crate) fn run(options: &Options) -> io::Result<bool> {
     let processes = options.open.div_ceil(each);
     let share = options.open.div_ceil(processes);
     let store = "[store]\nplace = \"off\"\n";
-    let text = config(&engines.told, store, share + 50, options.threads);
+    let text = config(&engines.told, store, share + 50, &options);
     let mut proxies = Vec::new();
     for n in 0..processes {
         let log = options.json.with_extension(format!("{n}.log"));
@@ -212,7 +212,7 @@ async fn open(
 }
 
 async fn stream(options: &Options, to: SocketAddr, n: usize, held: &Held) -> Result<(), String> {
-    let plan = Plan::of(&options.measure(), number(n as u64, Kind::Chat, false));
+    let plan = Plan::of(&options.measure(), number(n as u64, Kind::Chat, false, Purpose::Answer));
     let mut line = Line::connect(to, false).await.map_err(|error| format!("no connection: {error}"))?;
     line.send(&request("POST", plan.path(), &plan.body())).await.map_err(|error| error.to_string())?;
     let mut check = Check::new(&plan, None);

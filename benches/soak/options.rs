@@ -22,6 +22,14 @@ pub(crate) struct Options {
     /// Between two troubles of the machine.
     pub(crate) trouble: Duration,
     pub(crate) threads: usize,
+    /// Clients a second that come to leave.
+    pub(crate) churn: f64,
+    /// Readers that stop, from the end of the calm on.
+    pub(crate) stopped: usize,
+    /// Clients that ask for little, and seldom.
+    pub(crate) idle: usize,
+    /// Engines, clients and the machine do what they should not.
+    pub(crate) faults: bool,
     /// So many open streams instead of a soak.
     pub(crate) open: usize,
     /// The machine has other things to do: late tokens are told, and fail nothing.
@@ -43,6 +51,10 @@ impl Options {
             background: 5.0,
             trouble: Duration::from_secs(60),
             threads: 0,
+            churn: 0.0,
+            stopped: 0,
+            idle: 0,
+            faults: true,
             open: 0,
             lenient: false,
             json: PathBuf::from("target/soak/soak.json"),
@@ -68,6 +80,10 @@ impl Options {
                 "--background" => options.background = number(value()?)?,
                 "--trouble" => options.trouble = Duration::from_secs_f64(number(value()?)?),
                 "--threads" => options.threads = number(value()?)?,
+                "--churn" => options.churn = number(value()?)?,
+                "--stopped" => options.stopped = number(value()?)?,
+                "--idle" => options.idle = number(value()?)?,
+                "--no-faults" => options.faults = false,
                 "--open" => options.open = number(value()?)?,
                 "--lenient" => options.lenient = true,
                 minutes if minutes.starts_with(|c: char| c.is_ascii_digit()) => {

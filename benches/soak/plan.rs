@@ -56,6 +56,19 @@ pub(crate) enum Kind {
     Background,
 }
 
+/// Why it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The answer.
+    Answer,
+    /// To leave at any point, the time before the first token included.
+    Churn,
+    /// To read nothing more of it.
+    Stop,
+    /// A short answer, after a while in which nothing was asked.
+    Brief,
+}
+
 /// What the engine does wrong, the first time it is asked (section 4 of the faults).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
@@ -143,11 +156,14 @@ pub(crate) struct Plan {
 /// Low bits of a number.
 const KINDS: [Kind; 4] = [Kind::Chat, Kind::Responses, Kind::Whole, Kind::Background];
 const FAULTS: u64 = 4;
+/// The bits above those.
+const PURPOSES: [Purpose; 4] = [Purpose::Answer, Purpose::Churn, Purpose::Stop, Purpose::Brief];
 
 /// The number of the nth request.
-pub(crate) fn number(n: u64, kind: Kind, faults: bool) -> u64 {
+pub(crate) fn number(n: u64, kind: Kind, faults: bool, purpose: Purpose) -> u64 {
     let kind = KINDS.iter().position(|known| *known == kind).unwrap_or(0) as u64;
-    n << 3 | if faults { FAULTS } else { 0 } | kind
+    let purpose = PURPOSES.iter().position(|known| *known == purpose).unwrap_or(0) as u64;
+    n << 5 | purpose << 3 | if faults { FAULTS } else { 0 } | kind
 }
 
 impl Plan {
@@ -168,6 +184,14 @@ impl Plan {
         };
         let mut plan =
             Self { id, kind, choices, reasoning, content, tool, wrong: None, leaving: None, filling };
+        match PURPOSES[usize::try_from(id >> 3 & 3).unwrap_or(0)] {
+            Purpose::Answer => {}
+            Purpose::Churn => plan.churn(&mut dice),
+            Purpose::Stop => plan.stop(5),
+            Purpose::Brief => {
+                (plan.choices, plan.reasoning, plan.content, plan.tool) = (1, 0, dice.between(1, 20), 0);
+            }
+        }
         if id & FAULTS != 0 {
             if dice.percent(5) {
                 plan.wrong = Some(plan.some_wrong(&mut dice));
@@ -216,11 +240,27 @@ impl Plan {
         };
         match leaving {
             Leaving::Early { .. } => self.wrong = Some(Wrong::SlowFirst),
-            // So much that no buffer holds it.
-            Leaving::Stopped { .. } => self.content = 60_000,
+            Leaving::Stopped { tokens } => return self.stop(tokens),
             _ => {}
         }
         self.leaving = Some(leaving);
+    }
+
+    /// One in three before the first token, the others soon after it.
+    fn churn(&mut self, dice: &mut Dice) {
+        let reset = dice.percent(50);
+        if dice.percent(33) {
+            self.wrong = Some(Wrong::SlowFirst);
+            self.leaving = Some(Leaving::Early { after: dice.below(600), reset });
+        } else {
+            self.leaving = Some(Leaving::After { tokens: dice.below(self.tokens().min(40)), reset });
+        }
+    }
+
+    /// The engine says so much that no buffer holds it.
+    fn stop(&mut self, tokens: u64) {
+        self.content = 60_000;
+        self.leaving = Some(Leaving::Stopped { tokens });
     }
 
     /// All tokens of all answers.

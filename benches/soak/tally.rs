@@ -50,6 +50,9 @@ pub(crate) struct Tally {
     /// Before there are faults, and with them.
     calm: [Latency; 2],
     faulty: [Latency; 2],
+    /// The calm is over.
+    pub(crate) rough: AtomicBool,
+    /// With that, what goes wrong on purpose begins.
     pub(crate) faults: AtomicBool,
     told: AtomicBool,
     pub(crate) complete: AtomicU64,
@@ -75,7 +78,7 @@ impl Tally {
     }
 
     pub(crate) fn latency(&self, direct: bool) -> &Latency {
-        self.latencies(self.faults.load(Ordering::Relaxed), direct)
+        self.latencies(!self.is_calm(), direct)
     }
 
     pub(crate) fn latencies(&self, faults: bool, direct: bool) -> &Latency {
@@ -87,6 +90,11 @@ impl Tally {
         for latency in self.calm.iter().chain(&self.faulty) {
             latency.paused.store(paused, Ordering::Relaxed);
         }
+    }
+
+    /// Whether everything is still as it should be.
+    pub(crate) fn is_calm(&self) -> bool {
+        !self.rough.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_paused(&self) -> bool {
