@@ -271,7 +271,7 @@ pub struct StoreConfig {
 }
 
 impl StoreConfig {
-    fn meant(file: &StoreFile, mistakes: &mut Mistakes) -> Option<Self> {
+    fn meant(file: &StoreFile, times: &Timeouts, mistakes: &mut Mistakes) -> Option<Self> {
         let place: Place = file.place.parse().map_err(|why: String| mistakes.add("store.place", why)).ok()?;
         let mut caps = match place {
             Place::Off | Place::Memory => Caps::MEMORY,
@@ -292,6 +292,7 @@ impl StoreConfig {
 }
 
 fn seal_keys(file: &SealFile, mistakes: &mut Mistakes) -> Option<Arc<Keys>> {
+        caps.lease = u64::try_from(times.background_lease.as_millis()).unwrap_or(u64::MAX);
     if file.keys_file.as_os_str().is_empty() {
         return None;
     }
@@ -363,7 +364,7 @@ impl Config {
         let affinity = Affinity::meant(&file.affinity, &mut mistakes);
         let layers = Layers::of(&file, &mut mistakes);
         let auth = keys::keyring(&file.auth, &mut mistakes);
-        let store = StoreConfig::meant(&file.store, &mut mistakes);
+        let store = StoreConfig::meant(&file.store, &file.timeouts, &mut mistakes);
         let seal = seal_keys(&file.seal, &mut mistakes);
         let rules = requests::rules(&file, &mut mistakes);
         let tls = TlsConfig::meant(&file.tls, &mut mistakes);

@@ -262,6 +262,10 @@ fn every_mistake_is_told_with_its_path() {
             "upstream[1].name: \"a:80\" is the name of upstream[0] already",
         ),
         (
+            &with("[timeouts]\nbackground_lease = 9"),
+            "timeouts.background_lease: must be at least twice timeouts.background_heartbeat: one may come late",
+        ),
+        (
             "[[upstream]]\nurl = \"http://a\"\nweight = 0",
             "upstream: every weight is 0: no engine would be asked",
         ),

@@ -35,7 +35,7 @@ mod seeded;
 #[path = "store/tls.rs"]
 mod tls;
 
-use samewire::store::Caps;
+use samewire::store::{Caps, LEASE};
 
 /// Runs each function, given a store with these caps, as a test for each place.
 macro_rules! in_each_place {
@@ -60,4 +60,4 @@ pub(crate) use in_each_place;
 
 /// Everything fits, for an hour.
 pub(crate) const ROOMY: Caps =
-    Caps { ttl: 3_600_000, bytes: 64 << 20, records: 10_000, record_bytes: 1 << 20 };
+    Caps { ttl: 3_600_000, bytes: 64 << 20, records: 10_000, record_bytes: 1 << 20, lease: LEASE };

@@ -101,6 +101,8 @@ pub struct Timeouts {
     pub tool_hold: Seconds,
     pub socket_life: Seconds,
     pub store_call: Seconds,
+    pub background_lease: Seconds,
+    pub background_heartbeat: Seconds,
     pub settle: Seconds,
     pub drain: Seconds,
     pub flush: Seconds,
@@ -128,6 +130,8 @@ impl Default for Timeouts {
             tool_hold: Seconds::of(600),
             socket_life: Seconds::of(3600),
             store_call: Seconds::of(2),
+            background_lease: Seconds::of(15),
+            background_heartbeat: Seconds::of(5),
             settle: Seconds::of(5),
             drain: Seconds::of(20),
             flush: Seconds::of(3),
@@ -199,11 +203,17 @@ impl Timeouts {
             ("total_whole", self.total_whole),
             ("socket_life", self.socket_life),
             ("store_call", self.store_call),
+            ("background_lease", self.background_lease),
+            ("background_heartbeat", self.background_heartbeat),
         ];
         for (key, value) in timeouts {
             if value.is_zero() {
                 mistakes.add(format!("timeouts.{key}"), "must be more than 0");
             }
+        }
+        if *self.background_lease < *self.background_heartbeat * 2 {
+            let why = "must be at least twice timeouts.background_heartbeat: one may come late";
+            mistakes.add("timeouts.background_lease", why);
         }
         if self.client_body_rate > NUMBER {
             mistakes.add("timeouts.client_body_rate", format!("must be at most {NUMBER}"));

@@ -44,7 +44,11 @@ impl Config {
         kept.back("trace", &mut now.trace, &old.trace);
         kept.back("store", &mut now.store, &old.store);
         kept.back("seal", &mut now.seal, &old.seal);
-        kept.back("timeouts.store_call", &mut now.timeouts.store_call, &old.timeouts.store_call);
+        let (times, old_times) = (&mut now.timeouts, &old.timeouts);
+        kept.back("timeouts.store_call", &mut times.store_call, &old_times.store_call);
+        kept.back("timeouts.background_lease", &mut times.background_lease, &old_times.background_lease);
+        let heartbeat = "timeouts.background_heartbeat";
+        kept.back(heartbeat, &mut times.background_heartbeat, &old_times.background_heartbeat);
         let (now, old) = (&mut now.limits, &old.limits);
         kept.back("limits.connections", &mut now.connections, &old.connections);
         kept.back("limits.max_head_bytes", &mut now.max_head_bytes, &old.max_head_bytes);

@@ -5,26 +5,29 @@ use super::keep::milliseconds;
 use super::{Present, background};
 use crate::config::{Config, StoreConfig};
 use crate::seal::{KEY, Keys};
-use crate::store::{HEARTBEAT, Place, Store, Watch};
+use crate::store::{Place, Store, Watch};
 use crate::telemetry::Metrics;
 use std::io;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
+use tokio::time::Instant;
 use zeroize::Zeroizing;
 
 /// How often a store that could not be opened is tried again.
 const RETRY: Duration = Duration::from_secs(5);
-/// Seconds between two times that expired records are removed.
-const SWEEP: u64 = 60;
-/// Seconds between two times that this process says that it lives.
-const BEAT: u64 = HEARTBEAT / 1000;
+/// Between two times that expired records are removed.
+const SWEEP: Duration = Duration::from_secs(60);
+/// Between two looks at what others want of what is made here, and at what lies behind.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Where responses are kept.
 pub(super) struct Shelf {
     config: StoreConfig,
     /// How long an operation may take.
     call: Duration,
+    /// How often this process says that it lives.
+    heartbeat: Duration,
     store: RwLock<Option<Arc<Store>>>,
     watch: Watch,
     /// Milliseconds by which the store's clock is ahead.
@@ -51,6 +54,7 @@ impl Shelf {
         let this = Self {
             config: config.store.clone(),
             call: *config.timeouts.store_call,
+            heartbeat: *config.timeouts.background_heartbeat,
             store: RwLock::default(),
             watch: Arc::new(move |name, took| seconds.observe(name, took)),
             ahead: AtomicI64::new(0),
@@ -123,8 +127,9 @@ pub(super) async fn tend(present: &Present) {
     }
     let Some(store) = shelf.store() else { return };
     let mut more = false;
-    for second in 0_u64.. {
-        let beat = second % BEAT == 0;
+    let (mut beats, mut sweeps) = (Pace::of(shelf.heartbeat), Pace::of(SWEEP));
+    loop {
+        let beat = beats.is_due();
         if beat {
             shelf.set_clock(&store).await;
         }
@@ -132,11 +137,33 @@ pub(super) async fn tend(present: &Present) {
         if beat || more {
             more = background::close_lost(&present.app(), &store).await;
         }
-        if second % SWEEP == 0
+        if sweeps.is_due()
             && let Err(error) = store.sweep(shelf.now()).await
         {
             tracing::warn!(%error, "expired responses cannot be removed");
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::sleep(LOOK.min(shelf.heartbeat)).await;
+    }
+}
+
+/// Something that is done now and then.
+struct Pace {
+    every: Duration,
+    last: Option<Instant>,
+}
+
+impl Pace {
+    /// For the first time at once.
+    fn of(every: Duration) -> Self {
+        Self { every, last: None }
+    }
+
+    /// Whether it is time again.
+    fn is_due(&mut self) -> bool {
+        let due = self.last.is_none_or(|last| last.elapsed() >= self.every);
+        if due {
+            self.last = Some(Instant::now());
+        }
+        due
     }
 }

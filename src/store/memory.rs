@@ -3,8 +3,8 @@
 //! Takes: operations, one after the other, under the caller's lock. Remembers: all records, by name, by age, by item.
 
 use super::record::{
-    Ask, CLOSING, Caps, Conversation, Error, Events, Finish, Item, Json, Key, Kind, LEASE, LINKS, Millis,
-    New, Page, Record, Replay, Running, Side, State, Totals, weight_of_events, weight_of_items,
+    Ask, CLOSING, Caps, Conversation, Error, Events, Finish, Item, Json, Key, Kind, LINKS, Millis, New, Page,
+    Record, Replay, Running, Side, State, Totals, weight_of_events, weight_of_items,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -320,17 +320,17 @@ impl Memory {
         Ok(records.map(running).collect())
     }
 
-    pub(super) fn heartbeat(&mut self, _: &Caps, owner: &Arc<str>, now: &Millis) -> Result<u64, Error> {
+    pub(super) fn heartbeat(&mut self, caps: &Caps, owner: &Arc<str>, now: &Millis) -> Result<u64, Error> {
         let keys = self.running_of(|record| record.owner == *owner);
         for key in &keys {
-            self.change(key, |row| row.record.lease = now.saturating_add(LEASE));
+            self.change(key, |row| row.record.lease = now.saturating_add(caps.lease));
         }
         Ok(keys.len() as u64)
     }
 
     pub(super) fn orphans(
         &mut self,
-        _: &Caps,
+        caps: &Caps,
         owner: &Arc<str>,
         limit: &usize,
         now: &Millis,
@@ -342,23 +342,24 @@ impl Memory {
             .collect();
         keys.sort();
         let keys = keys.into_iter().take(*limit);
-        let mut claimed: Vec<_> = keys.filter_map(|(_, key)| self.hand_over(&key, owner, *now)).collect();
+        let lease = now.saturating_add(caps.lease);
+        let mut claimed: Vec<_> = keys.filter_map(|(_, key)| self.hand_over(&key, owner, lease)).collect();
         claimed.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(claimed)
     }
 
-    fn hand_over(&mut self, key: &Key, owner: &Arc<str>, now: Millis) -> Option<Record> {
+    fn hand_over(&mut self, key: &Key, owner: &Arc<str>, lease: Millis) -> Option<Record> {
         self.change(key, |row| {
             row.record.owner = owner.clone();
             row.record.term += 1;
-            row.record.lease = now.saturating_add(LEASE);
+            row.record.lease = lease;
         });
         self.rows.get(key).map(|row| row.record.clone())
     }
 
     pub(super) fn take_over(
         &mut self,
-        _: &Caps,
+        caps: &Caps,
         key: &Key,
         term: &u64,
         owner: &Arc<str>,
@@ -367,7 +368,7 @@ impl Memory {
         if self.owned(key, *term, *now)?.record.state.is_terminal() {
             return Err(Error::Conflict);
         }
-        self.hand_over(key, owner, *now).ok_or(Error::NotFound)
+        self.hand_over(key, owner, now.saturating_add(caps.lease)).ok_or(Error::NotFound)
     }
 
     pub(super) fn chain(

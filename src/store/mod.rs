@@ -21,8 +21,8 @@ mod sql;
 mod sqlite;
 
 pub use record::{
-    Ask, CLOSING, Caps, Conversation, Error, Events, FORMAT, Finish, HEARTBEAT, Item, Json, Key, LEASE,
-    LINKS, Millis, New, Page, Record, Replay, Running, State, Totals,
+    Ask, CLOSING, Caps, Conversation, Error, Events, FORMAT, Finish, Item, Json, Key, LEASE, LINKS, Millis,
+    New, Page, Record, Replay, Running, State, Totals,
 };
 
 use memory::Memory;

@@ -13,11 +13,8 @@ pub type Millis = u64;
 /// columns that may be null, which an update of this version does not touch.
 pub const FORMAT: u32 = 1;
 
-/// How long the owner of a running response may be silent.
+/// How long the owner of a running response may be silent, unless [`Caps`] say something else.
 pub const LEASE: Millis = 15_000;
-
-/// How often an owner says that it lives.
-pub const HEARTBEAT: Millis = 5_000;
 
 /// How far one finish may grow a record whatever the caps say: there must be a way to close what is running.
 pub const CLOSING: u64 = 64 << 10;
@@ -243,7 +240,7 @@ impl Record {
             conversation: new.conversation.clone(),
             owner: new.owner.clone(),
             term: 1,
-            lease: now.saturating_add(LEASE),
+            lease: now.saturating_add(caps.lease),
             cancel: false,
             events: 0,
             bytes: weight_of_record(&new.request, &new.response)
@@ -358,7 +355,7 @@ impl Kind {
     }
 }
 
-/// How much is kept, and how long.
+/// How much is kept, how long, and how soon an owner that is not heard of has lost what it runs.
 #[derive(Clone, Debug)]
 pub struct Caps {
     /// How long after its end.
@@ -369,20 +366,20 @@ pub struct Caps {
     pub records: u64,
     /// Bytes of one record.
     pub record_bytes: u64,
+    /// How long the owner of a running response may be silent.
+    pub lease: Millis,
 }
 
 impl Caps {
     /// For the store in memory: an hour, 256 MiB.
     pub const MEMORY: Self =
-        Self { ttl: 3_600_000, bytes: 256 << 20, records: 100_000, record_bytes: 64 << 20 };
+        Self { ttl: 3_600_000, bytes: 256 << 20, records: 100_000, record_bytes: 64 << 20, lease: LEASE };
 
     /// For the embedded database: 30 days, 1 GiB.
-    pub const DISK: Self =
-        Self { ttl: 30 * 86_400_000, bytes: 1 << 30, records: 1_000_000, record_bytes: 64 << 20 };
+    pub const DISK: Self = Self { ttl: 30 * 86_400_000, bytes: 1 << 30, records: 1_000_000, ..Self::MEMORY };
 
     /// For a database server: 30 days; how full it may get is its operator's business, and counting costs there.
-    pub const SERVER: Self =
-        Self { ttl: 30 * 86_400_000, bytes: u64::MAX, records: u64::MAX, record_bytes: 64 << 20 };
+    pub const SERVER: Self = Self { bytes: u64::MAX, records: u64::MAX, ..Self::DISK };
 
     pub(super) fn counts(&self) -> bool {
         self.bytes != u64::MAX || self.records != u64::MAX

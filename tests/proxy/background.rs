@@ -330,3 +330,32 @@ async fn fault_c43_two_processes_on_one_store() {
     world.end().await;
     remove(&path);
 }
+
+/// A process that says often enough that it lives keeps what it runs beyond any lease, and what was run by one that is gone
+/// is closed when its own is over.
+#[tokio::test]
+async fn fault_o16_a_lease_is_as_long_as_is_said() {
+    let path: PathBuf = std::env::temp_dir().join(format!("samewire-lease-{}.db", std::process::id()));
+    let place = format!("sqlite:{}", path.display());
+    let short = "[timeouts]\nbackground_lease = 1\nbackground_heartbeat = 0.2";
+    let setup = || Setup::new().args(&["--store", &place]).config(short);
+    let mut world = World::start(Engine::script(slow(10_000)).await, setup().faulty()).await;
+    let other = Samewire::start(&setup().upstream(&world.engine.url())).await;
+    let id = started(&world).await;
+    until("the engine works", crate::sim::PATIENCE, || world.engine.active_generations() == 1).await;
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(3) {
+        let object = json(Request::get(&format!("/v1/responses/{id}")).ask(other.proxy).await.text());
+        let status = object["status"].as_str().expect("a status");
+        assert!(["queued", "in_progress"].contains(&status), "{status} after {:?}", start.elapsed());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    world.samewire.signal("KILL");
+    world.samewire.exit(crate::sim::PATIENCE).await;
+    let start = Instant::now();
+    world.samewire = other;
+    assert_eq!(ended(&world, &id).await["status"], "failed");
+    assert!(start.elapsed() < Duration::from_secs(8), "the usual lease lasts longer: {:?}", start.elapsed());
+    world.end().await;
+    remove(&path);
+}

@@ -2,11 +2,11 @@
 
 use crate::in_each_place;
 use crate::responses::{NOW, completed, events, item, key, over, queued, running};
-use samewire::store::{CLOSING, Caps, Error, Finish, Item, New, State, Store};
+use samewire::store::{CLOSING, Caps, Error, Finish, Item, LEASE, New, State, Store};
 
-const FEW: Caps = Caps { ttl: 1_000, bytes: 1 << 30, records: 4, record_bytes: 1 << 20 };
+const FEW: Caps = Caps { ttl: 1_000, bytes: 1 << 30, records: 4, record_bytes: 1 << 20, lease: LEASE };
 
-const SMALL: Caps = Caps { ttl: 1_000, bytes: 10_000, records: 100, record_bytes: 8_000 };
+const SMALL: Caps = Caps { ttl: 1_000, bytes: 10_000, records: 100, record_bytes: 8_000, lease: LEASE };
 
 mod count {
     use super::*;

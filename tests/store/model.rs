@@ -8,7 +8,7 @@ use samewire::store::{Ask, Caps, Events, Finish, Item, Key, LEASE, New, State, S
 use std::sync::Arc;
 
 /// So small that things are evicted, refused and expire.
-const TIGHT: Caps = Caps { ttl: 40_000, bytes: 9_000, records: 5, record_bytes: 6_000 };
+const TIGHT: Caps = Caps { ttl: 40_000, bytes: 9_000, records: 5, record_bytes: 6_000, lease: LEASE };
 
 #[derive(Clone, Debug)]
 enum Step {

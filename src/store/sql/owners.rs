@@ -1,7 +1,7 @@
 //! Who runs a response, who wants it ended, and who takes it over.
 
 use super::{RECORD, Row, Sql, head, owned, state};
-use crate::store::record::{Caps, Error, Key, Kind, LEASE, Millis, Record, Running, State};
+use crate::store::record::{Caps, Error, Key, Kind, Millis, Record, Running, State};
 use std::sync::Arc;
 
 pub(in crate::store) async fn request_cancel<S: Sql>(
@@ -43,18 +43,18 @@ pub(in crate::store) async fn running<S: Sql>(
 
 pub(in crate::store) async fn heartbeat<S: Sql>(
     s: &mut S,
-    _: &Caps,
+    caps: &Caps,
     owner: &Arc<str>,
     now: &Millis,
 ) -> Result<u64, Error> {
     let sql = "UPDATE samewire_records SET lease = $1 WHERE state < 2 AND owner = $2";
-    s.execute(sql, &[now.saturating_add(LEASE).into(), owner.into()]).await
+    s.execute(sql, &[now.saturating_add(caps.lease).into(), owner.into()]).await
 }
 
 /// The condition stands twice: a claimer that waited for another one's row looks at it again.
 pub(in crate::store) async fn orphans<S: Sql>(
     s: &mut S,
-    _: &Caps,
+    caps: &Caps,
     owner: &Arc<str>,
     limit: &usize,
     now: &Millis,
@@ -64,7 +64,7 @@ pub(in crate::store) async fn orphans<S: Sql>(
          AND (tenant, id) IN (SELECT tenant, id FROM samewire_records WHERE state < 2 AND lease <= $3 \
          ORDER BY lease, tenant, id LIMIT $4) RETURNING {RECORD}"
     );
-    let values = [owner.into(), now.saturating_add(LEASE).into(), now.into(), (*limit as u64).into()];
+    let values = [owner.into(), now.saturating_add(caps.lease).into(), now.into(), (*limit as u64).into()];
     let rows = s.query(&sql, &values).await?;
     let mut records = rows.iter().map(Row::record).collect::<Result<Vec<_>, _>>()?;
     records.sort_by(|a, b| a.key.cmp(&b.key));
@@ -73,7 +73,7 @@ pub(in crate::store) async fn orphans<S: Sql>(
 
 pub(in crate::store) async fn take_over<S: Sql>(
     s: &mut S,
-    _: &Caps,
+    caps: &Caps,
     key: &Key,
     term: &u64,
     owner: &Arc<str>,
@@ -86,6 +86,7 @@ pub(in crate::store) async fn take_over<S: Sql>(
         "UPDATE samewire_records SET owner = $1, term = term + 1, lease = $2 WHERE tenant = $3 AND id = $4 \
          RETURNING {RECORD}"
     );
-    let values = [owner.into(), now.saturating_add(LEASE).into(), (&key.tenant).into(), (&key.id).into()];
+    let values =
+        [owner.into(), now.saturating_add(caps.lease).into(), (&key.tenant).into(), (&key.id).into()];
     s.query(&sql, &values).await?.first().ok_or(Error::NotFound)?.record()
 }
