@@ -28,6 +28,15 @@ struct Engine {
     what: &'static str,
     head: &'static str,
     chunk: fn(usize) -> String,
+    /// Who parses the text, and what stands in it before the chunks.
+    text: Option<(&'static str, &'static str)>,
+}
+
+const PLAIN: Engine = Engine { name: "vllm", what: "", head: "", chunk: |_| String::new(), text: None };
+
+/// A chunk of a text that the engine has not parsed.
+fn unparsed(at: usize) -> String {
+    vllm(&format!("{{\"content\":\" word{}\"}}", at % 10))
 }
 
 fn vllm(delta: &str) -> String {
@@ -52,6 +61,7 @@ const ENGINES: &[Engine] = &[
         what: "content",
         head: "{\"role\":\"assistant\",\"content\":\"\"}",
         chunk: |at| vllm(&format!("{{\"content\":\" word{}\"}}", at % 10)),
+        ..PLAIN
     },
     // No two in a row are spelled alike: all of them are taken apart.
     Engine {
@@ -62,12 +72,14 @@ const ENGINES: &[Engine] = &[
             0 => vllm("{\"content\":\" word\"}"),
             _ => vllm("{\"content\":\" word\",\"refusal\":null}"),
         },
+        ..PLAIN
     },
     Engine {
         name: "vllm",
         what: "reasoning, escapes",
         head: "{\"role\":\"assistant\",\"content\":\"\"}",
         chunk: |_| vllm("{\"reasoning\":\" a \\\"b\\\"\\n\"}"),
+        ..PLAIN
     },
     Engine {
         name: "vllm",
@@ -76,18 +88,30 @@ const ENGINES: &[Engine] = &[
         chunk: |_| {
             vllm("{\"content\":null,\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{\\\"a\"}}]}")
         },
+        ..PLAIN
     },
     Engine {
         name: "sglang",
         what: "content",
         head: "{\"reasoning_content\":null,\"role\":\"assistant\",\"content\":\"\"}",
         chunk: |at| sglang(&format!("{{\"reasoning_content\":null,\"content\":\" word{}\"}}", at % 10)),
+        ..PLAIN
     },
     Engine {
         name: "sglang",
         what: "reasoning",
         head: "{\"reasoning_content\":null,\"role\":\"assistant\",\"content\":\"\"}",
         chunk: |at| sglang(&format!("{{\"reasoning_content\":\" word{}\"}}", at % 10)),
+        ..PLAIN
+    },
+    Engine { what: "text, parser", chunk: unparsed, text: Some(("qwen3", "A")), ..PLAIN },
+    Engine { what: "text, any parser", chunk: unparsed, text: Some(("auto", "A")), ..PLAIN },
+    Engine { what: "reasoning in text", chunk: unparsed, text: Some(("qwen3", "<think>")), ..PLAIN },
+    Engine {
+        what: "arguments in text",
+        chunk: unparsed,
+        text: Some(("qwen3", "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"")),
+        ..PLAIN
     },
 ];
 
@@ -117,11 +141,15 @@ impl Encode for NoEncoder {
     }
 }
 
-fn rewriter(engine: &str, encoder: Option<Box<dyn Encode>>) -> Rewriter {
-    let body =
-        Bytes::from_static(b"{\"model\":\"m\",\"stream\":true,\"stream_options\":{\"include_usage\":true}}");
+fn rewriter(engine: &Engine, encoder: Option<Box<dyn Encode>>) -> Rewriter {
+    let body = Bytes::from_static(
+        b"{\"model\":\"m\",\"stream\":true,\"stream_options\":{\"include_usage\":true},\
+          \"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}",
+    );
     let ask = Ask::recall(Api::Chat, &body).unwrap();
-    let route = Route::new(named(engine).unwrap(), Arc::new(Options::default()), 4 << 20);
+    let parser = engine.text.map_or("off", |(parser, _)| parser).to_owned().try_into().unwrap();
+    let options = Options { parser, ..Options::default() };
+    let route = Route::new(named(engine.name).unwrap(), Arc::new(options), 4 << 20);
     let stamp = Stamp { id: "0".repeat(32), now: 1, seed: 1 };
     match encoder {
         Some(encoder) => Rewriter::with_encoder(shape(&ask, &route), stamp, encoder),
@@ -164,10 +192,13 @@ fn main() {
 }
 
 fn row(engine: &Engine, for_long: Duration) {
-    let head = match engine.name {
-        "vllm" => vllm(engine.head),
+    let mut head = match engine.name {
+        "vllm" => vllm(if engine.text.is_some() { "{\"role\":\"assistant\"}" } else { engine.head }),
         _ => sglang(engine.head),
     };
+    if let Some((_, text)) = engine.text {
+        head += &vllm(&format!("{{\"content\":{text:?}}}"));
+    }
     let chunks: Vec<String> = (0..CHUNKS).map(engine.chunk).collect();
     let stretch = chunks.concat();
     let framer = nanoseconds(for_long, || {
@@ -187,12 +218,12 @@ fn row(engine: &Engine, for_long: Duration) {
     });
     let mut out = Out::default();
     out.open().reserve(2 * stretch.len());
-    let mut plain = rewriter(engine.name, Some(Box::new(NoEncoder)));
+    let mut plain = rewriter(engine, Some(Box::new(NoEncoder)));
     plain.push(head.as_bytes(), &mut out);
     let normalise = nanoseconds(for_long, || {
         plain.push(stretch.as_bytes(), &mut out);
     });
-    let mut full = rewriter(engine.name, None);
+    let mut full = rewriter(engine, None);
     full.push(head.as_bytes(), &mut out);
     let encode = nanoseconds(for_long, || {
         out.clear();

@@ -4,6 +4,7 @@
 //! [`Config`], or every mistake at once, each with its path. The only module that reads the environment.
 
 mod file;
+mod harmony;
 mod keys;
 mod limits;
 mod mistakes;
@@ -15,9 +16,10 @@ mod trace;
 mod upstreams;
 
 pub use file::{
-    Auth, AuthFile, Azure, Compaction, File, Health, Hidden, HttpVersion, KeyFile, Level, Log, SealFile,
-    Seconds, StoreFile, UpstreamFile,
+    Auth, AuthFile, Azure, Compaction, File, FrontEnd, Health, Hidden, HttpVersion, KeyFile, Level, Log,
+    SealFile, Seconds, StoreFile, UpstreamFile,
 };
+pub use harmony::HarmonyFile;
 pub use limits::{Limits, Timeouts};
 pub use mistakes::Mistakes;
 pub use pool::{Affinity, AffinityFile, By, Layers, ModelConfig, ModelFile, Retry};
@@ -33,6 +35,7 @@ use crate::request::Rules;
 use crate::seal::Keys;
 use crate::secret;
 use crate::store::{Caps, Place};
+use crate::wire::Vocabulary;
 use crate::wire::options::Options;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -247,6 +250,8 @@ pub struct Config {
     pub models: Vec<ModelConfig>,
     /// Options of the wire format.
     pub layers: Layers,
+    /// What the tokens of Harmony stand for.
+    pub vocabulary: Option<Arc<Vocabulary>>,
     /// What keeps requests together.
     pub affinity: Affinity,
     /// How often another upstream is asked.
@@ -287,12 +292,12 @@ impl StoreConfig {
         if file.max_record_bytes > 0 {
             caps.record_bytes = file.max_record_bytes;
         }
+        caps.lease = u64::try_from(times.background_lease.as_millis()).unwrap_or(u64::MAX);
         Some(Self { place, required: file.required, caps })
     }
 }
 
 fn seal_keys(file: &SealFile, mistakes: &mut Mistakes) -> Option<Arc<Keys>> {
-        caps.lease = u64::try_from(times.background_lease.as_millis()).unwrap_or(u64::MAX);
     if file.keys_file.as_os_str().is_empty() {
         return None;
     }
@@ -368,6 +373,7 @@ impl Config {
         let seal = seal_keys(&file.seal, &mut mistakes);
         let rules = requests::rules(&file, &mut mistakes);
         let tls = TlsConfig::meant(&file.tls, &mut mistakes);
+        let vocabulary = file.harmony.meant(&mut mistakes);
         let (Some(listen), Some(admin_listen), Some(upstreams), Some(affinity), Some(store), Some(rules)) =
             (listen, admin_listen, upstreams, affinity, store, rules)
         else {
@@ -393,6 +399,7 @@ impl Config {
             upstreams,
             models,
             layers,
+            vocabulary,
             affinity,
             retry: file.retry.clone(),
             file,

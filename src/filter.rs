@@ -4,16 +4,21 @@
 //! the forms of the proxy. Remembers: an object that is not complete yet, and events until it is known which API they are of.
 //! Never: more than the proxy's limits.
 
+mod explain;
+
+pub use explain::{Change, Place};
+
 use crate::config::Limits;
 use crate::json::{self, Raw, Text, object};
-use crate::plan::{self, Route};
+use crate::plan::{self, Fitted, Route};
 use crate::request::Ask;
-use crate::request::responses::{Asked, Way};
+use crate::request::responses::{Asked, Material, Way};
 use crate::wire::encode::Response;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::sse::{Found, Framer};
 use crate::wire::{Api, Ending, Form, Out, Rewriter, Shape, Stamp};
 use bytes::{Bytes, BytesMut};
+use explain::Explain;
 use std::io::{self, Read, Write};
 
 /// Bytes of white space that may stand before the first one that tells what an answer is.
@@ -69,22 +74,59 @@ pub enum Stopped {
 /// # Errors
 /// Nothing can be read or written, or the bytes are of an API that this filter does not know.
 pub fn run(order: Order, input: &mut dyn Read, output: &mut dyn Write) -> Result<bool, Stopped> {
-    let mut filter = Filter { body: Body::begin(&order), order, received: 0 };
-    let mut buffer = vec![0; READ];
-    while !filter.is_over() {
-        let count = match input.read(&mut buffer) {
-            Ok(0) => {
-                filter.end()?;
-                break;
-            }
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(Stopped::Input(error)),
-        };
-        filter.take(buffer.get(..count).unwrap_or_default())?;
-        filter.hand_over(output).map_err(Stopped::Output)?;
+    Filter { body: Body::begin(&order), order, received: 0, explain: None }.run(input, output)
+}
+
+/// The same, and `tell` is called with each change as it is made: first those of the request, if there is one.
+///
+/// # Errors
+/// As [`run`].
+pub fn explained(
+    order: Order,
+    input: &mut dyn Read,
+    output: &mut dyn Write,
+    tell: &mut dyn FnMut(Change),
+) -> Result<bool, Stopped> {
+    let mut explain = Explain::new(tell);
+    if let Some(request) = &order.request {
+        explain.request(&order.fitted(request)?);
     }
-    filter.close(output).map_err(Stopped::Output)
+    Filter { body: Body::begin(&order), order, received: 0, explain: Some(explain) }.run(input, output)
+}
+
+impl Order {
+    /// What the engine is sent.
+    fn fitted(&self, request: &Bytes) -> Result<Fitted, Stopped> {
+        let refused = |failure: Failure| Stopped::Refused(format!("The request: {}", failure.message));
+        let Self { route, .. } = self;
+        if self.to == Some(Target::Response) {
+            let asked = Asked::recall(request, &route.options, route.responses).map_err(refused)?;
+            return plan::response_body(&asked, &Material::default(), route).map_err(refused);
+        }
+        let ask = Ask::recall(self.api.unwrap_or(Api::Chat), request).map_err(refused)?;
+        plan::fitted(&ask, request, route).map_err(refused)
+    }
+}
+
+impl Filter<'_> {
+    fn run(self, input: &mut dyn Read, output: &mut dyn Write) -> Result<bool, Stopped> {
+        let mut filter = self;
+        let mut buffer = vec![0; READ];
+        while !filter.is_over() {
+            let count = match input.read(&mut buffer) {
+                Ok(0) => {
+                    filter.end()?;
+                    break;
+                }
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(Stopped::Input(error)),
+            };
+            filter.take(buffer.get(..count).unwrap_or_default())?;
+            filter.hand_over(output).map_err(Stopped::Output)?;
+        }
+        filter.close(output).map_err(Stopped::Output)
+    }
 }
 
 /// How a body is read.
@@ -124,6 +166,19 @@ struct Writer {
 }
 
 impl Writer {
+    fn push(&mut self, bytes: &[u8], explain: &mut Option<Explain<'_>>) {
+        match explain {
+            Some(explain) => explain.push(&mut self.rewriter, bytes, &mut self.out),
+            None => _ = self.rewriter.push(bytes, &mut self.out),
+        }
+    }
+
+    fn explain(&self, explain: &mut Option<Explain<'_>>, whole: bool) {
+        if let Some(explain) = explain {
+            explain.look(&self.rewriter, whole);
+        }
+    }
+
     fn ended(&self) -> bool {
         self.rewriter.progress().ended
     }
@@ -134,13 +189,14 @@ impl Writer {
     }
 }
 
-struct Filter {
+struct Filter<'t> {
     order: Order,
     body: Body,
     received: usize,
+    explain: Option<Explain<'t>>,
 }
 
-impl Filter {
+impl Filter<'_> {
     fn is_over(&self) -> bool {
         match &self.body {
             Body::Events(writer) => writer.ended(),
@@ -175,7 +231,7 @@ impl Filter {
                     self.begin_events()?;
                 }
             }
-            Body::Events(writer) => _ = writer.rewriter.push(bytes, &mut writer.out),
+            Body::Events(writer) => writer.push(bytes, &mut self.explain),
             Body::Object(body) => body.extend_from_slice(bytes),
             Body::Refusal(text) => {
                 let room = self.order.limits.max_error_bytes.saturating_sub(text.len());
@@ -194,7 +250,7 @@ impl Filter {
         let Body::Unseen(look) = &mut self.body else { return Ok(()) };
         let (seen, held) = (look.seen.unwrap_or(Api::Chat), std::mem::take(&mut look.held));
         let mut writer = Box::new(self.writer(seen, true)?);
-        writer.rewriter.push(&held, &mut writer.out);
+        writer.push(&held, &mut self.explain);
         self.body = Body::Events(writer);
         Ok(())
     }
@@ -215,7 +271,10 @@ impl Filter {
         let ending = self.order.ending;
         match &mut self.body {
             Body::Unknown(_) => self.body = Body::Failed(Fault::InvalidResponse.into()),
-            Body::Events(writer) => _ = writer.rewriter.finish(ending, &mut writer.out),
+            Body::Events(writer) => {
+                writer.rewriter.finish(ending, &mut writer.out);
+                writer.explain(&mut self.explain, false);
+            }
             Body::Object(body) => {
                 let body = std::mem::take(body);
                 let mut writer = self.writer(seen(&body).unwrap_or(Api::Chat), false)?;
@@ -223,6 +282,7 @@ impl Filter {
                     Ending::Clean => writer.rewriter.whole(&body, &mut writer.out),
                     _ => writer.rewriter.finish(ending, &mut writer.out),
                 };
+                writer.explain(&mut self.explain, true);
                 self.body = Body::Events(Box::new(writer));
             }
             _ => {}
@@ -253,7 +313,7 @@ impl Filter {
                 plan::shape(&ask, &order.route)
             }
             None => Shape {
-                quirks: order.route.engine.quirks,
+                quirks: order.route.identity.engine.quirks,
                 max_event_bytes: order.route.max_event_bytes,
                 ..Shape::new(api, events, order.route.options.clone())
             },

@@ -2,24 +2,31 @@
 //!
 //! Takes: an [`Ask`], the body, a [`Route`]. Gives: a [`Plan`]. Never: touches a byte that wire-format 2.10 does not name.
 
-use crate::engine::Engine;
-use crate::json::{self, Raw};
-use crate::request::Ask;
-use crate::request::fields::{self, Edits, Field};
-use crate::request::responses::{Asked, Material, Way};
+mod draft;
+mod fit;
+mod messages;
+mod parts;
+mod settings;
+mod tools;
+
+use crate::engine::Identity;
+use crate::engine::rule::{Change, RequestRule};
+use crate::request::fields::Edits;
+use crate::request::responses::{Asked, Material, Takes, Way};
+use crate::request::{Ask, RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS};
 use crate::wire::encode::{Called, Calls, Reply, Sealing};
 use crate::wire::event::ToolKind;
 use crate::wire::fault::Failure;
 use crate::wire::options::{Harmony, Options, ReasoningField, RequestUnknown};
-use crate::wire::{Api, Models, Shape};
+use crate::wire::{Api, Models, Script, Shape, Vocabulary};
 use bytes::Bytes;
 use std::sync::Arc;
 
 /// Where a request goes, as far as it matters to its bytes.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// The engine behind the upstream.
-    pub engine: &'static Engine,
+    /// What is behind the upstream.
+    pub identity: Identity,
     /// The options in force for this request.
     pub options: Arc<Options>,
     /// Bytes of one engine event.
@@ -30,12 +37,29 @@ pub struct Route {
     pub responses: Way,
     /// What the answer's model may be called besides what the client called it; `None`: anything.
     pub models: Option<Models>,
+    /// What the tokens of Harmony stand for.
+    pub vocabulary: Option<Arc<Vocabulary>>,
 }
 
 impl Route {
     /// The way to an engine that knows models by their own names and is asked for Responses as Chat Completions.
-    pub fn new(engine: &'static Engine, options: Arc<Options>, max_event_bytes: usize) -> Self {
-        Self { engine, options, max_event_bytes, model_alias: None, responses: Way::default(), models: None }
+    pub fn new(identity: impl Into<Identity>, options: Arc<Options>, max_event_bytes: usize) -> Self {
+        let identity = identity.into();
+        Self {
+            identity,
+            options,
+            max_event_bytes,
+            model_alias: None,
+            responses: Way::default(),
+            models: None,
+            vocabulary: None,
+        }
+    }
+
+    /// What the engine takes.
+    fn takes(&self) -> Takes {
+        let takes = self.identity.engine.takes;
+        Takes { token_ids: takes.token_ids && self.vocabulary.is_some(), ..takes }
     }
 }
 
@@ -52,18 +76,39 @@ pub struct Plan {
     pub shape: Shape,
 }
 
+/// A body for an engine, and what was changed in it for that one.
+#[derive(Clone, Debug, Default)]
+pub struct Fitted {
+    /// The body.
+    pub body: Bytes,
+    /// The rules that changed it.
+    pub rules: Vec<&'static RequestRule>,
+}
+
+impl Fitted {
+    /// The names of the rules.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.rules.iter().map(|rule| rule.name).collect()
+    }
+}
+
 /// Makes the plan.
 ///
 /// # Errors
-/// A field that the API does not name, where these are refused.
+/// A field that the API does not name, where these are refused; what cannot be said to this engine.
 pub fn plan(ask: &Ask, body: &Bytes, route: &Route) -> Result<Plan, Failure> {
+    let fitted = fitted(ask, body, route)?;
+    let shape = Shape { fitted: fitted.names(), ..shape(ask, route) };
+    Ok(Plan { api: ask.api, path: path(ask.api), body: fitted.body, shape })
+}
+
+/// The body for the engine.
+///
+/// # Errors
+/// As [`plan`].
+pub fn fitted(ask: &Ask, body: &Bytes, route: &Route) -> Result<Fitted, Failure> {
     ask.known(route.options.request_unknown)?;
-    Ok(Plan {
-        api: ask.api,
-        path: path(ask.api),
-        body: upstream_body(ask, body, route),
-        shape: shape(ask, route),
-    })
+    upstream_body(ask, body, route)
 }
 
 fn path(api: Api) -> &'static str {
@@ -85,22 +130,61 @@ pub fn shape(ask: &Ask, route: &Route) -> Shape {
         include_obfuscation: ask.include_obfuscation,
         limit: ask.limit,
         forced_function: ask.forced_function.clone(),
+        one_call: ask.legacy_functions
+            || ask.one_call && route.identity.requests().any(|rule| rule.change == Change::OneCall),
+        custom_tools: ask.custom_tools.clone(),
+        legacy_functions: ask.legacy_functions,
         max_event_bytes: route.max_event_bytes,
-        quirks: route.engine.quirks,
+        quirks: route.identity.engine.quirks,
         models: route.models.clone(),
+        script: Arc::new(script(ask, route)),
         ..Shape::new(ask.api, ask.stream, route.options.clone())
     }
 }
 
-/// The engine's request for a Responses request.
+/// How the model writes what an engine may leave in the text.
+fn script(ask: &Ask, route: &Route) -> Script {
+    Script::of(&route.options, route.model_alias.as_ref().unwrap_or(&ask.model), ask.offer())
+        .with_tokens(&route.options, route.vocabulary.as_ref())
+}
+
+/// What the engine must be asked for, so that what it leaves in the text can be read here.
+fn ask_for_text(ask: &Ask, text: &str, route: &Route, edits: &mut Edits) {
+    let script = script(ask, route);
+    let passes = route.options.request_unknown == RequestUnknown::Pass;
+    if script.needs_special_tokens() {
+        ask.say_unsaid((SKIP_SPECIAL_TOKENS, "false"), text, passes, edits);
+    }
+    if route.takes().token_ids && route.options.harmony == Harmony::Tokens {
+        ask.say_unsaid((RETURN_TOKEN_IDS, "true"), text, passes, edits);
+    }
+    if script.reads_calls() && route.takes().wants_parser {
+        ask.hide_calls(text, edits);
+    }
+}
+
+/// The engine's request for a Responses request. As Chat Completions it is made as the API has it, and fitted like any
+/// other.
 ///
 /// # Errors
-/// As [`Asked::chat`].
-pub fn response_body(asked: &Asked, material: &Material<'_>, route: &Route) -> Result<Bytes, Failure> {
-    match route.responses {
-        Way::Chat => asked.chat(material, &route.engine.takes(), &route.options),
-        Way::Native => asked.native(material, &route.engine.takes(), &route.options),
+/// As [`Asked::chat`], and what cannot be said to this engine.
+pub fn response_body(asked: &Asked, material: &Material<'_>, route: &Route) -> Result<Fitted, Failure> {
+    let takes = &route.takes();
+    if route.responses == Way::Native {
+        return Ok(Fitted { body: asked.native(material, takes, &route.options)?, rules: Vec::new() });
     }
+    let body = asked.chat(material, takes, &route.options)?;
+    if route.identity.requests().next().is_none() {
+        return Ok(Fitted { body, rules: Vec::new() });
+    }
+    let text = std::str::from_utf8(&body).unwrap_or_default();
+    let ask = Ask::of_ours(text, asked.rules())?;
+    let (mut edits, rules) = fit::fit(&ask, text, route, true)?;
+    // Behind the rules: to them it would be what the client wants.
+    if takes.wants_parser && asked.script(route.model_alias.as_deref(), &route.options).reads_calls() {
+        ask.hide_calls(text, &mut edits);
+    }
+    Ok(Fitted { body: edits.apply(&body), rules })
 }
 
 /// Where a Responses request goes, how its answer is read, and what that says of itself.
@@ -110,7 +194,10 @@ pub fn response(asked: &Asked, route: &Route) -> (&'static str, Shape, Reply) {
     let way = route.responses;
     let api = if way == Way::Native { Api::Responses } else { Api::Chat };
     let route = Route { options: Arc::new(options), ..route.clone() };
-    let shape = Shape { client: api, upstream: api, include_usage: true, ..shape(&asked.ask(), &route) };
+    let script = asked.script(route.model_alias.as_deref(), &route.options);
+    let script = Arc::new(script.with_tokens(&route.options, route.vocabulary.as_ref()));
+    let shape =
+        Shape { client: api, upstream: api, include_usage: true, script, ..shape(&asked.ask(), &route) };
     let mut calls = Calls::default();
     for (name, called) in asked.tools.iter() {
         let custom = called.kind == ToolKind::Custom;
@@ -131,11 +218,13 @@ pub fn response(asked: &Asked, route: &Route) -> (&'static str, Shape, Reply) {
     (path(api), shape, reply)
 }
 
-fn upstream_body(ask: &Ask, body: &Bytes, route: &Route) -> Bytes {
+fn upstream_body(ask: &Ask, body: &Bytes, route: &Route) -> Result<Fitted, Failure> {
     let body = body.slice(ask.places.offset.min(body.len())..);
-    let Ok(text) = std::str::from_utf8(&body) else { return body };
+    let Ok(text) = std::str::from_utf8(&body) else { return Ok(Fitted { body, rules: Vec::new() }) };
     let mut edits = ask.places.media.clone();
-    ask.stream_edits(text, &mut edits);
+    if !route.identity.requests().any(|rule| rule.change == Change::NoStreamOptions) {
+        ask.stream_edits(text, &mut edits);
+    }
     let named = ask.named_by_path.then_some(&ask.model);
     if let Some(model) = route.model_alias.as_ref().or(named) {
         let name = serde_json::to_vec(model).unwrap_or_default();
@@ -144,17 +233,12 @@ fn upstream_body(ask: &Ask, body: &Bytes, route: &Route) -> Bytes {
             None => insert_model(text, &name, &mut edits),
         }
     }
-    if let Some((key, place)) = route.engine.reasoning_key.zip(ask.places.messages.clone()) {
-        rename_reasoning(text, text.get(place).unwrap_or(""), key, &mut edits);
+    if ask.api == Api::Chat {
+        ask_for_text(ask, text, route, &mut edits);
     }
-    let passes = route.options.request_unknown == RequestUnknown::Pass;
-    if route.options.harmony == Harmony::Text && ask.api == Api::Chat {
-        ask.keep_special_tokens(text, passes, &mut edits);
-    }
-    if !passes && !ask.places.unknown.is_empty() {
-        drop_unknown(text, &ask.places.unknown, &mut edits);
-    }
-    edits.apply(&body)
+    let (changes, rules) = fit::fit(ask, text, route, false)?;
+    edits.extend(changes);
+    Ok(Fitted { body: edits.apply(&body), rules })
 }
 
 /// Names the model at the front of a body that does not.
@@ -163,37 +247,6 @@ fn insert_model(text: &str, name: &[u8], edits: &mut Edits) {
     let comma: &[u8] =
         if text.get(at..).is_some_and(|rest| rest.trim_start().starts_with('}')) { b"" } else { b"," };
     edits.replace(at..at, [b"\"model\":", name, comma].concat());
-}
-
-/// Gives the reasoning of assistant messages the name that the engine reads (wire-format 2.4).
-fn rename_reasoning(text: &str, messages: &str, key: &str, edits: &mut Edits) {
-    let other = if key == "reasoning" { "reasoning_content" } else { "reasoning" };
-    // A look at the bytes first: most conversations carry no reasoning, and the list need not be read twice.
-    if memchr::memmem::find(messages.as_bytes(), b"\"reasoning").is_none() {
-        return;
-    }
-    let Ok(all) = json::read::<Vec<Raw<'_>>>(messages) else { return };
-    for message in all {
-        let Ok(members) = fields::read(text, message.get()) else { continue };
-        let find = |key: &str| members.iter().find(|member: &&Field<'_>| member.key == key);
-        if find("role").is_none_or(|role| role.value.get() != "\"assistant\"") {
-            continue;
-        }
-        match (find(other), find(key)) {
-            (Some(_), Some(_)) => edits.remove(text, &members, |member| member.key == other),
-            (Some(wrong), None) => {
-                if let Some(at) = wrong.key_at.clone() {
-                    edits.replace(at, key);
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
-fn drop_unknown(text: &str, unknown: &[String], edits: &mut Edits) {
-    let Ok(members) = fields::read(text, text) else { return };
-    edits.remove(text, &members, |member| unknown.iter().any(|key| *key == member.key));
 }
 
 #[cfg(test)]
@@ -207,6 +260,66 @@ mod tests {
         let engine = named(engine).unwrap();
         let route = Route::new(engine, Arc::new(options), 1 << 20);
         String::from_utf8(plan(&ask, &body, &route).unwrap().body.to_vec()).unwrap()
+    }
+
+    /// What an engine is asked for besides, so that what it leaves in the text can be read here.
+    #[test]
+    fn engines_without_parsers_are_asked_for_the_text() {
+        let parser =
+            |name: &str| Options { parser: name.to_owned().try_into().unwrap(), ..Options::default() };
+        let tools = r#"{"tools":[{"function":{"name":"f"}}]}"#;
+        let required = r#"{"tools":[{"function":{"name":"f"}}],"tool_choice":"required"}"#;
+        for (engine, options, body, expected) in [
+            ("vllm", parser("hermes"), "{\"n\":1}", "{\"n\":1}"),
+            (
+                "vllm",
+                parser("hermes"),
+                tools,
+                r#"{"tools":[{"function":{"name":"f"}}],"tool_choice":"none"}"#,
+            ),
+            (
+                "vllm",
+                parser("hermes"),
+                r#"{"tool_choice": "auto","tools":[{"function":{"name":"f"}}]}"#,
+                r#"{"tool_choice": "none","tools":[{"function":{"name":"f"}}]}"#,
+            ),
+            ("vllm", parser("hermes"), required, required),
+            ("sglang", parser("hermes"), tools, tools),
+            // Nobody has said that the engine does not parse.
+            (
+                "vllm",
+                parser("auto"),
+                tools,
+                r#"{"tools":[{"function":{"name":"f"}}],"skip_special_tokens":false}"#,
+            ),
+            ("sglang", parser("kimi_k2"), "{\"n\":1}", "{\"n\":1}"),
+            (
+                "sglang",
+                parser("kimi_k2"),
+                tools,
+                r#"{"tools":[{"function":{"name":"f"}}],"skip_special_tokens":false}"#,
+            ),
+            ("sglang", parser("mistral"), "{\"n\":1}", r#"{"n":1,"skip_special_tokens":false}"#),
+        ] {
+            assert_eq!(sent(engine, options, body), expected);
+        }
+    }
+
+    #[test]
+    fn tokens_are_asked_for_where_they_are_understood() {
+        let both = r#"{"n":1,"skip_special_tokens":false,"return_token_ids":true}"#;
+        let text = r#"{"n":1,"skip_special_tokens":false}"#;
+        let vocabulary = Arc::new(Vocabulary::read("IQ== 0").unwrap());
+        for (engine, vocabulary, expected) in
+            [("vllm", Some(&vocabulary), both), ("vllm", None, text), ("sglang", Some(&vocabulary), text)]
+        {
+            let body = Bytes::from_static(b"{\"n\":1}");
+            let ask = Ask::recall(Api::Chat, &body).unwrap();
+            let options = Arc::new(Options { harmony: Harmony::Tokens, ..Options::default() });
+            let route = Route::new(named(engine).unwrap(), options, 1 << 20);
+            let route = Route { vocabulary: vocabulary.cloned(), ..route };
+            assert_eq!(plan(&ask, &body, &route).unwrap().body, expected);
+        }
     }
 
     #[test]

@@ -121,6 +121,8 @@ pub struct Finished<'a> {
     pub usage: Option<Usage>,
     /// What was mended.
     pub tally: &'a Tally,
+    /// The names of the rules that changed its request.
+    pub fitted: &'a [&'static str],
     /// From the request's arrival to the last byte.
     pub total: Duration,
     /// Time spent rewriting.
@@ -243,6 +245,9 @@ impl Metrics {
         for (rule, times) in request.tally.iter() {
             self.rewrites.add(&[("engine", request.engine), ("rule", rule.name())], times.into());
         }
+        for rule in request.fitted {
+            self.rewrites.add(&[("engine", request.engine), ("rule", rule)], 1);
+        }
         for (stage, spent) in [(&self.rewriting, request.rewriting), (&self.planning, request.planning)] {
             if !spent.is_zero() {
                 stage.observe(spent);
@@ -268,7 +273,11 @@ impl Metrics {
         self.store.render("samewire_store_seconds", "What operations of the store take.", &mut out);
         self.tokens.render("samewire_tokens_total", "Tokens, as the engine counts them.", &mut out);
         self.attempts.render("samewire_upstream_attempts_total", "Requests sent to upstreams.", &mut out);
-        self.rewrites.render("samewire_rewrites_total", "What was mended in answers.", &mut out);
+        self.rewrites.render(
+            "samewire_rewrites_total",
+            "What was changed in requests and mended in answers.",
+            &mut out,
+        );
         series::head("samewire_bodies_in_flight_bytes", "Request bodies in memory.", "gauge", &mut out);
         let _ = writeln!(out, "samewire_bodies_in_flight_bytes {}", self.bodies.value());
         let name = "samewire_config_last_reload_success";
@@ -355,6 +364,28 @@ impl Metrics {
             series::head(name, help, kind, out);
             all.iter().for_each(|one| gauge(one).render(name, one.labels(), out));
         }
+        type Written = fn(&OfUpstream, &str, &mut String);
+        let told: [(_, _, Written); 3] = [
+            (
+                "samewire_upstream_info",
+                "What the upstream is, as far as that is known.",
+                OfUpstream::render_kind,
+            ),
+            (
+                "samewire_upstream_engine_requests",
+                "Requests that the engine says it has.",
+                OfUpstream::render_busy,
+            ),
+            (
+                "samewire_upstream_engine_cache_usage",
+                "The part of its cache that the engine says is in use.",
+                OfUpstream::render_cache,
+            ),
+        ];
+        for (name, help, written) in told {
+            series::head(name, help, "gauge", out);
+            all.iter().for_each(|one| written(one, name, out));
+        }
     }
 }
 
@@ -427,6 +458,7 @@ mod tests {
                 engine: &model,
                 usage: Some(Usage { prompt: 1, ..Usage::default() }),
                 tally: &tally,
+                fitted: &[],
                 total: Duration::from_secs(1),
                 rewriting: Duration::from_secs(1),
                 planning: Duration::from_secs(1),

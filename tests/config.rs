@@ -5,6 +5,7 @@
 use samewire::config::{
     AuthFile, Config, File, KeyFile, Mistakes, ModelFile, Overrides, UpstreamConfig, UpstreamFile,
 };
+use samewire::engine::{Identity, named};
 use samewire::wire::options::Options;
 use std::collections::BTreeSet;
 use std::fs::Permissions;
@@ -101,6 +102,19 @@ fn what_is_shown_can_be_read_again() {
     assert_eq!(again.timeouts.connect.as_millis(), 250);
 }
 
+/// What is written of an engine counts more than what is found.
+#[test]
+fn an_engine_is_what_the_file_says() {
+    let text = "[[upstream]]\nurl = \"http://a\"\nengine = \"vllm\"\nengine_version = \"0.21\"\nfront_end = \"rust\"";
+    let config = read(text, &Overrides::default()).unwrap();
+    let found = Identity { version: "0.32.0".parse().ok(), ..Identity::from(named("vllm").unwrap()) };
+    assert_eq!(config.upstreams[0].identity(found).to_string(), "vllm 0.21.0 (front end in Rust)");
+    let shown = config.shown();
+    assert!(shown.contains("engine_version = \"0.21\"\nfront_end = \"rust\"\n"), "{shown}");
+    let open = read("[[upstream]]\nurl = \"http://a\"", &Overrides::default()).unwrap();
+    assert_eq!(open.upstreams[0].identity(found), found);
+}
+
 #[test]
 fn every_mistake_is_told_with_its_path() {
     for (text, expected) in [
@@ -151,7 +165,19 @@ fn every_mistake_is_told_with_its_path() {
             &with("[wire]\nreasoning_field = \"thoughts\""),
             "wire.reasoning_field: expected one of `reasoning_content`, `reasoning`, `both`, `none`",
         ),
-        (&with("[wire]\nharmony = \"tokens\""), "wire.harmony: expected `off` or `text`"),
+        (&with("[wire]\nharmony = \"bytes\""), "wire.harmony: expected one of `off`, `text`, `tokens`"),
+        (
+            &with("[wire.think]\nmode = \"on\""),
+            "wire.think.mode: expected one of `off`, `auto`, `forced`, `anywhere`",
+        ),
+        (
+            &with("[harmony]\nvocabulary_file = \"/nowhere/vocabulary\""),
+            "harmony.vocabulary_file: the file cannot be read: No such file or directory (os error 2)",
+        ),
+        (
+            &with("[harmony]\nvocabulary_file = \"Cargo.toml\""),
+            "harmony.vocabulary_file: line 1: must be a token in base64, a space and its rank",
+        ),
         (&with("listen = \"here\""), "listen: must be an address such as 127.0.0.1:8080"),
         (
             &with("listen = \"0.0.0.0:8080\""),
@@ -235,6 +261,10 @@ fn every_mistake_is_told_with_its_path() {
         (&with("[tls]\nmax_handshakes = 0"), "tls.max_handshakes: must be from 1 to 65535"),
         ("[[upstream]]\nurl = \"http://a\"\nhttp = \"3\"", "upstream[0].http: expected `1.1` or `2`"),
         (&with("[timeouts]\ndns = 0"), "timeouts.dns: must be more than 0"),
+        (
+            &with("[timeouts]\nbackground_lease = 9"),
+            "timeouts.background_lease: must be at least twice timeouts.background_heartbeat: one may come late",
+        ),
         (&with("[timeouts]\nhandshake = 0"), "timeouts.handshake: must be more than 0"),
         (&with("tls = 1"), "tls: expected a table; say cert_file = \"…\" under [tls], found integer"),
         (
@@ -243,7 +273,19 @@ fn every_mistake_is_told_with_its_path() {
         ),
         (
             "[[upstream]]\nurl = \"http://a\"\nengine = \"tgi\"",
-            "upstream[0].engine: unknown engine; one of auto, vllm, sglang, generic",
+            "upstream[0].engine: unknown engine; one of auto, vllm, sglang, llamacpp, tensorrt_llm, lmdeploy, transformers, ollama, generic",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://a\"\nengine_version = \"0.21.0\"",
+            "upstream[0].engine_version: says nothing while engine = \"auto\"; name the engine",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://a\"\nengine = \"vllm\"\nengine_version = \"new\"",
+            "upstream[0].engine_version: must be a release such as 0.21.0",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://a\"\nengine = \"sglang\"\nfront_end = \"rust\"",
+            "upstream[0].front_end: only vllm has one in Rust; name it as the engine",
         ),
         (
             "[[upstream]]\nurl = \"http://a\"\n[upstream.wire]\nreasoning = 1",
@@ -260,10 +302,6 @@ fn every_mistake_is_told_with_its_path() {
         (
             "[[upstream]]\nurl = \"http://a\"\n[[upstream]]\nurl = \"http://a/v1\"",
             "upstream[1].name: \"a:80\" is the name of upstream[0] already",
-        ),
-        (
-            &with("[timeouts]\nbackground_lease = 9"),
-            "timeouts.background_lease: must be at least twice timeouts.background_heartbeat: one may come late",
         ),
         (
             "[[upstream]]\nurl = \"http://a\"\nweight = 0",
@@ -509,4 +547,23 @@ fn keys_are_counted_and_their_hashes_never_shown() {
     }
     assert!(!config.shown().contains("grain"), "{}", config.shown());
     assert!(!read(&with(""), &Overrides::default()).unwrap().shown().contains("Keys"));
+}
+
+/// Parsers have the names that vLLM and SGLang give theirs, wherever options stand.
+#[test]
+fn parsers_have_names() {
+    for name in
+        ["off", "auto", "hermes", "qwen25", "qwen3_coder", "deepseekv31", "kimi_k2", "llama4_pythonic"]
+    {
+        let text = with(&format!("[wire]\nparser = \"{name}\""));
+        assert!(read(&text, &Overrides::default()).is_ok(), "{name}");
+    }
+    let found = mistakes(&with("[wire]\nparser = \"CANARY\""));
+    let said = "wire.parser: must be off, auto or the name of a parser: ";
+    assert!(found.contains(said) && found.contains(", hermes, ") && !found.contains("CANARY"), "{found}");
+    let found = mistakes("[[upstream]]\nurl = \"http://a\"\nwire = { parser = \"x\" }");
+    assert!(
+        found.contains("upstream[0].wire.parser: must be off, auto or the name of a parser: "),
+        "{found}"
+    );
 }

@@ -110,7 +110,9 @@ proptest! {
     }
 
     #[test]
-    fn random_streams(case in slow::random::case()) {
+    fn random_streams(case in slow::random::case(), promotes in proptest::bool::weighted(0.25)) {
+        let mut case = case;
+        case.options["promote_reasoning"] = promotes.into();
         if let Err(difference) = both(&library_case(&case)) {
             return Err(TestCaseError::fail(difference));
         }

@@ -17,6 +17,8 @@ mod cases;
 #[path = "harmony/messages.rs"]
 mod messages;
 mod seeded;
+#[path = "harmony/tokens.rs"]
+mod tokens;
 
 use cases::{Case, Cut, captures};
 use samewire::wire::{Api, Ending};

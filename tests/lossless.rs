@@ -1,5 +1,6 @@
 //! Nothing is lost, doubled, made up or reordered: the texts, calls and logprobs of each choice are the same in the
-//! engine's bytes and in the canonical ones, both read naively (property P1; wire-format 1.1).
+//! engine's bytes and in the canonical ones, both read naively (property P1; wire-format 1.1), and the same whether they are
+//! streamed or in one piece (property P9).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -13,13 +14,17 @@
 
 mod canonical;
 mod cases;
+#[path = "laws/equivalence.rs"]
+mod equivalence;
 #[path = "laws/lossless.rs"]
 mod law;
 mod random;
 mod seeded;
 mod slow;
 
-use cases::{Case, captures, vectors};
+use canonical::said::read;
+use cases::{Case, Cut, captures, vectors};
+use equivalence::both_forms;
 use law::check;
 use proptest::prelude::*;
 use seeded::seeded;
@@ -53,11 +58,43 @@ fn the_other_form() {
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+#[test]
+fn one_answer_in_both_forms() {
+    let wrong: Vec<String> = cases().filter_map(|case| both_forms(&case).err()).collect();
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n\n"));
+}
+
 proptest! {
     #![proptest_config(seeded(8_000))]
 
     #[test]
     fn random_answers(case in random::case()) {
         check(&case).map_err(TestCaseError::fail)?;
+    }
+    /// `promote_reasoning` moves the text of a choice that has no other, all of it or nothing.
+    #[test]
+    fn promoted_text_is_the_reasoning_as_it_was(case in random::case()) {
+        let told = |promotes: bool| {
+            let mut case = case.clone();
+            case.options["promote_reasoning"] = promotes.into();
+            case.options["reasoning_field"] = "reasoning_content".into();
+            let answer = case.run(&Cut::Whole);
+            (answer.status, read(case.api, answer.body.as_bytes(), case.streams(), false))
+        };
+        let ((status, mut plain), (promoted_status, promoted)) = (told(false), told(true));
+        prop_assert_eq!(status, promoted_status);
+        prop_assert_eq!(plain.choices.len(), promoted.choices.len());
+        for (index, promoted) in &promoted.choices {
+            let plain = plain.choices.get_mut(index).expect("the same choices");
+            if plain != promoted {
+                prop_assert!(!case.events && plain.content.is_empty() && plain.calls.is_empty());
+                plain.content = std::mem::take(&mut plain.reasoning);
+                prop_assert_eq!(&*plain, promoted);
+            }
+        }
+    }
+    #[test]
+    fn random_answers_in_both_forms(case in random::case()) {
+        both_forms(&case).map_err(TestCaseError::fail)?;
     }
 }

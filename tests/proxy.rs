@@ -54,12 +54,16 @@ mod conversations;
 mod crashes;
 #[path = "proxy/cuts.rs"]
 mod cuts;
+#[path = "proxy/detection.rs"]
+mod detection;
 #[path = "proxy/draining.rs"]
 mod draining;
 #[path = "proxy/elsewhere.rs"]
 mod elsewhere;
 #[path = "proxy/engine_errors.rs"]
 mod engine_errors;
+#[path = "proxy/engine_load.rs"]
+mod engine_load;
 #[path = "proxy/fields.rs"]
 mod fields;
 #[path = "proxy/fixtures.rs"]
@@ -102,12 +106,16 @@ mod native;
 mod oddities;
 #[path = "proxy/operators.rs"]
 mod operators;
+#[path = "proxy/parsers.rs"]
+mod parsers;
 #[path = "proxy/partition.rs"]
 mod partition;
 #[path = "proxy/patience.rs"]
 mod patience;
 #[path = "proxy/pool.rs"]
 mod pool;
+#[path = "proxy/promote.rs"]
+mod promote;
 #[path = "proxy/published.rs"]
 mod published;
 #[path = "proxy/quotas.rs"]

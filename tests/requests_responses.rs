@@ -28,10 +28,12 @@ mod tools;
 
 use bytes::Bytes;
 use samewire::engine::named;
+use samewire::plan::{Route, response_body};
 use samewire::request::responses::{Asked, Material};
 use samewire::wire::fault::Failure;
 use samewire::wire::options::Options;
 use serde_json::Value;
+use std::sync::Arc;
 
 /// Options by their names in the configuration.
 fn options(json: &str) -> Options {
@@ -46,8 +48,9 @@ fn read(body: &str) -> Result<Asked, Failure> {
 fn sent(engine: &str, set: &str, body: &str, material: &Material<'_>) -> Result<String, Failure> {
     let options = options(set);
     let asked = Asked::read(&Bytes::from(body.to_owned()), &options)?;
-    let chat = asked.chat(material, &named(engine).unwrap().takes(), &options)?;
-    let text = String::from_utf8(chat.to_vec()).unwrap();
+    let route = Route::new(named(engine).unwrap(), Arc::new(options), 1 << 20);
+    let chat = response_body(&asked, material, &route)?;
+    let text = String::from_utf8(chat.body.to_vec()).unwrap();
     serde_json::from_str::<Value>(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     Ok(text)
 }

@@ -264,7 +264,7 @@ fn wrong_usage_is_told() {
         (&["--to", "chat"], response, 2, "--to"),
         (&["--set", "reasoning_field=x"], "", 2, "reasoning_field"),
         (&["--set", "nonsense"], "", 2, "OPTION=VALUE"),
-        (&["--engine", "pony"], "", 2, "possible values: auto, vllm, sglang, generic"),
+        (&["--engine", "pony"], "", 2, "possible values: auto, vllm, sglang, llamacpp"),
         (&["--status", "99"], "", 2, "99"),
         (&["--eof", "maybe"], "", 2, "clean, reset"),
         (&["file.sse"], "", 2, "unexpected argument"),
@@ -301,6 +301,47 @@ fn unreadable_input_is_the_environments_fault() {
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("standard input: "));
+}
+
+/// Each change has a line, and the answer is the same as without.
+#[test]
+fn what_is_changed_is_explained() {
+    let folder = Folder::new("explain");
+    let request = folder.file(
+        "request.json",
+        r#"{"model":"m","messages":[{"role":"user","content":"a"}],"stream":true,"tools":[]}"#,
+    );
+    for (engine, version, input, expected) in [
+        (
+            "vllm",
+            "0.21.0",
+            "vllm/text-length/upstream.sse",
+            &[
+                "request  empty_tools  an empty list of tools was left out  vllm 0.21.0\n",
+                "  finish_merged  Text stood in the chunk that finishes  vllm 0.21.0\n",
+                "frame 1  role_content  ",
+            ][..],
+        ),
+        ("sglang", "0.5.12", "sglang/text/upstream.sse", &["frame 1  id  ", "  stop_details  "]),
+        ("auto", "1.0.0", "vllm/text-whole/upstream.json", &["answer  usage  ", "answer  fingerprint  "]),
+    ] {
+        let input = text_of(input);
+        let plain = ["--engine", engine, "--engine-version", version, "--request", &request];
+        let (code, out, told) = run(&mut rewrite(&plain), input.as_bytes());
+        assert_eq!((code, told.as_str()), (0, ""));
+        let explained = run(rewrite(&plain).arg("--explain"), input.as_bytes());
+        assert_eq!((explained.0, explained.1), (0, out));
+        for line in expected {
+            assert!(explained.2.contains(line), "{line}: {}", explained.2);
+        }
+        for line in explained.2.lines() {
+            let columns: Vec<_> = line.split("  ").collect();
+            assert_eq!(columns.len(), 4, "{line}");
+            assert!(columns[3].starts_with(engine), "{line}");
+        }
+    }
+    let (code, _, told) = run(&mut rewrite(&["--engine-version", "new"]), b"");
+    assert!(code == 2 && told.contains("a release such as 0.21.0"), "{told}");
 }
 
 #[test]

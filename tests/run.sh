@@ -100,7 +100,7 @@ lint_deployment() {
 import compose_spec, yaml
 compose_spec.PyCompose.from_yaml(yaml.safe_dump(yaml.safe_load(open("config/compose.yaml")))).validate()
 print("config/compose.yaml passed")'
-  "$venv/bin/shellcheck" .ci/run tests/run.sh tests/clients.sh tests/postgres.sh tests/fuzz/run.sh tests/soak.sh benches/proxy.sh
+  "$venv/bin/shellcheck" .ci/run tests/run.sh tests/clients.sh tests/postgres.sh tests/fuzz/run.sh tests/soak.sh tests/live.sh benches/proxy.sh
 }
 
 step "set-up" set_up

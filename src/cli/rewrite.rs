@@ -2,7 +2,7 @@
 
 use super::{ENVIRONMENT, USAGE, complain};
 use crate::config::{self, Limits};
-use crate::engine::{ENGINES, named};
+use crate::engine::{ENGINES, Identity, Version, named};
 use crate::filter::{self, Order, Stopped, Target};
 use crate::json::{self, Raw, Text, object};
 use crate::plan::Route;
@@ -30,6 +30,9 @@ pub(super) struct Rewrite {
     /// Which engine the bytes are from
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = engines())]
     engine: String,
+    /// The release of that engine, such as 0.21.0 [default: the newest]
+    #[arg(long, value_name = "VERSION")]
+    engine_version: Option<String>,
     /// The client's request as JSON, or a recorded exchange (path and body) [default: a plain request]
     #[arg(long, value_name = "FILE")]
     request: Option<PathBuf>,
@@ -48,6 +51,9 @@ pub(super) struct Rewrite {
     /// Ids that are written where the engine gave none: counter is the same in each run
     #[arg(long, value_name = "KIND", default_value = "random")]
     ids: Ids,
+    /// Say on standard error what is changed: a line for each change, where, by which rule, for which engine
+    #[arg(long)]
+    explain: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -57,6 +63,8 @@ Examples:
       What clients of samewire would receive, as it comes.
   samewire rewrite --request request.json < upstream.sse
       A recorded answer.
+  samewire rewrite --explain --engine vllm --request request.json < upstream.sse
+      And what was changed in request and answer: 'frame 3  finish_merged  Text stood in ...'.
   samewire rewrite --status 400 --engine vllm < error.json
       An error. Its canonical form is printed, and the exit code is 1.
 
@@ -123,6 +131,7 @@ impl Wrong {
 
 impl Rewrite {
     pub(super) fn run(self) -> ExitCode {
+        let explain = self.explain;
         let order = match self.order() {
             Ok(order) => order,
             Err(Wrong(code, text)) => {
@@ -136,7 +145,17 @@ impl Rewrite {
                 "Reading the engine's answer from the terminal; Ctrl-D ends it. See samewire rewrite --help.",
             );
         }
-        match filter::run(order, &mut input.lock(), &mut io::stdout().lock()) {
+        let (input, output) = (&mut input.lock(), &mut io::stdout().lock());
+        let ran = match explain {
+            true => {
+                let identity = order.route.identity;
+                filter::explained(order, input, output, &mut |change| {
+                    complain(format_args!("{change}  {identity}"));
+                })
+            }
+            false => filter::run(order, input, output),
+        };
+        match ran {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::from(1),
             // Whoever reads has seen enough.
@@ -169,7 +188,10 @@ impl Rewrite {
         let unknown = || Wrong::usage(format!("--engine {}: there is no such engine", self.engine));
         let limits = Limits::default();
         let engine = named(&self.engine).ok_or_else(unknown)?;
-        let route = Route::new(engine, Arc::new(options), limits.max_event_bytes);
+        let version = self.engine_version.as_deref().map(str::parse::<Version>).transpose();
+        let version = version.map_err(|_| Wrong::usage("--engine-version: a release such as 0.21.0"))?;
+        let identity = Identity { version, ..Identity::from(engine) };
+        let route = Route::new(identity, Arc::new(options), limits.max_event_bytes);
         Ok(Order {
             api: api.or(asked),
             to,

@@ -1,5 +1,6 @@
 //! The file as it is written: its keys, their defaults, and reading it key by key so that every mistake is found.
 
+use super::harmony::HarmonyFile;
 use super::limits::{Limits, Timeouts};
 use super::mistakes::{Mistakes, explain};
 use super::pool::{AffinityFile, ModelFile, Retry};
@@ -26,6 +27,7 @@ pub struct File {
     pub insecure_no_auth: bool,
     pub threads: usize,
     pub wire: Options,
+    pub harmony: HarmonyFile,
     pub limits: Limits,
     pub timeouts: Timeouts,
     pub tls: TlsFile,
@@ -52,6 +54,7 @@ impl Default for File {
             insecure_no_auth: false,
             threads: 0,
             wire: Options::default(),
+            harmony: HarmonyFile::default(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             tls: TlsFile::default(),
@@ -81,11 +84,20 @@ pub struct Health {
     pub timeout: Seconds,
     pub down_after: u32,
     pub up_after: u32,
+    pub identify: Seconds,
+    pub engine_load: bool,
 }
 
 impl Default for Health {
     fn default() -> Self {
-        Self { interval: Seconds::of(5), timeout: Seconds::of(2), down_after: 3, up_after: 2 }
+        Self {
+            interval: Seconds::of(5),
+            timeout: Seconds::of(2),
+            down_after: 3,
+            up_after: 2,
+            identify: Seconds::of(60),
+            engine_load: false,
+        }
     }
 }
 
@@ -234,6 +246,8 @@ pub struct UpstreamFile {
     pub name: String,
     pub url: String,
     pub engine: String,
+    pub engine_version: String,
+    pub front_end: FrontEnd,
     pub models: Vec<String>,
     pub weight: u32,
     pub api_key_file: PathBuf,
@@ -254,6 +268,8 @@ impl Default for UpstreamFile {
             name: String::new(),
             url: String::new(),
             engine: "auto".to_owned(),
+            engine_version: String::new(),
+            front_end: FrontEnd::default(),
             models: Vec::new(),
             weight: 1,
             api_key_file: PathBuf::new(),
@@ -280,6 +296,19 @@ pub enum HttpVersion {
     /// HTTP/2: one connection for many.
     #[serde(rename = "2")]
     Http2,
+}
+
+/// What answers in front of an engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FrontEnd {
+    /// What is found.
+    #[default]
+    Auto,
+    /// The engine's own.
+    Own,
+    /// vLLM's in Rust.
+    Rust,
 }
 
 /// Whose key an engine sees.

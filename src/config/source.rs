@@ -81,6 +81,7 @@ pub(super) fn marks(path: Option<&Path>, file: &File) -> Marks {
     let named = file.upstream.iter().flat_map(|upstream| {
         [&upstream.api_key_file, &upstream.ca_file, &upstream.client_cert_file, &upstream.client_key_file]
     });
+    let named = named.chain([&file.harmony.vocabulary_file]);
     let named = named.map(PathBuf::as_path).filter(|path| !path.as_os_str().is_empty());
     Marks::of(path.into_iter().chain(named))
 }

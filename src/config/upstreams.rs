@@ -1,9 +1,9 @@
 //! `[[upstream]]`: where requests go.
 
-use super::file::{Auth, File, HttpVersion, UpstreamFile};
+use super::file::{Auth, File, FrontEnd, HttpVersion, UpstreamFile};
 use super::mistakes::Mistakes;
 use super::tls;
-use crate::engine::{self, ENGINES, Engine};
+use crate::engine::{self, ENGINES, Engine, Front, Identity, Version};
 use crate::request::responses::Way;
 use crate::secret::{self, Secret};
 use crate::tls::Trust;
@@ -26,6 +26,10 @@ pub struct UpstreamConfig {
     pub prefix: String,
     /// What it is.
     pub engine: &'static Engine,
+    /// Its version, where it is written.
+    pub version: Option<Version>,
+    /// What answers in front of it, where it is written.
+    pub front: Option<Front>,
     /// The models it serves, where they are named.
     pub models: Vec<String>,
     /// How much of the traffic it gets beside others; 0: no new request.
@@ -65,6 +69,15 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl UpstreamConfig {
+    /// What is known of the engine, if this was found: what is written counts.
+    pub fn identity(&self, found: Identity) -> Identity {
+        Identity {
+            version: self.version.or(found.version),
+            front: self.front.unwrap_or(found.front),
+            ..found
+        }
+    }
+
     /// All of them, with names of their own.
     pub(super) fn all(file: &File, mistakes: &mut Mistakes) -> Option<Vec<Self>> {
         if file.upstream.is_empty() {
@@ -96,6 +109,7 @@ impl UpstreamConfig {
             let why = format!("unknown engine; one of {}", names.join(", "));
             mistakes.none(&path("engine"), why)
         });
+        let (version, front) = said(file, engine, &path, mistakes);
         if file.weight > 1000 {
             mistakes.add(path("weight"), "must be at most 1000");
         }
@@ -110,12 +124,43 @@ impl UpstreamConfig {
             http: file.http,
             prefix,
             engine: engine?,
+            version,
+            front,
             models: file.models.clone(),
             weight: file.weight,
             auth: auth?,
             responses: file.responses,
         })
     }
+}
+
+/// Version and front end, where they are written. They say something only of an engine that is named.
+fn said(
+    file: &UpstreamFile,
+    engine: Option<&'static Engine>,
+    path: &dyn Fn(&str) -> String,
+    mistakes: &mut Mistakes,
+) -> (Option<Version>, Option<Front>) {
+    let is_open = file.engine == "auto";
+    let version = match file.engine_version.as_str() {
+        "" => None,
+        _ if is_open => {
+            mistakes.none(&path("engine_version"), "says nothing while engine = \"auto\"; name the engine")
+        }
+        text => match text.parse() {
+            Ok(version) => Some(version),
+            Err(_) => mistakes.none(&path("engine_version"), "must be a release such as 0.21.0"),
+        },
+    };
+    let front = match file.front_end {
+        FrontEnd::Auto => None,
+        FrontEnd::Own => Some(Front::Own),
+        FrontEnd::Rust if engine.is_none_or(|engine| engine.name == "vllm") => Some(Front::Rust),
+        FrontEnd::Rust => {
+            mistakes.none(&path("front_end"), "only vllm has one in Rust; name it as the engine")
+        }
+    };
+    (version, front)
 }
 
 /// What an address says.

@@ -1,14 +1,38 @@
-//! Not known, or not known yet: the union of what all engines need.
+//! Not known, or not known yet: the union of what all engines need, as far as it harms none.
 
-use super::Engine;
+use super::rule::RequestRule;
+use super::{Detection, Engine, usual};
 use crate::request::responses::Takes;
 use crate::wire::decode::Quirks;
 
-pub(super) static ENGINE: Engine = Engine {
+pub(super) static ENGINE: Engine = UNION;
+
+/// The same for engines of which little else is known than by what to recognise them.
+pub(super) const UNION: Engine = Engine {
     name: "auto",
     quirks: Quirks { resends_arguments: true },
-    reasoning_key: None,
-    takes: Takes { content_beside_calls: true, ..Takes::PLAIN },
+    requests: REQUESTS,
+    takes: Takes::PLAIN,
     names_models: false,
-    owned_by: None,
+    detection: Detection::NONE,
 };
+
+const REQUESTS: &[RequestRule] = &[
+    usual::NULLS.seen("engine-quirks E.1"),
+    usual::EMPTY_STOPS.seen("engine-quirks E.2"),
+    usual::SCHEMA_NAME.seen("engine-quirks E.2"),
+    usual::LEGACY.seen("engine-quirks E.2"),
+    usual::EMPTY_TOOLS.seen("engine-quirks E.2"),
+    usual::ALLOWED_TOOLS.seen("engine-quirks E.2"),
+    usual::CHOICE_ALONE.seen("engine-quirks E.2"),
+    usual::CUSTOM_TOOLS.seen("engine-quirks E.2"),
+    usual::ONE_CALL.seen("engine-quirks E.2"),
+    usual::DEVELOPER.seen("engine-quirks E.2"),
+    usual::NO_CALLS.seen("engine-quirks E.3"),
+    usual::CONTENT_BESIDE_CALLS.seen("engine-quirks E.3"),
+    usual::ARGUMENTS.seen("engine-quirks E.3"),
+    usual::TOOL_TEXT.seen("engine-quirks E.3"),
+    usual::PART_INPUT_TEXT.seen("engine-quirks E.3"),
+    usual::PART_OUTPUT_TEXT.seen("engine-quirks E.3"),
+    usual::PART_INPUT_IMAGE.seen("engine-quirks E.3"),
+];

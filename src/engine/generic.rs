@@ -1,18 +1,18 @@
 //! An engine that keeps to the API: nothing is assumed.
 
-use super::Engine;
+use super::{Detection, Engine};
 use crate::request::responses::{NativeTakes, Takes};
 use crate::wire::decode::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "generic",
     quirks: Quirks { resends_arguments: false },
-    reasoning_key: None,
+    requests: &[],
     takes: Takes {
         verbosity: true,
         native: NativeTakes { hosted_items: true, limit_taken_off: 0 },
         ..Takes::PLAIN
     },
     names_models: false,
-    owned_by: None,
+    detection: Detection::NONE,
 };

@@ -2,12 +2,28 @@
 //! [`ENGINES`].
 
 mod auto;
+mod detection;
 mod generic;
+mod identity;
+mod llamacpp;
+mod lmdeploy;
+mod ollama;
+pub mod rule;
 mod sglang;
+mod tensorrt_llm;
+mod transformers;
+mod usual;
 mod vllm;
+
+pub use detection::{
+    Busy, Detection, Load, LoadForm, Mark, OfRoute, OtherFront, Parsers, Place, Proof, Told, of_answer,
+    recognised,
+};
+pub use identity::{Front, Identity, NoRelease, Version, Versions};
 
 use crate::request::responses::Takes;
 use crate::wire::decode::Quirks;
+use rule::RequestRule;
 
 /// One engine.
 #[derive(Debug)]
@@ -16,14 +32,14 @@ pub struct Engine {
     pub name: &'static str,
     /// What its answers need.
     pub quirks: Quirks,
-    /// The key under which it reads reasoning in assistant messages; `None`: what the client sent goes on.
-    pub reasoning_key: Option<&'static str>,
+    /// What is changed in requests for it, in this order.
+    pub requests: &'static [RequestRule],
     /// What it takes of a Responses request.
     pub takes: Takes,
     /// Its answers name a model that its list names, or the one that was asked for.
     pub names_models: bool,
-    /// `owned_by` in its list of models, by which it is recognised.
-    pub owned_by: Option<&'static str>,
+    /// By what it is known, and what it tells of itself.
+    pub detection: Detection,
 }
 
 impl PartialEq for Engine {
@@ -33,21 +49,26 @@ impl PartialEq for Engine {
 }
 
 impl Engine {
-    /// What it takes of a Responses request, its key of reasoning included.
-    pub fn takes(&self) -> Takes {
-        Takes { reasoning_key: self.reasoning_key.unwrap_or(self.takes.reasoning_key), ..self.takes }
+    /// Whether this says which one it is.
+    pub fn is_known(&self) -> bool {
+        *self != auto::ENGINE
     }
 }
 
-/// Every engine there is.
-pub static ENGINES: &[&Engine] = &[&auto::ENGINE, &vllm::ENGINE, &sglang::ENGINE, &generic::ENGINE];
+/// Every engine there is. One that cannot say what it is is asked in this order: Ollama last, whose routes others have, too.
+pub static ENGINES: &[&Engine] = &[
+    &auto::ENGINE,
+    &vllm::ENGINE,
+    &sglang::ENGINE,
+    &llamacpp::ENGINE,
+    &tensorrt_llm::ENGINE,
+    &lmdeploy::ENGINE,
+    &transformers::ENGINE,
+    &ollama::ENGINE,
+    &generic::ENGINE,
+];
 
 /// The engine of that name.
 pub fn named(name: &str) -> Option<&'static Engine> {
     ENGINES.iter().copied().find(|engine| engine.name == name)
-}
-
-/// The engine that lists its models with this `owned_by`.
-pub fn recognised(owned_by: &str) -> Option<&'static Engine> {
-    ENGINES.iter().copied().find(|engine| engine.owned_by == Some(owned_by))
 }

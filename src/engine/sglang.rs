@@ -3,23 +3,159 @@
 //! Arguments sent twice: up to 0.4.9 (engine-quirks A.2.4). Reasoning in history: `reasoning_content` from 0.4.7 on
 //! (engine-quirks E.3). Refusals as parts fail its validation, content must stand beside calls up to 0.4.9 (E.3), and up
 //! to 0.4.6 only `max_tokens` limits an answer (E.2). Its own Responses takes 2 off `max_output_tokens` (D.2).
+//!
+//! `/server_info` from 0.5.8 on, `/get_server_info` from the beginning; `/version` is 404. `/health` may make it generate a
+//! token (0.5.1 and later), so a probe asks that once and nothing of the kind besides. It counts in `/metrics` if told to
+//! (`--enable-metrics`); `/get_load` is there up to 0.5.12 at least and gone in 0.5.23, where `/v1/loads` has come, which 0.5.12
+//! answers with 500 (captures `other-get-load`, `other-v1-loads`).
+//!
+//! Closing the connection calls a request off: streamed ones through the task that ends their answer, a second or two later,
+//! others when it next looks whether anybody waits, every four seconds. `/abort_request` would be sooner, but wants the
+//! administrator's key where there is one, and a `rid` of ours in the body; an id that comes late calls off whoever has it
+//! then. So it is not used.
 
-use super::Engine;
+use super::rule::{Change, Constraint, Constraints, RequestRule};
+use super::{Detection, Engine, Load, LoadForm, Mark, Place, Proof, Version, usual};
 use crate::request::responses::{NativeTakes, Takes};
 use crate::wire::decode::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "sglang",
     quirks: Quirks { resends_arguments: true },
-    reasoning_key: Some("reasoning_content"),
+    requests: REQUESTS,
     takes: Takes {
-        refusal_parts: false,
-        content_beside_calls: true,
-        max_tokens: true,
         cache_salt: true,
         native: NativeTakes { hosted_items: false, limit_taken_off: 2 },
         ..Takes::PLAIN
     },
     names_models: true,
-    owned_by: Some("sglang"),
+    detection: Detection {
+        owned_by: Some("sglang"),
+        places: &[told_at("/server_info"), told_at("/get_server_info")],
+        marks: &[Mark::sure(&[r#""matched_stop":"#])],
+        other_front: None,
+        loads: &[
+            Load {
+                path: "/metrics",
+                form: LoadForm::Prometheus,
+                running: &["sglang:num_running_reqs"],
+                waiting: &["sglang:num_queue_reqs"],
+                cache: &["sglang:token_usage"],
+            },
+            Load {
+                path: "/v1/loads",
+                form: LoadForm::Json { list: Some("loads"), together: false },
+                running: &["num_running_reqs"],
+                waiting: &["num_waiting_reqs"],
+                cache: &["token_usage"],
+            },
+            Load {
+                path: "/get_load",
+                form: LoadForm::Json { list: None, together: true },
+                running: &["num_reqs"],
+                waiting: &["num_waiting_reqs"],
+                cache: &[],
+            },
+        ],
+    },
 };
+
+/// Version and parsers, among all its settings (24 KB).
+const fn told_at(path: &'static str) -> Place {
+    Place {
+        path,
+        proof: Some(Proof::Key("tool_call_parser")),
+        version: Some("version"),
+        parsers: Some(("reasoning_parser", "tool_call_parser")),
+    }
+}
+
+/// `0.minor.patch`
+const fn version(minor: u16, patch: u16) -> Version {
+    Version::new(0, minor, patch)
+}
+
+static REQUESTS: &[RequestRule] = &[
+    // Members that are not understood, or refused.
+    usual::NULLS.seen("engine-quirks E.1"),
+    // Harmless later, and an answer without end before.
+    usual::LIMIT_COPIED.seen("engine-quirks E.2"),
+    usual::EMPTY_STOPS.seen("engine-quirks E.2"),
+    RequestRule::new(
+        "constraints",
+        "guided_ fields became regex, ebnf or a schema",
+        Change::Constrain(&Constraints {
+            unread: ["guided_json", "guided_regex", "guided_choice", "guided_grammar"],
+            read: OWN,
+        }),
+    )
+    .seen("engine-quirks E.2"),
+    RequestRule::new(
+        "constraints",
+        "structured_outputs became regex, ebnf or a schema",
+        Change::Constrain(&Constraints {
+            unread: [
+                "structured_outputs.json",
+                "structured_outputs.regex",
+                "structured_outputs.choice",
+                "structured_outputs.grammar",
+            ],
+            read: OWN,
+        }),
+    )
+    .seen("engine-quirks E.2"),
+    usual::SCHEMA_NAME.seen("engine-quirks E.2"),
+    // Reasoning.
+    usual::REASONING_OBJECT.before(version(5, 2)).seen("engine-quirks E.2"),
+    usual::NO_REASONING.before(version(5, 10)).seen("engine-quirks E.2"),
+    usual::efforts(&["low", "medium", "high"])
+        .within(version(5, 1), version(5, 10))
+        .seen("engine-quirks E.2"),
+    usual::efforts(&["none", "low", "medium", "high"])
+        .within(version(5, 10), version(5, 12))
+        .seen("engine-quirks E.2"),
+    usual::efforts(&["none", "low", "medium", "high", "max"])
+        .within(version(5, 12), version(5, 16))
+        .seen("engine-quirks E.2"),
+    usual::reasoning_key("reasoning_content").seen("engine-quirks E.3"),
+    // Tools.
+    usual::LEGACY.seen("engine-quirks E.2"),
+    usual::EMPTY_TOOLS.seen("engine-quirks E.2"),
+    usual::ALLOWED_TOOLS.seen("engine-quirks E.2"),
+    usual::CHOICE_ALONE.seen("engine-quirks E.2"),
+    usual::CUSTOM_TOOLS.seen("engine-quirks E.2"),
+    // Its parsers keep to it in no version that was captured.
+    usual::ONE_CALL.seen("captures of SGLang 0.5.12 and 0.5.23, section 2"),
+    // Messages.
+    RequestRule::new(
+        "developer_role",
+        "the role developer, which the engine refuses, became system",
+        Change::Developer { always: true },
+    )
+    .before(version(5, 7))
+    .seen("engine-quirks E.2"),
+    usual::DEVELOPER.from(version(5, 7)).seen("engine-quirks E.2"),
+    usual::NO_CALLS.seen("engine-quirks E.3"),
+    usual::CONTENT_BESIDE_CALLS.seen("engine-quirks E.3"),
+    usual::ARGUMENTS.seen("engine-quirks E.3"),
+    usual::TOOL_TEXT.seen("engine-quirks E.3"),
+    usual::PART_INPUT_TEXT.seen("engine-quirks E.3"),
+    usual::PART_OUTPUT_TEXT.seen("engine-quirks E.3"),
+    usual::PART_REFUSAL.seen("engine-quirks E.3"),
+    usual::PART_INPUT_IMAGE.seen("engine-quirks E.3"),
+    usual::PART_FILE.seen("engine-quirks E.3"),
+    usual::PART_INPUT_FILE.seen("engine-quirks E.3"),
+    RequestRule::new(
+        "go_on",
+        "the last message is the assistant's: it is gone on with",
+        Change::GoOn { members: &[("continue_final_message", "true")], items: true },
+    )
+    .seen("engine-quirks E.3"),
+];
+
+const OWN: [Constraint; 4] = [
+    Constraint::Format("json_schema"),
+    Constraint::Member("regex"),
+    Constraint::Expression("regex"),
+    Constraint::Member("ebnf"),
+];

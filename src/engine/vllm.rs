@@ -2,16 +2,166 @@
 //!
 //! Arguments sent twice: 0.6.0–0.22 (engine-quirks A.1.5). Reasoning in history: 0.16–0.21 read only `reasoning`, before
 //! both or neither, later both (engine-quirks E.3; 235 against 222 prompt tokens in the captures of 0.21.0).
+//!
+//! `/version` and `/metrics` want no key; TensorRT-LLM has a `/version` alike, so that alone proves nothing. From 0.21 on the
+//! last chunk of an answer names the version (`vllm-0.21.0-0536b55b`), unless a flag hides it. The front end in Rust has no
+//! `/v1/responses`, and is no uvicorn (engine-quirks G.5). The cache's gauge was renamed in 0.9.2.
+//!
+//! Closing the connection calls a request off, streamed or not (engine-quirks G); nothing else is needed, and its
+//! `/abort_requests` is there in special set-ups alone.
 
-use super::Engine;
+use super::rule::{Change, Constraint, Constraints, RequestRule};
+use super::{
+    Detection, Engine, Front, Load, LoadForm, Mark, OtherFront, Place, Proof, Version, Versions, usual,
+};
 use crate::request::responses::Takes;
 use crate::wire::decode::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "vllm",
     quirks: Quirks { resends_arguments: true },
-    reasoning_key: Some("reasoning"),
-    takes: Takes { cache_salt: true, ..Takes::PLAIN },
+    requests: REQUESTS,
+    takes: Takes { cache_salt: true, token_ids: true, wants_parser: true, ..Takes::PLAIN },
     names_models: true,
-    owned_by: Some("vllm"),
+    detection: Detection {
+        owned_by: Some("vllm"),
+        places: &[
+            Place { version: Some("version"), ..Place::at("/version") },
+            Place { proof: Some(Proof::Text("vllm:num_requests_running")), ..Place::at("/metrics") },
+        ],
+        marks: &[
+            Mark { texts: &[r#""system_fingerprint":"vllm-"#], version: true, weak: false },
+            Mark { texts: &[r#""stop_reason":"#, r#""id":"chatcmpl-"#], version: false, weak: true },
+        ],
+        other_front: Some(OtherFront {
+            front: Front::Rust,
+            versions: Versions::from(Version::new(0, 22, 0)),
+            usual_server: "uvicorn",
+            lacks: "/v1/responses",
+        }),
+        loads: &[Load {
+            path: "/metrics",
+            form: LoadForm::Prometheus,
+            running: &["vllm:num_requests_running"],
+            waiting: &["vllm:num_requests_waiting"],
+            cache: &["vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"],
+        }],
+    },
 };
+
+/// `0.minor.patch`
+const fn version(minor: u16, patch: u16) -> Version {
+    Version::new(0, minor, patch)
+}
+
+static REQUESTS: &[RequestRule] = &[
+    // Members that are not understood, or refused.
+    usual::NULLS.seen("engine-quirks E.1"),
+    usual::LIMIT_RENAMED.before(version(6, 4)).seen("engine-quirks E.2"),
+    RequestRule::new(
+        "fields_of_the_service",
+        "fields that the engine refuses and can do without were left out",
+        Change::Drop(usual::OF_THE_SERVICE),
+    )
+    .before(version(6, 5))
+    .seen("engine-quirks E.1"),
+    RequestRule::new(
+        "fields_of_later_versions",
+        "fields that the engine does not know yet were left out",
+        Change::Drop(&["parallel_tool_calls", "reasoning_effort", "reasoning"]),
+    )
+    .before(version(6, 5))
+    .seen("engine-quirks E.1"),
+    usual::EMPTY_STOPS.seen("engine-quirks E.2"),
+    // Constraints: the old spelling is ignored from 0.12 on, the new one known from 0.11 on.
+    RequestRule::new(
+        "constraints",
+        "guided_ fields became structured_outputs",
+        Change::Constrain(&Constraints {
+            unread: ["guided_json", "guided_regex", "guided_choice", "guided_grammar"],
+            read: STRUCTURED,
+        }),
+    )
+    .from(version(12, 0))
+    .seen("engine-quirks E.2"),
+    RequestRule::new(
+        "constraints",
+        "structured_outputs became guided_ fields",
+        Change::Constrain(&Constraints {
+            unread: [
+                "structured_outputs.json",
+                "structured_outputs.regex",
+                "structured_outputs.choice",
+                "structured_outputs.grammar",
+            ],
+            read: [
+                Constraint::Member("guided_json"),
+                Constraint::Member("guided_regex"),
+                Constraint::Member("guided_choice"),
+                Constraint::Member("guided_grammar"),
+            ],
+        }),
+    )
+    .before(version(11, 0))
+    .seen("engine-quirks E.2"),
+    usual::SCHEMA_NAME.seen("engine-quirks E.2"),
+    RequestRule::new("one_choice", "more than one choice is refused", Change::OneChoice)
+        .behind(Front::Rust)
+        .seen("engine-quirks E.2"),
+    // Reasoning.
+    usual::REASONING_OBJECT.seen("engine-quirks E.2"),
+    usual::NO_REASONING.before(version(22, 0)).seen("engine-quirks E.2"),
+    usual::efforts(&["low", "medium", "high"])
+        .within(version(10, 1), version(18, 0))
+        .seen("engine-quirks E.2"),
+    usual::efforts(&["none", "low", "medium", "high"])
+        .within(version(18, 0), version(21, 0))
+        .seen("engine-quirks E.2"),
+    RequestRule::new(
+        "effort_harmony",
+        "the effort became the nearest one that gpt-oss knows",
+        Change::HarmonyEfforts(&["low", "medium", "high"]),
+    )
+    .from(version(10, 1))
+    .seen("captures of vLLM 0.21.0, section 2: minimal is a 400"),
+    usual::reasoning_key("reasoning").seen("engine-quirks E.3"),
+    // Tools.
+    usual::LEGACY.seen("engine-quirks E.2"),
+    usual::EMPTY_TOOLS.seen("engine-quirks E.2"),
+    usual::ALLOWED_TOOLS.seen("engine-quirks E.2"),
+    RequestRule::new(
+        "choice_none",
+        "tools that must not be called were left out, so that they are not in the prompt",
+        Change::ChoiceNone,
+    )
+    .seen("engine-quirks E.2"),
+    usual::CHOICE_ALONE.seen("engine-quirks E.2"),
+    usual::CUSTOM_TOOLS.seen("engine-quirks E.2"),
+    usual::ONE_CALL.seen("engine-quirks E.2"),
+    // Messages.
+    usual::DEVELOPER.before(version(23, 0)).seen("engine-quirks E.2"),
+    usual::NO_CALLS.seen("engine-quirks E.3"),
+    usual::ARGUMENTS.seen("engine-quirks E.3"),
+    usual::TOOL_TEXT.seen("engine-quirks E.3"),
+    usual::PART_INPUT_TEXT.before(version(10, 0)).seen("engine-quirks E.3"),
+    usual::PART_INPUT_IMAGE.before(version(10, 0)).seen("engine-quirks E.3"),
+    usual::PART_OUTPUT_TEXT.before(version(12, 0)).seen("engine-quirks E.3"),
+    usual::PART_FILE.seen("engine-quirks E.3"),
+    usual::PART_INPUT_FILE.seen("engine-quirks E.3"),
+    RequestRule::new(
+        "go_on",
+        "the last message is the assistant's: it is gone on with",
+        Change::GoOn {
+            members: &[("continue_final_message", "true"), ("add_generation_prompt", "false")],
+            items: false,
+        },
+    )
+    .seen("engine-quirks E.3"),
+];
+
+const STRUCTURED: [Constraint; 4] = [
+    Constraint::Inside("structured_outputs", "json"),
+    Constraint::Inside("structured_outputs", "regex"),
+    Constraint::Inside("structured_outputs", "choice"),
+    Constraint::Inside("structured_outputs", "grammar"),
+];

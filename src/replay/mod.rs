@@ -219,7 +219,9 @@ async fn list(State(stage): State<Arc<Stage>>) -> Response<Body> {
     let model = |scenario: &Scenario| Model {
         id: scenario.name.clone(),
         created,
-        owner: Some(scenario.engine.and_then(|engine| engine.owned_by).unwrap_or("replay").to_owned()),
+        owner: Some(
+            scenario.engine.and_then(|engine| engine.detection.owned_by).unwrap_or("replay").to_owned(),
+        ),
     };
     let all: Vec<_> = stage.scenarios.iter().map(model).collect();
     let mut out = BytesMut::new();

@@ -191,7 +191,8 @@ fn engine_of(folder: &Path) -> Option<&'static Engine> {
     folder.ancestors().filter_map(|above| above.file_name()?.to_str()).find_map(|name| {
         let of = |engine: &&&Engine| {
             let rest = name.strip_prefix(engine.name);
-            engine.owned_by.is_some() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+            engine.detection.owned_by.is_some()
+                && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
         };
         ENGINES.iter().find(of).copied()
     })

@@ -1,10 +1,10 @@
 //! Chat Completions requests.
 
 use super::check::{Checked, invalid, no_duplicates};
-use super::fields::{self, Edits, Field};
+use super::fields::{self, Edits, Field, place};
 use super::parts::Judge;
-use super::{Ask, Places};
-use crate::json::{Raw, Text};
+use super::{Ask, Numbered, Places};
+use crate::json::{self, Members, Raw, Text};
 use crate::wire::Api;
 use crate::wire::fault::Failure;
 
@@ -50,9 +50,9 @@ pub(super) const KNOWN: &[&str] = &[
 
 /// Reads a request; `complete`: nothing required may be missing.
 pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
-    let media = match from.required("messages", complete)? {
+    let (media, notable) = match from.required("messages", complete)? {
         Some(field) => messages(from, field)?,
-        None => Edits::default(),
+        None => Default::default(),
     };
     let streaming = from.streaming()?;
     let max_tokens = from.whole("max_tokens", 1..=100_000_000)?;
@@ -62,10 +62,12 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
     }
     check_sampling(from)?;
     let tools = from.list("tools", from.caps().tools)?.unwrap_or_default();
+    let mut custom = Vec::new();
     for (at, tool) in tools.iter().enumerate() {
         if !tool.get().starts_with('{') {
             return Err(invalid(format!("tools[{at}]"), "it must be an object"));
         }
+        custom.extend(custom_name(*tool));
     }
     Ok(Ask {
         api: Api::Chat,
@@ -78,12 +80,18 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         logprobs: from.flag("logprobs")?,
         limit: max_completion.or(max_tokens),
         forced_function: forced_function(from)?,
+        one_call: from.get("parallel_tool_calls").is_some_and(|parallel| parallel.value.get() == "false"),
+        custom_tools: custom,
+        legacy_functions: from.get("functions").is_some() && from.get("tools").is_none(),
+        callable: None,
+        unthinking: false,
         named_by_path: false,
         places: Places {
             model: from.place("model"),
             messages: from.place("messages"),
             stream_options: from.place("stream_options"),
             media,
+            notable,
             ..Places::default()
         },
     })
@@ -105,13 +113,14 @@ fn check_sampling(from: &Checked<'_>) -> Result<(), Failure> {
 }
 
 /// Checks what every template needs: a list of objects with a role and content of a known kind. Gives what has to be
-/// written anew in it.
-pub(super) fn messages<'a>(from: &Checked<'a>, field: &Field<'a>) -> Result<Edits, Failure> {
+/// written anew in it, and the places of the messages that are more than a text, with their numbers.
+pub(super) fn messages<'a>(from: &Checked<'a>, field: &Field<'a>) -> Result<(Edits, Vec<Numbered>), Failure> {
     let all = super::check::list("messages", field.value, from.caps().messages)?;
     if all.is_empty() {
         return Err(invalid("messages", "it must not be empty"));
     }
     let mut judge = Judge::new(from.text, &from.rules.media);
+    let mut notable = Vec::new();
     for (at, message) in all.iter().enumerate() {
         let path = format!("messages[{at}]");
         if !message.get().starts_with('{') {
@@ -136,8 +145,31 @@ pub(super) fn messages<'a>(from: &Checked<'a>, field: &Field<'a>) -> Result<Edit
         if let Some(content) = find("content") {
             judge.content(content, || format!("{path}.content"))?;
         }
+        if !is_plain(&members, at + 1 == all.len()) {
+            notable.push((at, place(from.text, message.get())));
+        }
     }
-    Ok(judge.edits)
+    Ok((judge.edits, notable))
+}
+
+/// Whether a message is a text that every engine takes as it is. What the assistant says last may have to be gone on with.
+fn is_plain(members: &[Field<'_>], is_last: bool) -> bool {
+    members.iter().all(|member| match member.key.as_ref() {
+        "role" => match member.value.get() {
+            "\"assistant\"" => !is_last,
+            role => matches!(role, "\"user\"" | "\"system\"" | "\"tool\""),
+        },
+        "content" => member.value.get().starts_with('"'),
+        key => matches!(key, "name" | "tool_call_id"),
+    })
+}
+
+/// The name of a tool, if it is a custom one.
+fn custom_name(tool: Raw<'_>) -> Option<String> {
+    memchr::memmem::find(tool.get().as_bytes(), b"\"custom\"")?;
+    let Members(members) = Members::of(tool.get())?;
+    let (_, custom) = members.into_iter().find(|(key, _)| key == "custom")?;
+    json::member(custom.get(), "name")
 }
 
 /// The one function that `tool_choice` allows.
@@ -150,10 +182,13 @@ fn forced_function(from: &Checked<'_>) -> Result<Option<String>, Failure> {
         };
     }
     let choice = from.object("tool_choice", field)?;
-    no_duplicates(&choice, &["type", "function"], "tool_choice.")?;
+    no_duplicates(&choice, &["type", "function", "custom"], "tool_choice.")?;
     let member = |members: &[Field<'_>], key: &str| {
         members.iter().find(|member| member.key == key).map(|member| member.value.get().to_owned())
     };
+    if let Some(custom) = member(&choice, "custom") {
+        return Ok(json::member(&custom, "name"));
+    }
     let Some(function) = member(&choice, "function") else { return Ok(None) };
     let function = fields::read(&function, &function)
         .map_err(|_| invalid("tool_choice.function", "it must be an object"))?;

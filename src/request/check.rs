@@ -44,7 +44,7 @@ pub(super) struct Checked<'a> {
 }
 
 /// A parameter's value is not what it must be.
-pub(super) fn invalid(param: impl Into<String>, must: &str) -> Failure {
+pub(crate) fn invalid(param: impl Into<String>, must: &str) -> Failure {
     let param = param.into();
     let message = format!("Invalid value for '{param}': {must}.");
     Failure::from(Fault::InvalidValue).with_message(message).with_param(param)

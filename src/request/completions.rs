@@ -56,6 +56,11 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
             .whole("max_completion_tokens", 0..=100_000_000)?
             .or(from.whole("max_tokens", 0..=100_000_000)?),
         forced_function: None,
+        one_call: false,
+        custom_tools: Vec::new(),
+        legacy_functions: false,
+        callable: None,
+        unthinking: false,
         named_by_path: false,
         places: Places {
             model: from.place("model"),

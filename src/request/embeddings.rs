@@ -44,7 +44,7 @@ impl Wanted {
         };
         check::no_duplicates(from.all(), &["messages"], "")?;
         if let Some(messages) = from.get("messages") {
-            media.extend(chat::messages(&from, messages)?);
+            media.extend(chat::messages(&from, messages)?.0);
         }
         let unknown = from.unknown().map(ToOwned::to_owned).collect();
         let model_at = from.place("model");

@@ -49,6 +49,23 @@ pub struct Field<'a> {
     pub key_at: Option<Range<usize>>,
 }
 
+/// Where a member of an object stands, its value unread.
+#[derive(Clone, Debug)]
+pub struct Spot {
+    /// The key.
+    pub key: Box<str>,
+    /// Where the value stands.
+    pub at: Range<usize>,
+    /// Where the key's characters stand, if it was written without escapes.
+    pub key_at: Option<Range<usize>>,
+}
+
+impl From<&Field<'_>> for Spot {
+    fn from(field: &Field<'_>) -> Self {
+        Self { key: field.key.as_ref().into(), at: field.at.clone(), key_at: field.key_at.clone() }
+    }
+}
+
 /// The text of a body: UTF-8, a leading byte-order mark dropped, no lone surrogates, at most 128 levels deep.
 ///
 /// # Errors
@@ -171,7 +188,7 @@ pub fn with_defaults(body: Bytes, defaults: &[(String, String)]) -> Bytes {
 }
 
 /// Where `part` stands in `whole`, of which it is a slice.
-pub(super) fn place(whole: &str, part: &str) -> Range<usize> {
+pub(crate) fn place(whole: &str, part: &str) -> Range<usize> {
     let start = (part.as_ptr() as usize).saturating_sub(whole.as_ptr() as usize);
     start..start + part.len()
 }
@@ -188,14 +205,19 @@ impl Edits {
 
     /// Takes members out of their object, each with the comma that belongs to it. `members`: all of the object's.
     pub fn remove(&mut self, text: &str, members: &[Field<'_>], out: impl Fn(&Field<'_>) -> bool) {
+        let spots: Vec<_> = members.iter().map(Spot::from).collect();
+        self.remove_spots(text, &spots, |at| members.get(at).is_some_and(&out));
+    }
+
+    /// The same by the members' numbers.
+    pub(crate) fn remove_spots(&mut self, text: &str, members: &[Spot], out: impl Fn(usize) -> bool) {
         let mut at = 0;
         while let Some(field) = members.get(at) {
-            if !out(field) {
+            if !out(at) {
                 at += 1;
                 continue;
             }
-            let last =
-                members.get(at..).unwrap_or_default().iter().take_while(|field| out(field)).count() + at - 1;
+            let last = (at..members.len()).take_while(|at| out(*at)).count() + at - 1;
             let end = members.get(last).map_or(field.at.end, |last| last.at.end);
             let range = match at.checked_sub(1).and_then(|before| members.get(before)) {
                 // With a member before it, the run goes with the comma before it, else with the one behind it.

@@ -14,20 +14,23 @@ mod parts;
 pub mod responses;
 mod rules;
 
+pub(crate) use check::invalid;
 pub use media::Media;
 pub use rules::{Caps, Rules};
 
 use crate::json::{self, Raw};
-use crate::wire::Api;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::RequestUnknown;
+use crate::wire::{Api, Offer};
 use bytes::Bytes;
 use check::Checked;
-use fields::Edits;
+use fields::{Edits, Spot};
 use std::ops::Range;
 
 /// What engines call it to leave special tokens out of text (engine-quirks F).
 pub(crate) const SKIP_SPECIAL_TOKENS: &str = "skip_special_tokens";
+/// The field that makes an engine tell the tokens of its text.
+pub(crate) const RETURN_TOKEN_IDS: &str = "return_token_ids";
 
 /// What a client asks for, as far as it matters to the answer.
 #[derive(Clone, Debug)]
@@ -52,11 +55,39 @@ pub struct Ask {
     pub limit: Option<u64>,
     /// The function that `tool_choice` forces.
     pub forced_function: Option<String>,
+    /// The client wants no more than one tool call.
+    pub one_call: bool,
+    /// The names of custom tools, which some engines know as functions.
+    pub custom_tools: Vec<String>,
+    /// The client offers functions in the old form, and reads calls in it.
+    pub legacy_functions: bool,
+    /// What may be called, if anything.
+    pub(crate) callable: Option<Box<Callable>>,
+    /// The model is told not to reason.
+    pub unthinking: bool,
     /// The model is not the body's.
     pub(crate) named_by_path: bool,
     /// Where the parts stand that may have to be changed.
     pub(crate) places: Places,
 }
+
+/// What a chat request lets a model call.
+#[derive(Clone, Debug)]
+pub(crate) struct Callable {
+    /// `tools`, as it stands there.
+    tools: Bytes,
+    /// Where that is.
+    place: Range<usize>,
+    /// Where the value of `tool_choice` is.
+    choice: Option<Range<usize>>,
+    /// Something must be called.
+    must: bool,
+    /// The model chooses whether to call.
+    may: bool,
+}
+
+/// A message's number, and its place in the body's text.
+pub(crate) type Numbered = (usize, Range<usize>);
 
 /// Places in the body's text.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +97,10 @@ pub(crate) struct Places {
     pub(crate) model: Option<Range<usize>>,
     pub(crate) messages: Option<Range<usize>>,
     pub(crate) stream_options: Option<Range<usize>>,
+    /// All members.
+    pub(crate) members: Vec<Spot>,
+    /// The messages that are more than a text, with their numbers.
+    pub(crate) notable: Vec<Numbered>,
     /// The closing brace.
     pub(crate) end: usize,
     /// Addresses that have to be written anew.
@@ -109,6 +144,30 @@ impl Ask {
         rules: &Rules,
     ) -> Result<Self, Failure> {
         let text = fields::text_within(body, rules.caps.depth)?;
+        let offset = body.len() - text.len();
+        let mut ask = Self::of_text(api, text, offset, complete, model, rules)?;
+        if let Some(callable) = &mut ask.callable {
+            callable.tools = body.slice(offset..).slice(callable.place.clone());
+        }
+        Ok(ask)
+    }
+
+    /// Reads a chat request that was made here of another one, which kept to these rules.
+    pub(crate) fn of_ours(text: &str, rules: &Rules) -> Result<Self, Failure> {
+        // Its own limits were those of the other one.
+        let caps = Caps { messages: usize::MAX, tools: usize::MAX, ..rules.caps };
+        let rules = Rules { media: Media::Unjudged, allowed: rules.allowed.clone(), caps };
+        Self::of_text(Api::Chat, text, 0, false, None, &rules)
+    }
+
+    fn of_text(
+        api: Api,
+        text: &str,
+        offset: usize,
+        complete: bool,
+        model: Option<&str>,
+        rules: &Rules,
+    ) -> Result<Self, Failure> {
         let fields = fields::read(text, text)?;
         type Reading = fn(&Checked<'_>, bool) -> Result<Ask, Failure>;
         let (known, read): (_, Reading) = match api {
@@ -125,11 +184,33 @@ impl Ask {
             model.clone_into(&mut ask.model);
             ask.named_by_path = true;
         }
-        ask.places.offset = body.len() - text.len();
+        ask.places.offset = offset;
+        ask.places.members = checked.all().iter().map(Spot::from).collect();
+        let field = |name: &str| checked.get(name).map(|field| field.value.get());
+        ask.unthinking = field("reasoning_effort") == Some("\"none\"")
+            || field("chat_template_kwargs").is_some_and(Offer::forbids_thinking);
+        let choice = field("tool_choice");
+        let tools = checked.place("tools").filter(|_| api == Api::Chat && choice != Some("\"none\""));
+        ask.callable = tools.map(|place| {
+            Box::new(Callable {
+                tools: Bytes::new(),
+                place,
+                choice: checked.place("tool_choice"),
+                must: choice == Some("\"required\"") || ask.forced_function.is_some(),
+                may: matches!(choice, None | Some("\"auto\"")),
+            })
+        });
         ask.places.end = text.trim_end().len().saturating_sub(1);
         let extras = checked.extras().map(|field| field.key.clone().into_owned());
         (ask.places.allowed, ask.places.unknown) = extras.partition(|key| rules.allows(key));
         Ok(ask)
+    }
+
+    /// What may be called.
+    pub fn offer(&self) -> Offer<'_> {
+        let callable = self.callable.as_ref();
+        let tools = callable.map_or("", |callable| std::str::from_utf8(&callable.tools).unwrap_or(""));
+        Offer { tools, required: callable.is_some_and(|callable| callable.must), unthinking: self.unthinking }
     }
 
     /// How the conversation begins, up to the first thing that a user says: the same for each of its turns. Nothing if it
@@ -151,12 +232,21 @@ impl Ask {
         edits.replace(end..end, format!("{}{member}", if empty { "" } else { "," }));
     }
 
-    /// The edit that makes the engine leave special tokens in its text, unless the client says what it wants. `passes`:
-    /// what the client says goes on to the engine.
-    pub(crate) fn keep_special_tokens(&self, text: &str, passes: bool, edits: &mut Edits) {
-        let said = |fields: &[String]| fields.iter().any(|key| key == SKIP_SPECIAL_TOKENS);
+    /// The edit that says something to the engine, unless the client says what it wants. `passes`: what the client says goes
+    /// on to the engine.
+    pub(crate) fn say_unsaid(&self, (key, json): (&str, &str), text: &str, passes: bool, edits: &mut Edits) {
+        let said = |fields: &[String]| fields.iter().any(|field| field == key);
         if !(said(&self.places.allowed) || passes && said(&self.places.unknown)) {
-            self.append(text, &format!("\"{SKIP_SPECIAL_TOKENS}\":false"), edits);
+            self.append(text, &format!("\"{key}\":{json}"), edits);
+        }
+    }
+
+    /// The edit that lets the model call what it wants, and tells the engine that it calls nothing.
+    pub(crate) fn hide_calls(&self, text: &str, edits: &mut Edits) {
+        match self.callable.as_ref().filter(|callable| callable.may).map(|callable| callable.choice.clone()) {
+            None => {}
+            Some(Some(place)) => edits.replace(place, "\"none\""),
+            Some(None) => self.append(text, "\"tool_choice\":\"none\"", edits),
         }
     }
 

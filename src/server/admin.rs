@@ -3,14 +3,16 @@
 
 use super::descriptors::Spare;
 use super::{App, Phase, Present};
+use crate::upstream::Upstream;
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::routing::{get, post};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -59,11 +61,30 @@ fn router(present: Arc<Present>) -> Router {
         .with_state(present)
 }
 
-async fn ready(State(present): State<Arc<Present>>) -> (StatusCode, String) {
-    match trouble(&present.app()) {
-        None => (StatusCode::OK, "ok\n".to_owned()),
-        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+async fn ready(State(present): State<Arc<Present>>, RawQuery(query): RawQuery) -> (StatusCode, String) {
+    let app = present.app();
+    let more = match query.as_deref() {
+        Some("verbose") => app.pool.upstreams().iter().map(|upstream| told(upstream)).collect(),
+        _ => String::new(),
+    };
+    match trouble(&app) {
+        None => (StatusCode::OK, format!("ok\n{more}")),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n{more}")),
     }
+}
+
+/// A line of what is known of an upstream.
+fn told(upstream: &Upstream) -> String {
+    let ready = upstream.trouble().map_or("yes", |_| "no");
+    let (found, figures) = (upstream.found(), &upstream.figures);
+    let mut line =
+        format!("upstream={} ready={ready} {found} in_flight={}", figures.name, figures.active.value());
+    if let Some(busy) = figures.busy() {
+        let _ = write!(line, " engine_running={} engine_waiting={}", busy.running, busy.waiting);
+        busy.cache.into_iter().for_each(|part| _ = write!(line, " engine_cache_usage={part}"));
+    }
+    line.push('\n');
+    line
 }
 
 /// Begins to drain. The process stays: it may be the one that others wait for.

@@ -180,11 +180,7 @@ async fn serve(listeners: Listeners, mut config: Config, source: Option<Source>)
 
 /// Probes an upstream as long as it is one.
 async fn watch(present: Arc<Present>, upstream: Arc<Upstream>) {
-    let config = || {
-        let app = present.app();
-        app.pool.has(&upstream).then(|| app.config.health.clone())
-    };
-    health::watch(&upstream, config).await;
+    health::watch(&upstream, || present.app().config.health.clone()).await;
 }
 
 async fn watch_memory(budget: Arc<Budget>) {

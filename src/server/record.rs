@@ -114,6 +114,9 @@ impl Record {
     }
 
     pub(super) fn summarised(&mut self, summary: Summary) {
+        if let Some((upstream, unparsed)) = self.upstream.as_ref().zip(summary.unparsed) {
+            upstream.left(unparsed);
+        }
         self.summary = summary;
     }
 
@@ -178,7 +181,7 @@ impl Record {
             code: code.or_else(|| self.code.as_ref().map(|_| "_OTHER")),
             by_engine: self.end == End::Error && self.side == Some(Side::Upstream),
             model: Arc::clone(&self.model),
-            engine: self.upstream.as_ref().map_or("none", |upstream| upstream.engine().name),
+            engine: self.upstream.as_ref().map_or("none", |upstream| upstream.identity().engine.name),
             usage: self.summary.usage,
             finishes: self.summary.finishes.iter().map(|finish| finish.word()).collect(),
             first_token: self.first_token,
@@ -213,9 +216,10 @@ impl Drop for Record {
             end: self.end,
             model: &self.model,
             upstream: self.upstream.as_ref().map(|upstream| &*upstream.figures),
-            engine: self.upstream.as_ref().map_or("none", |upstream| upstream.engine().name),
+            engine: self.upstream.as_ref().map_or("none", |upstream| upstream.identity().engine.name),
             usage: self.summary.usage,
             tally: &self.summary.tally,
+            fitted: &self.summary.fitted,
             total,
             rewriting: self.rewriting,
             planning: self.planning,

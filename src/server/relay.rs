@@ -453,10 +453,10 @@ impl Relay {
     }
 
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Self { exchange: Exchange { engine, .. }, pen, received, record, .. } = self;
+        let Self { exchange: Exchange { engine, chosen }, pen, received, record, .. } = self;
         let Engine::Answers(answer, manner) = engine else { return Poll::Ready(()) };
-        let limits = &record.app.config.limits;
-        let mut reading = Reading { pen, received, manner, limits, wrong: false, began: None };
+        let (limits, upstream) = (&record.app.config.limits, chosen.upstream());
+        let mut reading = Reading { pen, received, manner, limits, upstream, wrong: false, began: None };
         let read = ready!(answer.poll_read(cx, &mut |bytes| reading.bytes(bytes)));
         let Reading { wrong, began, .. } = reading;
         let now = Instant::now();
@@ -680,6 +680,7 @@ struct Reading<'r> {
     received: &'r mut usize,
     manner: &'r mut Manner,
     limits: &'r Limits,
+    upstream: &'r Upstream,
     /// It is too much, or neither an object nor events.
     wrong: bool,
     /// When the rewriter got the first of them.
@@ -719,6 +720,7 @@ impl Reading<'_> {
             }
             Manner::Unknown(_) => {}
         }
+        self.upstream.overhear(bytes);
         self.wrong |= *self.received > self.limits.max_answer_bytes && !self.pen.ended();
     }
 }

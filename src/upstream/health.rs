@@ -1,11 +1,13 @@
-//! Probes: whether the engine is there, what it is, and which models it has (faults 8).
+//! Probes: whether the engine is there, and which models it has (faults 8). What it is, is looked at more closely now and
+//! then (`look`).
 
+use super::look::Looks;
 use super::{Outgoing, Upstream, models};
 use crate::config::{Credentials, Health};
+use crate::engine::{self, Engine};
 use crate::error::Class;
 use crate::telemetry::Onward;
 use bytes::{Bytes, BytesMut};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// How soon it is looked again where there has been no good probe yet. An engine takes minutes to load, but may have been
@@ -15,21 +17,23 @@ const EAGER: Duration = Duration::from_millis(500);
 const LIVELY: Duration = Duration::from_secs(10);
 /// Engines behind one name that a probe asks, until one of them is well.
 const BEHIND: usize = 4;
-/// Bytes of a list of models.
+/// Bytes of a list of models, or of what else an engine tells of itself.
 const LIST: usize = 1 << 20;
 
-/// Probes as long as `config` says how.
-pub async fn watch(upstream: &Upstream, config: impl Fn() -> Option<Health>) {
+/// Probes as long as the upstream is one. `config`: how, at present.
+pub async fn watch(upstream: &Upstream, config: impl Fn() -> Health) {
     let mut verdict = Verdict::going_on(upstream.trouble(), upstream.is_down());
-    while let Some(config) = &config() {
-        let probe = Probe { upstream, patience: *config.timeout, cause: Mutex::default() };
-        let found = probe.result().await;
+    let mut looks = Looks::default();
+    while !upstream.is_retired() {
+        let config = &config();
+        let mut probe = Probe::new(upstream, *config.timeout);
+        let found = probe.result(&mut looks, config).await;
         if upstream.is_retired() {
             return;
         }
         let trouble = verdict.after(found, upstream.was_heard_within(LIVELY), config);
         if trouble != upstream.trouble() {
-            let cause = probe.cause.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let cause = probe.cause.take();
             match trouble {
                 Some(why) => {
                     tracing::warn!(upstream = upstream.config.name, why, cause, "upstream is not ready");
@@ -132,15 +136,38 @@ impl Verdict {
 }
 
 /// Asks one upstream.
-struct Probe<'u> {
-    upstream: &'u Upstream,
-    patience: Duration,
+pub(super) struct Probe<'u> {
+    pub(super) upstream: &'u Upstream,
+    pub(super) patience: Duration,
+    /// The engine that its list of models says it is.
+    pub(super) owner: Option<&'static Engine>,
+    /// What it says in the header `server`.
+    pub(super) server: Option<String>,
     /// What the system, or TLS, says of a probe that failed.
-    cause: Mutex<Option<String>>,
+    cause: Option<String>,
 }
 
-impl Probe<'_> {
-    async fn result(&self) -> Result<(), Trouble> {
+/// What a route has answered.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) status: u16,
+    /// The whole body, unless it is too large or broke off.
+    pub(super) body: Option<BytesMut>,
+}
+
+impl Reply {
+    /// The body of a good answer.
+    pub(super) fn good(&self) -> Option<&[u8]> {
+        self.body.as_deref().filter(|_| self.status == 200)
+    }
+}
+
+impl<'u> Probe<'u> {
+    fn new(upstream: &'u Upstream, patience: Duration) -> Self {
+        Self { upstream, patience, owner: None, server: None, cause: None }
+    }
+
+    async fn result(&mut self, looks: &mut Looks, config: &Health) -> Result<(), Trouble> {
         let mut result = Err(Trouble::Silent);
         let (mut count, mut asked) = (1, 0);
         // Each has its part of the time: one that is silent does not speak for the others.
@@ -155,13 +182,18 @@ impl Probe<'_> {
             }
             asked += 1;
         }
+        match result {
+            Ok(()) => self.look(looks, config).await,
+            // Whatever comes back may be another one.
+            Err(_) => looks.doubt(),
+        }
         // Until the next one, the engine would close it.
         self.upstream.probes.forget();
         result
     }
 
-    async fn asked(&self) -> Result<(), Trouble> {
-        let healthy = self.get("/health").await.map(|(status, _)| status);
+    async fn asked(&mut self) -> Result<(), Trouble> {
+        let healthy = self.get("/health").await.map(|reply| reply.status);
         // Servers of other makers have no /health, or want a key for it; that they list models is as good.
         let listed = self.list().await;
         match healthy.map_err(Trouble::Bad)? {
@@ -172,8 +204,8 @@ impl Probe<'_> {
         }
     }
 
-    async fn list(&self) -> Result<(), &'static str> {
-        let (status, body) = self.get("/v1/models").await?;
+    async fn list(&mut self) -> Result<(), &'static str> {
+        let Reply { status, body } = self.get("/v1/models").await?;
         // It is there, and wants a key that only clients have.
         if matches!(status, 401 | 403) && !matches!(self.upstream.config.auth, Credentials::Own(_)) {
             return Ok(());
@@ -183,8 +215,8 @@ impl Probe<'_> {
         }
         let body = body.ok_or("its list of models breaks off")?;
         let listed = models::read(&body).ok_or("its list of models cannot be read")?;
-        let owner = listed.iter().find_map(|model| model.owner.as_deref());
-        self.upstream.listed(listed.iter().map(|model| model.id.as_str()), owner);
+        self.owner = listed.iter().find_map(|model| engine::recognised(model.owner.as_deref()?));
+        self.upstream.listed(listed.iter().map(|model| model.id.as_str()));
         let configured = &self.upstream.config.models;
         if !configured.is_empty() && !listed.iter().any(|model| configured.contains(&model.id)) {
             self.upstream.misplace("it lists none of the models that the configuration names");
@@ -192,8 +224,8 @@ impl Probe<'_> {
         Ok(())
     }
 
-    /// The status, and the whole body unless it is too large for a list.
-    async fn get(&self, path: &'static str) -> Result<(u16, Option<BytesMut>), &'static str> {
+    /// What a route of it answers.
+    pub(super) async fn get(&mut self, path: &'static str) -> Result<Reply, &'static str> {
         let authorization = match &self.upstream.config.auth {
             Credentials::Own(key) => Some(key.value()),
             _ => None,
@@ -209,16 +241,17 @@ impl Probe<'_> {
         };
         let probes = &self.upstream.probes;
         let mut answer = probes.send(&request).await.map_err(|error| {
-            *self.cause.lock().unwrap_or_else(PoisonError::into_inner) =
-                error.source.map(|cause| cause.to_string());
+            self.cause = error.source.map(|cause| cause.to_string());
             match error.class {
                 Class::Unsent => "it cannot be reached",
                 _ => "it does not answer in HTTP",
             }
         })?;
+        let server = answer.head.headers.get(http::header::SERVER);
+        self.server = server.and_then(|name| name.to_str().ok()).map(ToOwned::to_owned);
         let (status, body) = (answer.head.status, answer.collect(LIST).await.ok());
         probes.give_back(answer);
-        Ok((status, body))
+        Ok(Reply { status, body })
     }
 }
 

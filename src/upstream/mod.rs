@@ -4,9 +4,11 @@ mod addresses;
 mod answer;
 mod client;
 mod condition;
+mod found;
 pub mod health;
 mod http1;
 mod http2;
+mod look;
 pub mod models;
 mod pool;
 mod tries;
@@ -14,19 +16,21 @@ mod tries;
 pub use answer::{Answer, Broken, Read};
 pub use client::{Client, Outgoing};
 pub use condition::Outcome;
+pub use found::{By, Found};
 pub use http1::Head;
 pub use pool::{Chosen, Nobody, Pool, Wish};
 pub use tries::Tries;
 
 use crate::config::{Config, Timeouts, UpstreamConfig};
-use crate::engine::{self, Engine};
+use crate::engine::{self, Busy, Identity};
 use crate::plan::Route;
 use crate::telemetry::OfUpstream;
+use crate::wire::Unparsed;
 use crate::wire::options::Options;
 use addresses::Addresses;
 use condition::{Condition, Standing};
 use pool::Ejected;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -35,6 +39,8 @@ use tokio::time::Instant;
 const MISPLACED: Duration = Duration::from_secs(60);
 /// What the next one is called.
 static NEXT: AtomicU64 = AtomicU64::new(0);
+/// Pieces of answers that are looked at for what they tell of the engine, until it is looked at again.
+const HEARD: u32 = 4096;
 /// Most model names that are kept of one upstream.
 const MODELS: usize = 256;
 
@@ -47,8 +53,14 @@ pub struct Upstream {
     pub id: u64,
     /// Its figures.
     pub figures: Arc<OfUpstream>,
-    /// What it turned out to be, where the configuration leaves that open.
-    found: RwLock<&'static Engine>,
+    /// What it turned out to be.
+    found: RwLock<Found>,
+    /// So many pieces of its answers may tell what is not known of it.
+    listens: AtomicU32,
+    /// It has answered as it should not: it may be another one.
+    doubtful: AtomicBool,
+    /// Requests that it has from others than this process.
+    elsewhere: AtomicU64,
     /// The models it lists; `None`: it has not said.
     listed: RwLock<Option<Vec<Arc<str>>>>,
     /// Why it is not ready; `None` once it answered a probe.
@@ -59,6 +71,8 @@ pub struct Upstream {
     misplaced: Mutex<Option<Instant>>,
     /// What its answers come to.
     condition: Mutex<Condition>,
+    /// Families of models whose text it has left unparsed.
+    unparsed: Mutex<Vec<&'static str>>,
     ejected: Arc<Ejected>,
     /// It is asked nothing new.
     retired: AtomicBool,
@@ -86,6 +100,8 @@ impl Upstream {
             let danger = "danger_accept_invalid_certs: whoever answers is taken for the engine";
             tracing::warn!(upstream = config.name, danger);
         }
+        let found = Found::configured(config.engine);
+        figures.set_kind(found.identity.engine.name, None, found.identity.front);
         Self {
             client: Arc::new(client()),
             probes: client().staying(),
@@ -94,12 +110,16 @@ impl Upstream {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             timeouts: all.timeouts.clone(),
             figures,
-            found: RwLock::new(config.engine),
+            found: RwLock::new(found),
+            listens: AtomicU32::new(0),
+            doubtful: AtomicBool::new(false),
+            elsewhere: AtomicU64::new(0),
             listed: RwLock::default(),
             trouble: Mutex::new(Some("not probed yet")),
             down: AtomicBool::new(false),
             misplaced: Mutex::default(),
             condition: Mutex::default(),
+            unparsed: Mutex::default(),
             ejected,
             retired: AtomicBool::new(false),
             heard: AtomicU64::new(0),
@@ -127,14 +147,31 @@ impl Upstream {
         // With its place among the ejected, if it has one.
         self.condition =
             Mutex::new(std::mem::take(&mut *before.condition.lock().unwrap_or_else(PoisonError::into_inner)));
-        if self.config.engine.name == "auto" {
-            *self.found.write().unwrap_or_else(PoisonError::into_inner) = before.engine();
-        }
+        self.settle(before.found().under(self.config.engine));
         *self.listed.write().unwrap_or_else(PoisonError::into_inner) =
             before.listed.read().unwrap_or_else(PoisonError::into_inner).clone();
         self.addresses.inherit(&before.addresses);
         self.set_trouble(before.trouble());
         self.down.store(before.is_down(), Ordering::Relaxed);
+    }
+
+    /// It has left in the text what it could have parsed: said once for each family of models.
+    pub fn left(&self, unparsed: Unparsed) {
+        let family = unparsed.family();
+        let mut known = self.unparsed.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.contains(&family) {
+            return;
+        }
+        known.push(family);
+        drop(known);
+        let (engine, upstream) = (self.identity().engine.name, self.config.name.as_str());
+        let message = "reasoning or calls are left in the text and parsed here";
+        match unparsed.flags(engine) {
+            Some(flags) => {
+                tracing::warn!(upstream, family, flags, "{message}; the engine parses them with these flags")
+            }
+            None => tracing::warn!(upstream, family, "{message}"),
+        }
     }
 
     /// It is asked nothing new: connections that wait for a request are closed, and none is kept any more.
@@ -158,13 +195,67 @@ impl Upstream {
     }
 
     /// What is behind it.
-    pub fn engine(&self) -> &'static Engine {
-        *self.found.read().unwrap_or_else(PoisonError::into_inner)
+    pub fn identity(&self) -> Identity {
+        self.config.identity(self.found.read().unwrap_or_else(PoisonError::into_inner).identity)
+    }
+
+    /// The same, with all that is known of it.
+    pub fn found(&self) -> Found {
+        self.found.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// It has been looked at.
+    fn settle(&self, found: Found) {
+        let listens = found.lacks() || found.is_overheard();
+        self.listens.store(if listens { HEARD } else { 0 }, Ordering::Relaxed);
+        self.know(|known| *known = found);
+    }
+
+    /// A piece of a good answer. It costs nothing where nothing is to be learnt of it.
+    pub fn overhear(&self, piece: &[u8]) {
+        let left = self.listens.load(Ordering::Relaxed);
+        if left == 0 {
+            return;
+        }
+        // Two threads at once may count as one; it need not be exact.
+        self.listens.store(left - 1, Ordering::Relaxed);
+        if let Some((engine, version)) = engine::of_answer(piece) {
+            let now = self.know(|known| known.overhear(engine, version));
+            if !now.lacks() {
+                self.listens.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Something is known of what is behind it.
+    fn know(&self, change: impl FnOnce(&mut Found)) -> Found {
+        let mut known = self.found.write().unwrap_or_else(PoisonError::into_inner);
+        let before = known.clone();
+        change(&mut known);
+        let now = known.clone();
+        drop(known);
+        let Identity { engine, front, version } = now.identity;
+        self.figures.set_kind(engine.name, version, front);
+        if now.says_other_than(&before) {
+            tracing::info!(upstream = self.config.name, what = %now, "what the upstream is");
+        }
+        now
+    }
+
+    /// Whether it has answered as it should not since that was last asked.
+    fn take_doubt(&self) -> bool {
+        self.doubtful.swap(false, Ordering::Relaxed)
+    }
+
+    /// How much it has to do, and how many requests of others that are; `None`: it is not known.
+    fn set_busy(&self, told: Option<(Busy, u64)>) {
+        self.elsewhere.store(told.map_or(0, |(_, others)| others), Ordering::Relaxed);
+        self.figures.set_busy(told.map(|(busy, _)| busy));
     }
 
     /// How requests to it are planned.
     fn route(&self, options: Arc<Options>, max_event_bytes: usize) -> Route {
-        Route { responses: self.config.responses, ..Route::new(self.engine(), options, max_event_bytes) }
+        Route { responses: self.config.responses, ..Route::new(self.identity(), options, max_event_bytes) }
     }
 
     /// The way to it, for a thread.
@@ -172,9 +263,11 @@ impl Upstream {
         thread.checked_sub(1).and_then(|at| self.clients.get(at)).unwrap_or(&self.client)
     }
 
-    /// Requests under way.
+    /// Requests under way, with those of others where the engine tells of them.
     fn load(&self) -> f64 {
-        f64::from(i32::try_from(self.figures.active.value()).unwrap_or(i32::MAX))
+        let elsewhere = i64::try_from(self.elsewhere.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
+        let all = self.figures.active.value().saturating_add(elsewhere);
+        f64::from(i32::try_from(all).unwrap_or(i32::MAX))
     }
 
     /// A model's name, if the configuration or the engine knows it.
@@ -216,7 +309,7 @@ impl Upstream {
     }
 
     /// The engine has listed its models.
-    pub fn listed<'a>(&self, models: impl Iterator<Item = &'a str>, owner: Option<&str>) {
+    fn listed<'a>(&self, models: impl Iterator<Item = &'a str>) {
         let models = models.filter(|name| name.len() <= 256).take(MODELS);
         let mut known = self.listed.write().unwrap_or_else(PoisonError::into_inner);
         let before = known.take().unwrap_or_default();
@@ -227,16 +320,12 @@ impl Upstream {
         if !same {
             *self.misplaced.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
-        if let Some(engine) = owner.filter(|_| self.config.engine.name == "auto").and_then(engine::recognised)
-        {
-            *self.found.write().unwrap_or_else(PoisonError::into_inner) = engine;
-        }
     }
 
     /// It has listed them to a client: probes may not be let in.
     pub fn learn<'a>(&self, models: impl Iterator<Item = &'a str>) {
         if self.listed.read().unwrap_or_else(PoisonError::into_inner).is_none() {
-            self.listed(models, None);
+            self.listed(models);
         }
     }
 
@@ -306,6 +395,9 @@ impl Upstream {
 
     /// What came of a request.
     fn after(&self, outcome: Outcome, now: Instant) {
+        if outcome == Outcome::Bad {
+            self.doubtful.store(true, Ordering::Relaxed);
+        }
         let may = || !self.retired.load(Ordering::Relaxed) && self.ejected.one_more();
         self.with_condition(|condition| condition.after(outcome, now, self.since, may));
     }

@@ -9,8 +9,8 @@ use super::{Client, Upstream};
 use crate::config::{Affinity, Config, Layers, ModelConfig, Retry, UpstreamConfig};
 use crate::plan::Route;
 use crate::telemetry::Metrics;
-use crate::wire::Models;
 use crate::wire::options::Options;
+use crate::wire::{Models, Vocabulary};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,6 +27,7 @@ pub struct Pool {
     first: Arc<Upstream>,
     models: Vec<ModelConfig>,
     layers: Layers,
+    vocabulary: Option<Arc<Vocabulary>>,
     /// What keeps requests together.
     pub affinity: Affinity,
     /// How often another one is asked.
@@ -84,10 +85,12 @@ impl Pool {
     /// traffic little by little.
     pub fn renewed(&self, config: &Config, metrics: &Metrics) -> Option<Self> {
         Self::with(config, Arc::clone(&self.ejected), Arc::clone(&self.budget), |upstream, ejected| {
-            let mut before = self.upstreams.iter();
-            if let Some(same) = before.clone().find(|known| known.is_as(upstream, config)) {
+            if let Some(same) = self.upstreams.iter().find(|known| known.is_as(upstream, config)) {
                 return Arc::clone(same);
             }
+            // What is known of one that stays remains its own.
+            let stays = |known: &Upstream| config.upstreams.iter().any(|other| known.is_as(other, config));
+            let mut before = self.upstreams.iter().filter(|known| !stays(known));
             let figures = metrics.upstream(&upstream.name);
             let mut new = Upstream::new(upstream.clone(), config, figures, Arc::clone(ejected));
             match before.find(|known| known.is_where(upstream)) {
@@ -104,7 +107,7 @@ impl Pool {
     }
 
     /// Whether it is one of these.
-    pub fn has(&self, upstream: &Upstream) -> bool {
+    fn has(&self, upstream: &Upstream) -> bool {
         self.upstreams.iter().any(|known| known.id == upstream.id)
     }
 
@@ -122,6 +125,7 @@ impl Pool {
             upstreams,
             models: config.models.clone(),
             layers: config.layers.clone(),
+            vocabulary: config.vocabulary.clone(),
             affinity: config.affinity.clone(),
             retry: config.retry.clone(),
             max_event_bytes: config.limits.max_event_bytes,
@@ -188,13 +192,18 @@ impl Pool {
         // With one engine there is nothing to mistake it for.
         let models =
             if self.is_single() { None } else { self.answers_as(upstream, alias.map(String::as_str)) };
-        Route { model_alias: alias.cloned(), models, ..upstream.route(options, self.max_event_bytes) }
+        Route {
+            model_alias: alias.cloned(),
+            models,
+            vocabulary: self.vocabulary.clone(),
+            ..upstream.route(options, self.max_event_bytes)
+        }
     }
 
     /// What the model of an upstream's answers may be called: one of those that the configuration has for it, where the
     /// engine keeps to its list; else none of those that others list and it does not.
     fn answers_as(&self, upstream: &Upstream, alias: Option<&str>) -> Option<Models> {
-        if !upstream.config.models.is_empty() && upstream.engine().names_models {
+        if !upstream.config.models.is_empty() && upstream.identity().engine.names_models {
             let known =
                 upstream.names().into_iter().flatten().chain(upstream.lists()).chain(alias.map(Into::into));
             return Some(Models::OneOf(known.collect()));

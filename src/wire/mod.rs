@@ -11,9 +11,9 @@
 //! Frames that are spelled like the two before them, but for their text, take a short way from the framer to the end
 //! (`stencil`).
 //!
-//! Parsers of text that an engine left unparsed (Harmony) stand between decode and normalise, where an option asks for
-//! them: they take `Content` events and give `Reasoning`, `Content`, tool entries and items, so that neither side changes.
-//! With one of them no frame takes the short way.
+//! Parsers of text that an engine left unparsed (Harmony, reasoning between tags, calls) stand between decode and
+//! normalise, where an option asks for them: they take `Content` events and give `Reasoning`, `Content`, tool entries and items, so that neither side changes.
+//! With one of them only text takes the short way in which it finds nothing to look at.
 
 mod arguments;
 pub mod decode;
@@ -21,6 +21,7 @@ pub mod embeddings;
 pub mod encode;
 pub mod event;
 pub mod fault;
+mod held;
 pub(crate) mod ident;
 mod normalise;
 pub mod options;
@@ -29,6 +30,7 @@ mod parse;
 pub mod rule;
 pub mod sse;
 mod stencil;
+pub mod tools;
 
 use crate::json::Raw;
 use decode::{Decode, Quirks, Reading, Sink};
@@ -39,7 +41,8 @@ use normalise::{Normaliser, Output};
 use options::{InvalidEvent, Options};
 pub use out::Out;
 pub(crate) use out::{Rope, Spelled};
-use parse::Parsing;
+use parse::{Lane, Parsing};
+pub use parse::{Offer, Script, Unparsed, Vocabulary};
 use rule::{Rule, Tally};
 use sse::{Found, Frame, Framer};
 use std::sync::Arc;
@@ -91,12 +94,22 @@ pub struct Shape {
     pub limit: Option<u64>,
     /// The function that `tool_choice` forces.
     pub forced_function: Option<String>,
+    /// Calls after the first are left out: the client wants one, and the engine may give more.
+    pub one_call: bool,
+    /// Custom tools that the engine knows as functions of one string.
+    pub custom_tools: Vec<String>,
+    /// The client knows calls only as `function_call`.
+    pub legacy_functions: bool,
+    /// The names of the rules that changed the request.
+    pub fitted: Vec<&'static str>,
     /// Bytes of one engine event (`max_event_bytes`).
     pub max_event_bytes: usize,
     /// What is known of the engine.
     pub quirks: Quirks,
     /// What the answer's model may be called besides what the client called it; `None`: anything.
     pub models: Option<Models>,
+    /// How the text is written, where the engine may leave it unparsed.
+    pub script: Arc<Script>,
     /// The options in force.
     pub options: Arc<Options>,
 }
@@ -116,9 +129,14 @@ impl Shape {
             include_obfuscation: false,
             limit: None,
             forced_function: None,
+            one_call: false,
+            custom_tools: Vec::new(),
+            legacy_functions: false,
+            fitted: Vec::new(),
             models: None,
             max_event_bytes: 4 << 20,
             quirks: Quirks::default(),
+            script: Arc::default(),
             options,
         }
     }
@@ -187,8 +205,12 @@ pub struct Summary {
     pub finishes: Vec<Reason>,
     /// What was mended.
     pub tally: Tally,
+    /// The names of the rules that changed the request.
+    pub fitted: Vec<&'static str>,
     /// Engine events read.
     pub events: u64,
+    /// What the engine left in the text although nobody had said so.
+    pub unparsed: Option<Unparsed>,
 }
 
 /// The pipeline for one answer.
@@ -200,7 +222,7 @@ pub struct Rewriter {
 /// Everything behind the framer.
 struct Core {
     decoder: Box<dyn Decode>,
-    parsing: Option<Parsing>,
+    parsing: Option<Box<Parsing>>,
     normaliser: Normaliser,
     encoder: Box<dyn Encode>,
     stencil: Stencil,
@@ -215,6 +237,8 @@ struct Core {
     models: Option<Models>,
     /// What the client called the model.
     asked: String,
+    /// The names of the rules that changed the request.
+    fitted: Vec<&'static str>,
 }
 
 /// What an answer's model may be called (faults U50).
@@ -244,22 +268,24 @@ impl Rewriter {
     }
 
     /// The same with an encoder of one's own.
-    pub fn with_encoder(shape: Shape, stamp: Stamp, encoder: Box<dyn Encode>) -> Self {
+    pub fn with_encoder(mut shape: Shape, stamp: Stamp, encoder: Box<dyn Encode>) -> Self {
         let reading = Reading {
             logprobs: shape.logprobs,
             continuous_usage: shape.continuous_usage
                 && shape.options.continuous_usage == options::ContinuousUsage::Pass,
             hide_reasoning: shape.options.reasoning_field == options::ReasoningField::None,
+            promote_reasoning: shape.options.promote_reasoning,
         };
         Self {
             framer: Framer::new(shape.max_event_bytes),
             core: Core {
                 decoder: decode::standard(shape.upstream, reading),
-                parsing: Parsing::of(&shape, encoder.has_items()),
+                parsing: Parsing::of(&shape, encoder.has_items()).map(Box::new),
                 skip_invalid: shape.options.invalid_event == InvalidEvent::Skip,
                 whole: false,
                 models: shape.models.clone(),
                 asked: shape.models.as_ref().map_or_else(String::new, |_| shape.model.clone()),
+                fitted: std::mem::take(&mut shape.fitted),
                 normaliser: Normaliser::new(shape, stamp),
                 encoder,
                 stencil: Stencil::default(),
@@ -293,6 +319,9 @@ impl Rewriter {
     pub fn whole(&mut self, body: &[u8], out: &mut Out) -> Progress {
         let (before, committed) = (out.mark(), self.core.committed);
         self.core.whole = true;
+        if let Some(parsing) = &mut self.core.parsing {
+            parsing.comes_whole();
+        }
         self.core.found(Found::Frame(Frame { error: false, name: b"", data: body, whole: true }), out);
         self.core.end_of_input(Ending::Whole, out);
         // All of it was there at once: a broken answer is judged before anything of it is written.
@@ -346,7 +375,9 @@ impl Rewriter {
             usage: self.core.normaliser.usage(),
             finishes: self.core.normaliser.finishes().collect(),
             tally: self.core.normaliser.tally.clone(),
+            fitted: self.core.fitted.clone(),
             events: self.core.events,
+            unparsed: self.core.parsing.as_deref().and_then(Parsing::unparsed),
         }
     }
 }
@@ -361,7 +392,8 @@ impl Core {
             Found::TooLarge => self.fail(Fault::InvalidEvent.into(), out),
             Found::Frame(frame) => {
                 self.events += 1;
-                if !self.stencil.fill(&frame, out.open(), &mut self.normaliser.tally) {
+                let lane = lane(self.parsing.as_deref());
+                if !self.stencil.fill(&frame, out.open(), &mut self.normaliser.tally, lane) {
                     self.read(frame, out);
                 }
             }
@@ -371,7 +403,7 @@ impl Core {
     /// Takes a frame apart.
     fn read(&mut self, frame: Frame<'_>, out: &mut Out) {
         let (skip_invalid, whole) = (self.skip_invalid, self.whole);
-        let learns = self.parsing.is_none() && self.encoder.is_plain() && self.stencil.is_learning();
+        let learns = self.encoder.is_plain() && self.stencil.is_learning();
         let known = learns.then(|| self.normaliser.tally.clone());
         let start = out.open().len();
         let mut said = Said::default();
@@ -387,8 +419,9 @@ impl Core {
         if let Some(known) = known {
             let written = out.open().get(start..).unwrap_or_default();
             let counts = self.normaliser.tally.since(&known);
-            let Self { stencil, encoder, .. } = self;
-            stencil.learn(&frame, &said, written, counts, |event, out| encoder.event(event, out));
+            let Self { stencil, encoder, parsing, .. } = self;
+            let encode = |event: Event<'_>, out: &mut Out| encoder.event(event, out);
+            stencil.learn(&frame, &said, written, counts, lane(parsing.as_deref()), encode);
         }
     }
 
@@ -414,8 +447,13 @@ impl Core {
     ) -> (&'a mut dyn Decode, Option<&'a mut Parsing>, Onward<'a>) {
         let Self { decoder, parsing, normaliser, encoder, committed, failure, .. } = self;
         let to = Output { encoder: encoder.as_mut(), out, committed, failure };
-        (decoder.as_mut(), parsing.as_mut(), Onward { normaliser, to })
+        (decoder.as_mut(), parsing.as_deref_mut(), Onward { normaliser, to })
     }
+}
+
+/// How the text of a choice goes through what parses it; it is spelled as in JSON.
+fn lane(parsing: Option<&Parsing>) -> impl FnOnce(u32, &str) -> Option<Lane> {
+    move |choice, spelled| parsing.map_or(Some(Lane::Plain), |parsing| parsing.lane(choice, spelled))
 }
 
 /// Normaliser and encoder as what stands before them sees them.

@@ -7,10 +7,11 @@ use super::arguments::Arguments;
 use super::encode::Encode;
 use super::event::{Delta, Event, Finish, Head, Reason, Riders, ToolEntry, ToolKind, Usage};
 use super::fault::{Failure, Fault};
+use super::held::HeldRiders;
 use super::options::{MissingFinish, NamedToolChoiceFinish, SystemFingerprint, ToolCallIds};
 use super::rule::{Rule, Tally};
 use super::{Api, Ending, Out, Shape, Stamp, ident};
-use crate::json::{Extras, Kept, Raw, Text};
+use crate::json::{Kept, Raw, Text};
 
 /// Tool calls of one choice. Models make a handful; with the square of their number grows what it costs to tell them apart.
 const CALLS: usize = 1024;
@@ -104,17 +105,6 @@ struct Held {
     reason: Reason,
     stop: Option<Kept>,
     riders: HeldRiders,
-}
-
-/// Riders of a held finish, owned: its frame is written after the chunk is gone.
-#[derive(Debug, Default)]
-struct HeldRiders {
-    chunk: Vec<(String, Kept)>,
-    choice: Vec<(String, Kept)>,
-    delta: Vec<(String, Kept)>,
-    chunk_upstream: Option<Kept>,
-    choice_upstream: Option<Kept>,
-    usage: Option<Box<Usage>>,
 }
 
 impl Normaliser {
@@ -428,6 +418,10 @@ impl Normaliser {
             self.fail(Failure::from(Fault::InvalidEvent).with_message(message), to);
             return riders;
         }
+        if slot > 0 && self.shape.one_call {
+            self.tally.count(Rule::ToolSecond);
+            return riders;
+        }
         let next = choice.started();
         let Some(call) = choice.calls.get_mut(slot) else { return riders };
         if call.started.is_some() && (id.is_some() || name.is_some()) {
@@ -480,7 +474,8 @@ impl Normaliser {
         let Some(choice) = self.choices.get_mut(index) else { return true };
         let mut next = choice.started();
         let mut named = true;
-        for call in choice.calls.iter_mut().filter(|call| call.started.is_none()) {
+        let wanted = if self.shape.one_call { 1 } else { CALLS };
+        for call in choice.calls.iter_mut().take(wanted).filter(|call| call.started.is_none()) {
             let Some(forced) = &self.shape.forced_function else {
                 named = false;
                 continue;
@@ -713,37 +708,5 @@ impl Call {
             to.delta(choice, Delta::ToolArgs { slot, args: Text::json(waiting) }, riders);
         }
         self.waiting = Vec::new();
-    }
-}
-
-impl HeldRiders {
-    fn of(riders: Riders<'_>) -> Self {
-        let own =
-            |extras: &Extras<'_>| extras.iter().map(|(key, raw)| (key.to_owned(), raw.keep())).collect();
-        Self {
-            chunk: own(&riders.chunk),
-            choice: own(&riders.choice),
-            delta: own(&riders.delta),
-            chunk_upstream: riders.chunk_upstream.map(Raw::keep),
-            choice_upstream: riders.choice_upstream.map(Raw::keep),
-            usage: riders.usage,
-        }
-    }
-
-    fn lend(&self) -> Riders<'_> {
-        fn lend(owned: &[(String, Kept)]) -> Extras<'_> {
-            let mut extras = Extras::default();
-            owned.iter().for_each(|(key, raw)| extras.keep(key.as_str().into(), raw.raw()));
-            extras
-        }
-        Riders {
-            logprobs: None,
-            usage: self.usage.clone(),
-            chunk: lend(&self.chunk),
-            choice: lend(&self.choice),
-            delta: lend(&self.delta),
-            chunk_upstream: self.chunk_upstream.as_ref().map(Kept::raw),
-            choice_upstream: self.choice_upstream.as_ref().map(Kept::raw),
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! The options of the wire format (wire-format 1.9), as data.
 
-use serde::{Deserialize, Serialize};
+use super::parse::EXAMPLES;
+use serde::{Deserialize, Deserializer, Serialize};
 
 macro_rules! choice {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal,)* }) => {
@@ -195,14 +196,102 @@ choice! {
         #[default] Off = "off",
         /// It is parsed.
         Text = "text",
+        /// Its tokens are, where the engine tells them and there is a vocabulary; else the text.
+        Tokens = "tokens",
     }
 }
+choice! {
+    /// Where reasoning is looked for in the text (7).
+    ThinkMode {
+        /// Nowhere.
+        #[default] Off = "off",
+        /// In a block at the beginning, if the text begins with its tag.
+        Auto = "auto",
+        /// From the beginning on: the chat template has opened the block.
+        Forced = "forced",
+        /// Between every start tag and end tag.
+        Anywhere = "anywhere",
+    }
+}
+
+/// How reasoning stands in text that an engine left unparsed (7).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Think {
+    /// Where it is looked for.
+    pub mode: ThinkMode,
+    /// What opens a block.
+    pub start: String,
+    /// What closes it.
+    pub end: String,
+    /// White space around it goes.
+    pub trim: bool,
+    /// What else closes a block, and stays: the beginning of a call; empty: nothing.
+    #[serde(deserialize_with = "text_or_null")]
+    pub tool_start: String,
+}
+
+/// A text, or `null` for none.
+fn text_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    Option::<String>::deserialize(from).map(Option::unwrap_or_default)
+}
+
+impl Default for Think {
+    fn default() -> Self {
+        Self {
+            mode: ThinkMode::Off,
+            start: "<think>".to_owned(),
+            end: "</think>".to_owned(),
+            trim: false,
+            tool_start: String::new(),
+        }
+    }
+}
+
+/// Who parses the model's text where the engine does not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Parser {
+    /// Nobody.
+    #[default]
+    Off,
+    /// Whoever knows the markers that are seen in it.
+    Auto,
+    /// The parser of this family of models.
+    Family(String),
+}
+
+impl TryFrom<String> for Parser {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        match name.as_str() {
+            "off" => Ok(Self::Off),
+            "auto" => Ok(Self::Auto),
+            _ if super::parse::knows(&name) => Ok(Self::Family(name)),
+            _ => Err(format!("must be off, auto or the name of a parser: {EXAMPLES}")),
+        }
+    }
+}
+
+impl From<Parser> for String {
+    fn from(parser: Parser) -> Self {
+        match parser {
+            Parser::Off => "off".to_owned(),
+            Parser::Auto => "auto".to_owned(),
+            Parser::Family(name) => name,
+        }
+    }
+}
+
 /// Every option of the wire format, with the defaults of wire-format 1.9.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
     /// Name of the reasoning key.
     pub reasoning_field: ReasoningField,
+    /// Whether a whole answer that is nothing but reasoning, and ended of itself, is taken for the answer's text.
+    pub promote_reasoning: bool,
     /// Shape of the role frame.
     pub role_frame: RoleFrame,
     /// Finish of an answer to a forced function.
@@ -237,6 +326,10 @@ pub struct Options {
     pub keepalive_seconds: u64,
     /// Seconds that the status may wait for the first engine event (3.1).
     pub commit_after_seconds: u64,
+    /// Treatment of reasoning in text.
+    pub think: Think,
+    /// Treatment of reasoning and calls in text.
+    pub parser: Parser,
     /// Treatment of Harmony text.
     pub harmony: Harmony,
     /// Treatment of unknown request fields.
@@ -259,6 +352,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             reasoning_field: ReasoningField::default(),
+            promote_reasoning: false,
             role_frame: RoleFrame::default(),
             named_tool_choice_finish: NamedToolChoiceFinish::default(),
             missing_finish: MissingFinish::default(),
@@ -276,6 +370,8 @@ impl Default for Options {
             obfuscation: Obfuscation::default(),
             keepalive_seconds: 15,
             commit_after_seconds: 10,
+            think: Think::default(),
+            parser: Parser::default(),
             harmony: Harmony::default(),
             request_unknown: RequestUnknown::default(),
             responses_dialect: ResponsesDialect::default(),

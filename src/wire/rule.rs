@@ -3,10 +3,10 @@
 //! The names are a contract: `samewire_rewrites_total{engine,rule}` shows them.
 
 macro_rules! rules {
-    ($($(#[$doc:meta])* $name:ident = $label:literal,)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident = $label:literal,)*) => {
         /// A departure from the canonical format that was mended.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Rule { $($(#[$doc])* $name,)* }
+        pub enum Rule { $($(#[doc = $doc])+ $name,)* }
 
         impl Rule {
             /// Every rule, in the order of the tally.
@@ -16,8 +16,22 @@ macro_rules! rules {
             pub fn name(self) -> &'static str {
                 match self { $(Self::$name => $label,)* }
             }
+
+            /// What it does, in words.
+            pub fn what(self) -> &'static str {
+                said(match self { $(Self::$name => concat!($($doc),+),)* })
+            }
         }
     };
+}
+
+/// A sentence without its full stop, and without the section of the wire format that it is about.
+fn said(sentence: &'static str) -> &'static str {
+    let said = sentence.trim().trim_end_matches('.');
+    match said.rfind(" (").filter(|_| said.ends_with(')')) {
+        Some(section) => said.get(..section).unwrap_or(said),
+        None => said,
+    }
 }
 
 rules! {
@@ -31,6 +45,8 @@ rules! {
     RoleContent = "role_content",
     /// Reasoning came under another name (2.4).
     ReasoningName = "reasoning_name",
+    /// Reasoning that was the whole of an answer became its text (`promote_reasoning`).
+    ReasoningPromoted = "reasoning_promoted",
     /// One engine chunk became several frames (2.3 rule 3).
     Split = "split",
     /// A chunk that carried nothing (2.3 rule 4).
@@ -57,6 +73,8 @@ rules! {
     ToolRepeat = "tool_repeat",
     /// A tool call's name came late or was supplied (2.5 rule 4).
     ToolName = "tool_name",
+    /// A call after the first, where the client wants one (`parallel_tool_calls: false`).
+    ToolSecond = "tool_second",
     /// Arguments came as a JSON value instead of a string (2.5 rule 6).
     ToolArguments = "tool_arguments",
     /// Arguments that were sent a second time after they were complete.
@@ -91,6 +109,10 @@ rules! {
     EventDropped = "event_dropped",
     /// Text or an item that the engine told only at the end (4.8).
     ItemLate = "item_late",
+    /// Reasoning between tags that the engine left in the text (7).
+    Think = "think",
+    /// Calls that the engine left in the text.
+    ToolText = "tool_text",
     /// A message in Harmony text that the engine left unparsed (6).
     Harmony = "harmony",
 }
@@ -124,7 +146,7 @@ impl Tally {
     }
 
     /// What was counted since it stood at `known`.
-    pub(super) fn since(&self, known: &Self) -> impl Iterator<Item = (Rule, u32)> {
+    pub fn since(&self, known: &Self) -> impl Iterator<Item = (Rule, u32)> {
         Rule::ALL.iter().copied().zip(self.0.iter().zip(known.0)).filter_map(|(rule, (now, before))| {
             let times = now.saturating_sub(before);
             (times > 0).then_some((rule, times))

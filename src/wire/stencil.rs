@@ -8,6 +8,7 @@
 
 use super::Out;
 use super::event::{Delta, Event, Riders};
+use super::parse::Lane;
 use super::rule::{Rule, Tally};
 use super::sse::Frame;
 use crate::json::{Text, leading_text};
@@ -32,6 +33,9 @@ pub(super) struct Stencil {
 /// The surroundings of a text.
 #[derive(Debug, PartialEq, Eq)]
 struct Cut {
+    choice: u32,
+    /// How the text goes through what parses it.
+    lane: Lane,
     /// In the engine's frame, quotes included.
     before: Box<[u8]>,
     behind: Box<[u8]>,
@@ -87,11 +91,21 @@ impl Said {
 }
 
 impl Stencil {
-    /// Writes the frame if it is like those before, and counts what it counts.
+    /// Writes the frame if it is like those before, and counts what it counts. `lane`: how the text of a choice goes through
+    /// what parses it.
     #[inline]
-    pub(super) fn fill(&self, frame: &Frame<'_>, out: &mut BytesMut, tally: &mut Tally) -> bool {
+    pub(super) fn fill(
+        &self,
+        frame: &Frame<'_>,
+        out: &mut BytesMut,
+        tally: &mut Tally,
+        lane: impl FnOnce(u32, &str) -> Option<Lane>,
+    ) -> bool {
         let Some(cut) = self.cut.as_ref().filter(|cut| cut.proven && !frame.error) else { return false };
         let Some(text) = cut.text_in(frame.data) else { return false };
+        if lane(cut.choice, text) != Some(cut.lane) {
+            return false;
+        }
         out.reserve(cut.front.len() + text.len() + cut.back.len());
         out.extend_from_slice(&cut.front);
         Text::json(text).write(out);
@@ -107,18 +121,18 @@ impl Stencil {
         self.vain < PATIENCE
     }
 
-    /// A frame has gone the long way: it said this, `written` came out, and the tally grew from `before` to `tally`.
-    /// `encode` writes what the encoder makes of a delta, where nothing but the delta decides about that.
+    /// A frame has gone the long way: it said this, `written` came out, and it counted so much. `encode` writes what the encoder makes of a delta, where nothing but the delta decides about that.
     pub(super) fn learn(
         &mut self,
         frame: &Frame<'_>,
         said: &Said,
         written: &[u8],
         counts: impl Iterator<Item = (Rule, u32)>,
+        lane: impl FnOnce(u32, &str) -> Option<Lane>,
         encode: impl FnOnce(Event<'_>, &mut Out),
     ) {
         let known = self.cut.take();
-        let Some(mut cut) = Cut::of(frame.data, said, written, encode) else { return };
+        let Some(mut cut) = Cut::of(frame.data, said, written, lane, encode) else { return };
         cut.counts = counts.collect();
         cut.proven = known.is_some_and(|known| Cut { proven: false, ..known } == cut);
         self.vain = if cut.proven { 0 } else { self.vain + 1 };
@@ -131,6 +145,7 @@ impl Cut {
         data: &[u8],
         said: &Said,
         written: &[u8],
+        lane: impl FnOnce(u32, &str) -> Option<Lane>,
         encode: impl FnOnce(Event<'_>, &mut Out),
     ) -> Option<Self> {
         let (choice, voice, place) = said.text.clone().filter(|_| !said.more)?;
@@ -143,9 +158,12 @@ impl Cut {
             return None;
         }
         let mark = Text::plain(MARK);
-        let delta = match voice {
-            Voice::Content => Delta::Content(mark),
-            Voice::Reasoning => Delta::Reasoning(mark),
+        let text = std::str::from_utf8(text).ok()?;
+        let lane = lane(choice, text)?;
+        let delta = match (voice, lane) {
+            (Voice::Content, Lane::Plain | Lane::Content) => Delta::Content(mark),
+            (Voice::Reasoning, Lane::Plain) | (Voice::Content, Lane::Reasoning) => Delta::Reasoning(mark),
+            (Voice::Reasoning, _) => return None,
         };
         let mut frame = Out::default();
         encode(Event::Delta { choice, delta, riders: Riders::default() }, &mut frame);
@@ -154,9 +172,11 @@ impl Cut {
         let at = marks.next().filter(|_| marks.next().is_none())?;
         let (front, back) = (frame.get(..at)?, frame.get(at + MARK.len()..)?);
         let mut spelled = BytesMut::new();
-        Text::json(std::str::from_utf8(text).ok()?).write(&mut spelled);
+        Text::json(text).write(&mut spelled);
         let inner = written.strip_prefix(front)?.strip_suffix(back)?;
         (inner == &spelled[..]).then(|| Self {
+            choice,
+            lane,
             before: before.into(),
             behind: behind.into(),
             front: front.into(),
@@ -177,7 +197,9 @@ impl Cut {
 
 #[cfg(test)]
 mod tests {
-    use crate::wire::{Api, Out, Rewriter, Shape, Stamp};
+    use crate::wire::options::Options;
+    use crate::wire::{Api, Offer, Out, Rewriter, Script, Shape, Stamp};
+    use std::sync::Arc;
 
     /// Whether the next frame like the last would take the short way.
     fn is_ready(rewriter: &Rewriter) -> bool {
@@ -210,6 +232,48 @@ mod tests {
             (r#""reasoning":"f","content":"h""#, false),
         ] {
             assert_eq!(ready(delta), expected, "{delta}");
+        }
+    }
+
+    /// Text that is parsed takes it where there is nothing to look at.
+    #[test]
+    fn parsed_text_takes_the_short_way_between_its_marks() {
+        let parser = "qwen3".to_owned().try_into().unwrap();
+        let options = Options { parser, ..Options::default() };
+        let offer = Offer { tools: r#"[{"function":{"name":"f"}}]"#, ..Offer::default() };
+        let script = Arc::new(Script::of(&options, "m", offer));
+        let shape = Shape { script, ..Shape::new(Api::Chat, true, Arc::new(options)) };
+        let mut rewriter = Rewriter::new(shape, Stamp::default());
+        let mut out = Out::default();
+        let mut said = String::new();
+        for (text, expected, becomes) in [
+            ("<think>", false, ""),
+            ("a", false, "reasoning_content\":\"a\""),
+            ("b", true, "reasoning_content\":\"b\""),
+            ("c", true, "reasoning_content\":\"c\""),
+            ("d", true, "reasoning_content\":\"d\""),
+            ("\\u003c/think>", false, ""),
+            ("e", false, "\"content\":\"e\""),
+            ("f", true, "\"content\":\"f\""),
+            ("g <", false, "\"content\":\"g \""),
+            ("h", false, "\"content\":\"<h\""),
+            ("i", false, "\"content\":\"i\""),
+            ("j", true, "\"content\":\"j\""),
+            ("<tool_call>{\\\"name\\\":\\\"f\\\"", false, ""),
+            ("}", false, "\"arguments\":\"{}\""),
+        ] {
+            let chunk = format!(
+                "data: {{\"id\":\"a\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n"
+            );
+            rewriter.push(chunk.as_bytes(), &mut out);
+            assert_eq!(is_ready(&rewriter), expected, "{text}");
+            let all = String::from_utf8(out.copied()).unwrap();
+            let new = all.strip_prefix(&said).unwrap();
+            assert!(
+                new.contains(becomes) && (becomes.is_empty() || new.matches("data:").count() > 0),
+                "{text}: {new}"
+            );
+            said = all;
         }
     }
 }

@@ -13,7 +13,7 @@ pub(crate) fn check(body: &Value) -> Result<bool, String> {
     for engine in ENGINES {
         let material = Material { unseal: &unseal, ..Material::default() };
         let sent =
-            Asked::read(&bytes, &options).and_then(|asked| asked.chat(&material, &engine.takes(), &options));
+            Asked::read(&bytes, &options).and_then(|asked| asked.chat(&material, &engine.takes, &options));
         let sent = match sent {
             Ok(sent) => sent,
             Err(failure) if failure.code.as_deref() == Some("invalid_json") && !body.is_object() => {

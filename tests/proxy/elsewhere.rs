@@ -82,6 +82,7 @@ async fn fault_u01_who_refuses_the_connection_is_passed_over() {
     let (nobody, _held) = refusing();
     let lines = format!("[[upstream]]\nname = \"gone\"\nurl = \"{nobody}\"\nmodels = [\"m\"]");
     let world = World::fleet(vec![good().await], setup(), &[&lines]).await;
+    world.is_up().await;
     let mut twice = 0;
     for n in 0..30 {
         let request = if n % 2 == 0 { Request::stream("") } else { Request::plain("") };
@@ -101,6 +102,7 @@ async fn fault_u04_who_never_answers_a_connect_is_passed_over() {
     let lines = format!("[[upstream]]\nname = \"gone\"\nurl = \"{nobody}\"\nmodels = [\"m\"]");
     let world =
         World::fleet(vec![good().await], setup().config("[timeouts]\nconnect = 0.2"), &[&lines]).await;
+    world.is_up().await;
     for _ in 0..12 {
         let answer = world.ask(&Request::stream("")).await;
         assert_eq!(answer.head.status, 200);

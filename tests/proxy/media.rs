@@ -56,7 +56,8 @@ const PARTS: &[(&str, &str)] = &[
 
 #[tokio::test]
 async fn fault_c34_addresses_in_a_chat() {
-    let world = World::start(chat_engine().await, Setup::new()).await;
+    // One that takes parts of every kind.
+    let world = World::start_as(chat_engine().await, "generic", Setup::new()).await;
     for role in ["user", "tool", "assistant", "developer"] {
         for (part, way) in PARTS {
             let bad = part.replace("URL", &json_string(BAD));

@@ -286,6 +286,31 @@ async fn fault_o05_reloads_under_load() {
     world.end().await;
 }
 
+/// One more name for an engine leaves the first as it was: who asked to be left alone is left alone.
+#[tokio::test]
+async fn fault_o05_u23_what_stays_keeps_what_is_known_of_it() {
+    let pushes = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 60\r\ncontent-length: 0\r\n\r\n";
+    let engines =
+        vec![Engine::script(Script::new().raw(pushes)).await, Engine::script(Script::answer("a", 1)).await];
+    let world = World::fleet(engines, Setup::new().config(QUICK), &[]).await;
+    world.is_up().await;
+    let ask = async || assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    while world.shares()[0] == 0 {
+        ask().await;
+    }
+    let engines: Vec<_> = world.engines().collect();
+    let named = [(0, engines[0], ""), (1, engines[1], ""), (2, engines[0], "")];
+    world.samewire.reconfigure(&format!("{QUICK}{}", upstreams(named))).await;
+    for _ in 0..20 {
+        ask().await;
+    }
+    let metrics = world.samewire.metrics().await;
+    let asked =
+        metrics.lines().filter(|line| line.starts_with("samewire_upstream_attempts_total{upstream=\"e0\""));
+    assert_eq!(asked.filter_map(|line| line.rsplit(' ').next()).collect::<Vec<_>>(), ["1"]);
+    world.end().await;
+}
+
 /// A file that has lost its keys, or all of its lines, opens no door that was shut.
 #[tokio::test]
 async fn fault_o06_o09_no_file_that_is_read_again_opens_a_door() {

@@ -241,3 +241,21 @@ async fn fault_u43_large_body_arrives_whole() {
     assert!(attempts.iter().all(|attempt| attempt.body == body.as_bytes()) && attempts.len() == 2);
     world.end().await;
 }
+
+/// What one engine does not take is changed for it, and counted under its name.
+#[tokio::test]
+async fn what_was_changed_for_an_engine_is_counted() {
+    let engine = Engine::script(Script::answer("a", 1)).await;
+    let world = World::start_as(engine, "vllm", Setup::new()).await;
+    let body = r#"{"model":"m","messages":[{"role":"user","content":"a"}],"tools":[],"tool_choice":"auto","n":null,"stream":true}"#;
+    let answer = world.ask(&Request::chat(body)).await;
+    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    let expected = r#"{"model":"m","messages":[{"role":"user","content":"a"}],"stream":true,"stream_options":{"include_usage":true}}"#;
+    assert_eq!(world.engine.only().text(), expected);
+    let metrics = world.samewire.metrics().await;
+    for rule in ["empty_tools", "null_members"] {
+        let line = format!("samewire_rewrites_total{{engine=\"vllm\",rule=\"{rule}\"}} 1\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+    world.end().await;
+}

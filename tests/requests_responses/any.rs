@@ -193,7 +193,7 @@ proptest! {
         }
         let options = Options::default();
         let sent = Asked::read(&bytes.into(), &options)
-            .and_then(|asked| asked.chat(&Material::default(), &ENGINES[0].takes(), &options));
+            .and_then(|asked| asked.chat(&Material::default(), &ENGINES[0].takes, &options));
         match sent {
             Ok(sent) => drop(serde_json::from_slice::<Value>(&sent).map_err(|error| TestCaseError::fail(error.to_string()))?),
             Err(failure) => prop_assert_eq!(failure.status, 400),

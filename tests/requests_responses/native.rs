@@ -22,11 +22,8 @@ fn native(engine: &str, body: &str, material: &Material<'_>) -> Result<String, F
         None,
         &Arc::new(Rules::ANSWERED),
     )?;
-    let sent = asked.native(
-        &Material { unseal: &unseal, ..*material },
-        &named(engine).unwrap().takes(),
-        &options,
-    )?;
+    let sent =
+        asked.native(&Material { unseal: &unseal, ..*material }, &named(engine).unwrap().takes, &options)?;
     let text = String::from_utf8(sent.to_vec()).unwrap();
     serde_json::from_str::<Value>(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     Ok(text)

@@ -46,8 +46,11 @@ fn offered_and_chosen() {
         let body =
             with(&if choice.is_empty() { String::new() } else { format!(",\"tool_choice\":{choice}") });
         let rest = if written.is_empty() { written } else { format!(",\"tool_choice\":{written}") };
-        let sent = sent("vllm", "{}", &body, &Material::default()).unwrap();
-        assert_eq!(sent, chat(HI, &format!(",\"tools\":[{tools}]{rest}")), "{choice}");
+        let sent = |engine: &str| sent(engine, "{}", &body, &Material::default()).unwrap();
+        assert_eq!(sent("auto"), chat(HI, &format!(",\"tools\":[{tools}]{rest}")), "{choice}");
+        if choice == "\"none\"" {
+            assert_eq!(sent("vllm"), chat(HI, ""), "it would have them in its prompt");
+        }
     }
     // Nothing that is allowed can be offered, and nothing has to be called.
     let body = with(&format!(",\"tool_choice\":{}", allowed("auto", r#"{"type":"mcp","server_label":"s"}"#)));
@@ -194,7 +197,7 @@ fn items_add_tools() {
     assert_eq!(asked.dropped, ["input[0].tools[1].web_search"]);
     assert!(asked.ignored.is_empty());
     asked.recall_tools([earlier, HI].into_iter()).unwrap();
-    let takes = samewire::engine::named("vllm").unwrap().takes();
+    let takes = samewire::engine::named("vllm").unwrap().takes;
     let sent = asked.chat(&Material::default(), &takes, &super::options("{}")).unwrap();
     let choice = r#"{"type":"function","function":{"name":"c"}}"#;
     let expected = chat(HI, &format!(",\"tools\":[{F},{C},{NS_F}],\"tool_choice\":{choice}"));

@@ -6,6 +6,7 @@
 use super::chunks::{Chunks, Piece, find};
 use super::script::{Script, Step, flood_event};
 use socket2::SockRef;
+use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -71,6 +72,7 @@ struct Shared {
     probes: Mutex<Vec<Attempt>>,
     health: Mutex<Script>,
     models: Mutex<Script>,
+    routes: Mutex<HashMap<String, Script>>,
     active: AtomicUsize,
     open: AtomicUsize,
     connections: AtomicUsize,
@@ -123,6 +125,7 @@ impl Engine {
             probes: Mutex::default(),
             health: Mutex::new(Script::new().whole("200 OK", "", "")),
             models: Mutex::new(Script::new().json("200 OK", models)),
+            routes: Mutex::default(),
             active: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
@@ -144,6 +147,11 @@ impl Engine {
     /// What `GET /health` answers.
     pub fn set_health(&self, script: Script) {
         *lock(&self.shared.health) = script;
+    }
+
+    /// What another GET answers; without one it is 404.
+    pub fn set_route(&self, path: &str, script: Script) {
+        lock(&self.shared.routes).insert(path.to_owned(), script);
     }
 
     /// Every request but the GETs of a probe, in order of arrival.
@@ -246,7 +254,10 @@ async fn serve(stream: TcpStream, id: usize, shared: Arc<Shared>) {
             let script = match attempt.target.as_str() {
                 "/health" => lock(&shared.health).clone(),
                 target if target.starts_with("/v1/models") => lock(&shared.models).clone(),
-                _ => Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#),
+                target => {
+                    let set = lock(&shared.routes).get(target).cloned();
+                    set.unwrap_or_else(|| Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#))
+                }
             };
             lock(&shared.probes).push(attempt);
             if !connection.play(script, |_| ()).await {

@@ -17,12 +17,41 @@ fn read(case: &Case) -> Result<Chunk, Failure> {
     if let Some(failure) = Failure::from_object(&json) {
         return Err(failure);
     }
-    let body = chunk::read(case, &json).ok_or_else(unreadable)?;
+    let mut body = chunk::read(case, &json).ok_or_else(unreadable)?;
+    if switch(case, "promote_reasoning") {
+        body.choices.iter_mut().filter(|choice| is_misfiled(choice)).for_each(|choice| {
+            choice.content = Some(std::mem::take(&mut choice.reasoning));
+        });
+    }
     let limit = super::index_limit(case);
     if body.choices.is_empty() || body.choices.iter().any(|choice| choice.index >= limit) {
         return Err(unreadable());
     }
     Ok(body)
+}
+
+/// An answer that is nothing but reasoning, and that the model has ended itself.
+fn is_misfiled(choice: &Entry) -> bool {
+    let silent = |text: &Option<String>| text.as_deref().unwrap_or_default().is_empty();
+    let words = [
+        "stop",
+        "eos",
+        "eos_token",
+        "end_turn",
+        "stop_sequence",
+        "stop_token",
+        "stop_str",
+        "complete",
+        "COMPLETE",
+        "repetition",
+    ];
+    !choice.reasoning.is_empty()
+        && silent(&choice.content)
+        && silent(&choice.refusal)
+        && choice.calls.is_empty()
+        && choice.function_call.is_none()
+        && choice.audio.is_none()
+        && words.contains(&choice.finish.as_str())
 }
 
 /// What an engine would have said had it streamed this body.

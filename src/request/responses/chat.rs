@@ -7,30 +7,27 @@ use super::input::{self, Item};
 use super::turns::{Turn, Unseal, forget, turns};
 use super::{Asked, NativeTakes, Way};
 use crate::json::{Raw, Text, write_string};
-use crate::request::SKIP_SPECIAL_TOKENS;
 use crate::request::check::invalid;
+use crate::request::{RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::ident;
-use crate::wire::options::{Harmony, InstructionsRole, Options, PromptCacheKey, RequestUnknown};
+use crate::wire::options::{Harmony, InstructionsRole, Options, Parser, PromptCacheKey, RequestUnknown};
+use crate::wire::{Offer, Script};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// What an engine takes of a Responses request.
+/// What an engine takes of a Responses request, beyond what is said of its requests anyway.
 #[derive(Clone, Copy, Debug)]
 pub struct Takes {
-    /// The key under which it reads reasoning in assistant messages.
-    pub reasoning_key: &'static str,
-    /// A refusal may be a part of its own; else it is text.
-    pub refusal_parts: bool,
-    /// Content must stand in a message of calls, if only an empty one.
-    pub content_beside_calls: bool,
-    /// Some releases know the token limit only as `max_tokens`.
-    pub max_tokens: bool,
     /// It knows `verbosity`.
     pub verbosity: bool,
     /// It knows `cache_salt`.
     pub cache_salt: bool,
+    /// It tells the tokens of its text, and somebody knows what they stand for.
+    pub token_ids: bool,
+    /// It lets the model choose whether to call only where it parses calls itself.
+    pub wants_parser: bool,
     /// What its own Responses API takes.
     pub native: NativeTakes,
 }
@@ -38,12 +35,10 @@ pub struct Takes {
 impl Takes {
     /// What the API itself says.
     pub const PLAIN: Self = Self {
-        reasoning_key: "reasoning_content",
-        refusal_parts: true,
-        content_beside_calls: false,
-        max_tokens: false,
         verbosity: false,
         cache_salt: false,
+        token_ids: false,
+        wants_parser: false,
         native: NativeTakes { hosted_items: false, limit_taken_off: 0 },
     };
 }
@@ -78,7 +73,7 @@ impl std::fmt::Debug for Material<'_> {
 }
 
 impl Asked {
-    /// The body of the engine's request.
+    /// The body of a chat request, as the API has it: what an engine needs besides is said by its rules.
     ///
     /// # Errors
     /// An output without its call, sealed content that cannot be opened, a reference to nothing, nothing left to ask.
@@ -87,18 +82,18 @@ impl Asked {
         out.extend_from_slice(b"{\"model\":");
         write_string(material.model_alias.unwrap_or(&self.model), &mut out);
         out.extend_from_slice(b",\"messages\":[");
-        self.write_messages(material, takes, options, &mut out)?;
+        self.write_messages(material, options, &mut out)?;
         out.put_u8(b']');
         if self.stream || self.background {
             out.extend_from_slice(b",\"stream\":true,\"stream_options\":{\"include_usage\":true}");
         }
         if let Some(limit) = self.limit {
-            let copy = if takes.max_tokens { format!(",\"max_tokens\":{limit}") } else { String::new() };
-            out.extend_from_slice(format!(",\"max_completion_tokens\":{limit}{copy}").as_bytes());
+            out.extend_from_slice(format!(",\"max_completion_tokens\":{limit}").as_bytes());
         }
         for (key, json) in &self.settings {
             out.extend_from_slice(format!(",\"{key}\":{json}").as_bytes());
         }
+        let script = self.script(material.model_alias, options);
         if self.tools.write(Way::Chat, &mut out)
             && let Some(parallel) = self.parallel
         {
@@ -108,18 +103,32 @@ impl Asked {
             out.extend_from_slice(format!(",\"verbosity\":\"{verbosity}\"").as_bytes());
         }
         self.write_cache_salt(takes, options, &mut out);
-        if options.harmony == Harmony::Text && !self.passes(SKIP_SPECIAL_TOKENS, options) {
+        if script.needs_special_tokens() && !self.passes(SKIP_SPECIAL_TOKENS, options) {
             out.extend_from_slice(format!(",\"{SKIP_SPECIAL_TOKENS}\":false").as_bytes());
+        }
+        if takes.token_ids && options.harmony == Harmony::Tokens && !self.passes(RETURN_TOKEN_IDS, options) {
+            out.extend_from_slice(format!(",\"{RETURN_TOKEN_IDS}\":true").as_bytes());
         }
         self.write_unknown(options, &mut out);
         out.put_u8(b'}');
         Ok(out.freeze())
     }
 
+    /// How the model writes what an engine may leave in the text. `alias`: the name by which the engine knows it.
+    pub fn script(&self, alias: Option<&str>, options: &Options) -> Script {
+        let tools = if options.parser == Parser::Off { String::new() } else { self.tools.callable() };
+        let of = |key: &str| self.unknown.iter().find(|(known, _)| known == key).map(|(_, json)| json);
+        let kwargs = of("chat_template_kwargs").and_then(|json| std::str::from_utf8(json).ok());
+        let unthinking =
+            self.settings.iter().any(|(key, json)| *key == "reasoning_effort" && json == "\"none\"")
+                || kwargs.is_some_and(Offer::forbids_thinking);
+        let offer = Offer { tools: &tools, required: self.tools.must_call(), unthinking };
+        Script::of(options, alias.unwrap_or(&self.model), offer)
+    }
+
     fn write_messages(
         &self,
         material: &Material<'_>,
-        takes: &Takes,
         options: &Options,
         out: &mut BytesMut,
     ) -> Result<(), Failure> {
@@ -130,7 +139,7 @@ impl Asked {
             if out.len() > start {
                 out.put_u8(b',');
             }
-            turn.write(takes, options.developer_role, out);
+            turn.write(options.developer_role, out);
         }
         match out.len() > start {
             true => Ok(()),

@@ -21,6 +21,7 @@ pub use chat::{Material, Takes};
 pub use echo::echo;
 pub use native::NativeTakes;
 pub use tools::{Called, Tools};
+pub(crate) use turns::arguments;
 
 use super::check::{self, Checked, invalid, list, missing};
 use super::fields::{self, Field};
@@ -278,6 +279,11 @@ impl Asked {
         })
     }
 
+    /// What the operator says.
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
     /// The client says itself that the response is to be stored, or asks for what cannot be otherwise.
     pub fn insists_on_store(&self) -> bool {
         self.background || self.said.iter().any(|(key, json)| *key == "store" && json == "true")
@@ -358,6 +364,11 @@ impl Asked {
             logprobs: self.include.output_text_logprobs,
             limit: self.limit,
             forced_function: self.tools.forced().map(ToOwned::to_owned),
+            one_call: self.parallel == Some(false),
+            custom_tools: Vec::new(),
+            legacy_functions: false,
+            callable: None,
+            unthinking: false,
             places: Places::default(),
         }
     }

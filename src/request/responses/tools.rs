@@ -369,6 +369,32 @@ impl Tools {
         self.left_out().filter_map(|left| left.place).collect()
     }
 
+    /// The functions that may be called, as a chat request's `tools`; empty: there are none.
+    pub(super) fn callable(&self) -> String {
+        let mut out = BytesMut::new();
+        let none = matches!(&self.choice, Choice::Word(word) if word == "none");
+        for offer in self.offered().filter(|_| !none) {
+            out.extend_from_slice(if out.is_empty() { b"[" } else { b"," });
+            out.extend_from_slice(b"{\"type\":\"function\",\"function\":{\"name\":");
+            write_string(&offer.wire, &mut out);
+            out.extend_from_slice(offer.rest.as_bytes());
+            out.extend_from_slice(b"}}");
+        }
+        if !out.is_empty() {
+            out.put_u8(b']');
+        }
+        String::from_utf8(out.to_vec()).unwrap_or_default()
+    }
+
+    /// Whether something must be called.
+    pub(super) fn must_call(&self) -> bool {
+        match &self.choice {
+            Choice::Word(word) | Choice::Some(_, word) => word == "required",
+            Choice::One(_) => true,
+            Choice::Unsaid | Choice::Hosted(_) => false,
+        }
+    }
+
     /// Appends the members `tools` and `tool_choice`; says whether there are tools at all. Engines take neither an empty
     /// list nor a choice without tools (engine-quirks E.2).
     pub(super) fn write(&self, way: Way, out: &mut BytesMut) -> bool {

@@ -4,7 +4,6 @@
 //! Never: an output without its call.
 
 use super::Tools;
-use super::chat::Takes;
 use super::content::{self, Part, member, own_member};
 use super::input::{Item, Role};
 use crate::json::{Raw, Text, write_compact, write_string};
@@ -159,7 +158,7 @@ fn open(kind: &str, sealed: Text<'_>, path: &str, unseal: Unseal<'_>) -> Result<
 }
 
 /// Engines read arguments as a JSON object and fail on anything else (engine-quirks E.3).
-fn arguments(text: Text<'_>, kind: ToolKind) -> String {
+pub(crate) fn arguments(text: Text<'_>, kind: ToolKind) -> String {
     let mut json = BytesMut::new();
     let decoded = text.decoded();
     let key = match kind {
@@ -224,18 +223,18 @@ impl<'a> Turn<'a> {
     }
 
     /// Appends the message of a chat.
-    pub(super) fn write(&self, takes: &Takes, developer: DeveloperRole, out: &mut BytesMut) {
+    pub(super) fn write(&self, developer: DeveloperRole, out: &mut BytesMut) {
         let (role, between) = self.role(developer);
         own_member("{\"role\"", role, out);
         if let Speaker::Tool(call) = self.speaker {
             member(",\"tool_call_id\"", call, out);
         }
-        if !self.parts.is_empty() || self.calls.is_empty() || takes.content_beside_calls {
+        if !self.parts.is_empty() || self.calls.is_empty() {
             out.extend_from_slice(b",\"content\":");
-            content::write(&self.parts, between, takes.refusal_parts, out);
+            content::write(&self.parts, between, true, out);
         }
         if !self.reasoning.is_empty() {
-            out.extend_from_slice(format!(",\"{}\":\"", takes.reasoning_key).as_bytes());
+            out.extend_from_slice(b",\"reasoning_content\":\"");
             out.extend_from_slice(&self.reasoning);
             out.put_u8(b'"');
         }

@@ -38,9 +38,11 @@ impl Handling {
         let mut reader = None;
         let request = |to: &To<'_>| {
             let route = sender.route(to.upstream, &asked.model);
-            let (path, shape, reply) = plan::response(&asked, &route);
+            let (path, mut shape, reply) = plan::response(&asked, &route);
+            let fitted = past.body(&asked, &tenant, &app.shelf.keys, &route, 0)?;
+            shape.fitted = fitted.names();
             reader = Some((shape, reply));
-            Ok(sender.outgoing(to, "POST", path, past.body(&asked, &tenant, &app.shelf.keys, &route, 0)?))
+            Ok(sender.outgoing(to, "POST", path, fitted.body))
         };
         let answer = self.ask(&sender, &mut search, app.config.limits.max_answer_bytes, request).await?;
         let (shape, reply) = reader.ok_or(Fault::Proxy)?;

@@ -4,7 +4,7 @@
 //! How long is too long only the engine knows: as long as it says so it is asked again, with more left out each time.
 
 use super::past::Past;
-use crate::plan::Route;
+use crate::plan::{Fitted, Route};
 use crate::request::responses::Asked;
 use crate::seal::Keys;
 use crate::server::attempt::Sender;
@@ -12,7 +12,6 @@ use crate::server::relay::{Asking, asking};
 use crate::store::Item;
 use crate::upstream::{Answer, Client, Outgoing, Upstream};
 use crate::wire::fault::{Failure, Fault};
-use bytes::Bytes;
 use std::sync::Arc;
 
 /// What a request is made of, to be made again.
@@ -28,7 +27,7 @@ pub(super) struct Talk {
 
 impl Talk {
     /// The engine's request without its `forget` oldest messages.
-    pub(super) fn body(&self, route: &Route, forget: usize) -> Result<Bytes, Failure> {
+    pub(super) fn body(&self, route: &Route, forget: usize) -> Result<Fitted, Failure> {
         self.past.body(&self.asked, &self.tenant, &self.keys, route, forget)
     }
 
@@ -80,7 +79,7 @@ impl Talk {
                 // Nothing would be left to ask.
                 let Ok(shorter) = self.body(&route, forget) else { return Ok(answer) };
                 client.give_back_soon(answer);
-                request.body = shorter;
+                request.body = shorter.body;
                 tracing::info!(
                     request_id = &*self.request_id,
                     forget,

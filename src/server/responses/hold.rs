@@ -11,7 +11,7 @@ use super::fitting::Talk;
 use super::{Errand, outputs};
 use crate::auth::Caller;
 use crate::json;
-use crate::plan::{self, Route};
+use crate::plan::{self, Fitted, Route};
 use crate::request::responses::outputs::{self as given, Output, Pending};
 use crate::server::App;
 use crate::server::attempt::{Leg, Sender, To};
@@ -351,11 +351,12 @@ impl Held {
         record.trace = legs.sender.again();
         record.model = Arc::clone(&self.model);
         let route = legs.route();
-        let (path, shape, _) = plan::response(&legs.talk.asked, &route);
+        let (path, mut shape, _) = plan::response(&legs.talk.asked, &route);
         let body = legs.talk.body(&route, 0);
         let failed = body.as_ref().err().cloned();
+        shape.fitted = body.as_ref().map(Fitted::names).unwrap_or_default();
         let to = To { upstream: &legs.upstream, attempt: 1 };
-        let mut request = legs.sender.outgoing(&to, "POST", path, body.unwrap_or_default());
+        let mut request = legs.sender.outgoing(&to, "POST", path, body.unwrap_or_default().body);
         request.accept = "text/event-stream";
         // Ids that are made here must not come twice.
         let stamp = Chance::draw().map_or_else(|_| self.stamp.clone(), |chance| chance.stamp());

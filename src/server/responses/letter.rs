@@ -41,12 +41,14 @@ impl Request {
         };
         reply.stream |= self.background;
         reply.hold.clone_from(&self.hold);
-        let mut request = self.sender.outgoing(to, "POST", path, self.talk.body(&route, 0)?);
+        let fitted = self.talk.body(&route, 0)?;
+        let names = fitted.names();
+        let mut request = self.sender.outgoing(to, "POST", path, fitted.body);
         if reply.stream {
             request.accept = "text/event-stream";
         }
         Ok(Made {
-            shape: Shape { stream: reply.stream, ..shape },
+            shape: Shape { stream: reply.stream, fitted: names, ..shape },
             encoder: Box::new(Encoder::new(reply, &self.stamp)),
             asking: Arc::clone(&self.talk).asking(&self.sender, to.upstream, request, route),
         })

@@ -125,7 +125,8 @@ impl Handling {
     async fn create(&mut self, head: &request::Parts, body: Bytes) -> Result<Response<Body>, Failure> {
         let question = self.question(head, body, None)?;
         let past = self.past(&question).await?;
-        self.make(head, question, past).await
+        // Much is kept while it waits, and whoever waits for this keeps it too.
+        Box::pin(self.make(head, question, past)).await
     }
 
     /// The dialect of a stream that no upstream is asked for.
@@ -153,7 +154,7 @@ impl Handling {
         if !is_known {
             return Err(no_such_model(&asked.model));
         }
-        if route.responses == Way::Native && route.engine.takes().native.hosted_items {
+        if route.responses == Way::Native && route.identity.engine.takes.native.hosted_items {
             asked.with_hosted_items();
         }
         if self.door.is_dated() && app.config.azure.force_store {

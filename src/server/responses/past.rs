@@ -2,13 +2,12 @@
 
 use super::{Question, conversations, shown};
 use crate::json::{self, Members, Raw, Text};
-use crate::plan::{self, Route};
+use crate::plan::{self, Fitted, Route};
 use crate::request::responses::{Asked, Material};
 use crate::seal::{Keys, Kind};
 use crate::server::routes::Handling;
 use crate::store::{Error, Item, Key, Store};
 use crate::wire::fault::{Failure, Fault};
-use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -55,7 +54,7 @@ impl Past {
         keys: &Keys,
         route: &Route,
         forget: usize,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Fitted, Failure> {
         let open = |sealed: &str| {
             let kind = if sealed.starts_with("swc1.") { Kind::Compaction } else { Kind::Reasoning };
             keys.open(kind, tenant, sealed)

@@ -46,7 +46,7 @@ impl Handling {
         let request = |to: &To<'_>| {
             let route = Route { responses: Way::Chat, ..sender.route(to.upstream, &asked.model) };
             let chat = past.body(&asked, &tenant, &app.shelf.keys, &route, 0)?;
-            Ok(sender.outgoing(to, "POST", PATH, chat))
+            Ok(sender.outgoing(to, "POST", PATH, chat.body))
         };
         let answer = self.ask(&sender, &mut search, answer_limit, request).await.map_err(of_engine)?;
         let counted: Option<Counted<'_>> = std::str::from_utf8(&answer).ok().and_then(|text| read(text).ok());

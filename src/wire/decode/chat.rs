@@ -3,7 +3,7 @@
 //! Evidence: fixtures `vllm/*` (reasoning, null and empty keys beside each other) and `sglang/*` (two chunk shapes in
 //! one stream); older names from engine-quirks A.
 
-use super::{Choice, Speaker, Unreadable};
+use super::{Choice, Speaker, Unreadable, stops};
 use crate::json::{Few, Raw, Text, object, read, write_compact};
 use crate::wire::event::{self, PartName, ToolEntry, ToolKind};
 use crate::wire::rule::Rule;
@@ -55,6 +55,7 @@ object! {
 /// Says what the choice's delta or message holds, in canonical order (wire-format 2.3 rule 3).
 pub(super) fn pieces<'a>(choice: &mut Choice<'a>, speaker: &mut Speaker<'a, '_>) -> Result<(), Unreadable> {
     let whole = choice.delta.is_none();
+    let may_promote = whole && speaker.reading.promote_reasoning && stops(choice.finish_reason);
     let Some(delta) = choice.delta.as_mut().or(choice.message.as_mut()) else { return Ok(()) };
     if !whole {
         // Parts of whole messages are nothing a stream has a place for.
@@ -64,8 +65,14 @@ pub(super) fn pieces<'a>(choice: &mut Choice<'a>, speaker: &mut Speaker<'a, '_>)
     }
     speaker.board_delta(delta);
     let reasoning = delta.reasoning_text_of(speaker)?;
-    speaker.say_text(reasoning.filter(|_| !speaker.reading.hide_reasoning), event::Delta::Reasoning);
-    match delta.content {
+    let promoted = reasoning.filter(|_| may_promote && delta.says_nothing_else());
+    match promoted {
+        Some(_) => speaker.to.mended(Rule::ReasoningPromoted),
+        None => {
+            speaker.say_text(reasoning.filter(|_| !speaker.reading.hide_reasoning), event::Delta::Reasoning)
+        }
+    }
+    match promoted.or(delta.content) {
         Some(content) if content.is_empty() && whole => speaker.say_part(PartName::EmptyContent, None),
         content => speaker.say_text(content, event::Delta::Content),
     }
@@ -91,6 +98,16 @@ pub(super) fn pieces<'a>(choice: &mut Choice<'a>, speaker: &mut Speaker<'a, '_>)
 }
 
 impl<'a> Delta<'a> {
+    /// There is nothing but reasoning in it, if that.
+    fn says_nothing_else(&self) -> bool {
+        let is_silent = |text: &Option<Text<'_>>| text.is_none_or(|text| text.is_empty());
+        is_silent(&self.content)
+            && is_silent(&self.refusal)
+            && self.tool_calls.as_ref().is_none_or(Few::is_empty)
+            && self.function_call.is_none()
+            && self.audio.is_none()
+    }
+
     /// The first non-empty name in the order of wire-format 2.4; equal copies under other names count once.
     fn reasoning_text_of(&self, speaker: &mut Speaker<'a, '_>) -> Result<Option<Text<'a>>, Unreadable> {
         let object: Reasoned<'_>;

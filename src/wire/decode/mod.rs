@@ -51,6 +51,9 @@ pub struct Reading {
     pub continuous_usage: bool,
     /// Reasoning text is left out (`reasoning_field = "none"`).
     pub hide_reasoning: bool,
+    /// A whole answer that is nothing but reasoning, and ended of itself, is text. Of a stream that is not known before its
+    /// end, when the reasoning has long been passed on.
+    pub promote_reasoning: bool,
 }
 
 /// The decoder of an upstream API.
@@ -403,6 +406,34 @@ enum Ended {
 object! {
     /// SGLang's inner form of a finish, seen where an abort slips through: `{"type":"abort","message":…}`.
     struct FinishBody<'a> { kind: Text<'a> = "type", }
+}
+
+/// Whether the model has ended the answer itself, by a word that is known.
+fn stops(finish_reason: Option<Raw<'_>>) -> bool {
+    let mut unheard = Unheard::default();
+    matches!(ended(finish_reason, &mut unheard), Ok(Ended::Finish(Reason::Stop))) && !unheard.unknown
+}
+
+/// Hears what is asked in passing and makes nothing of it.
+#[derive(Default)]
+struct Unheard {
+    unknown: bool,
+}
+
+impl Sink for Unheard {
+    fn event(&mut self, _: Event<'_>) {}
+
+    fn delta<'a>(&mut self, _: u32, _: Delta<'_>, riders: Riders<'a>) -> Riders<'a> {
+        riders
+    }
+
+    fn tool<'a>(&mut self, _: u32, _: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a> {
+        riders
+    }
+
+    fn mended(&mut self, rule: Rule) {
+        self.unknown |= rule == Rule::FinishUnknown;
+    }
 }
 
 /// Reads `finish_reason`. `Err` if it is neither a string nor an object with a type.

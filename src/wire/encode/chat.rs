@@ -18,6 +18,8 @@ use bytes::{BufMut, BytesMut};
 pub(super) struct Stream {
     envelope: Envelope,
     padding: Option<Padding>,
+    /// Choice and place of the calls of custom tools.
+    custom: Vec<(u32, u32)>,
 }
 
 impl Stream {
@@ -27,6 +29,7 @@ impl Stream {
         Self {
             envelope: Envelope::new("chat.completion.chunk", options, shape.include_usage),
             padding: pads.then_some(Padding(stamp.seed | 1)),
+            custom: Vec::new(),
         }
     }
 }
@@ -61,12 +64,15 @@ impl Stream {
         ) {
             return;
         }
+        if let Delta::ToolStart { slot, kind: ToolKind::Custom, .. } = delta {
+            self.custom.push((choice, *slot));
+        }
         self.envelope.open_frame(out);
         out.put_u8(b'{');
         write_index(choice, out);
         out.extend_from_slice(b",\"delta\":{");
         let start = out.len();
-        self.write_delta(delta, out);
+        self.write_delta(choice, delta, out);
         let written = out.len() - start;
         out.extend_from_slice(b"},\"logprobs\":");
         write_logprobs(riders.logprobs.as_ref(), out);
@@ -89,7 +95,7 @@ impl Stream {
         self.envelope.close_frame(riders, padding.as_deref(), out);
     }
 
-    fn write_delta(&self, delta: &Delta<'_>, out: &mut BytesMut) {
+    fn write_delta(&self, choice: u32, delta: &Delta<'_>, out: &mut BytesMut) {
         match delta {
             Delta::Role => out.extend_from_slice(match self.envelope.options.role_frame {
                 RoleFrame::Bare => b"\"role\":\"assistant\"",
@@ -114,7 +120,11 @@ impl Stream {
             Delta::ToolArgs { slot, args } => {
                 out.extend_from_slice(b"\"tool_calls\":[{\"index\":");
                 write_number(*slot, out);
-                write_text(b",\"function\":{\"arguments\":\"", args, out);
+                let key: &[u8] = match self.custom.contains(&(choice, *slot)) {
+                    true => b",\"custom\":{\"input\":\"",
+                    false => b",\"function\":{\"arguments\":\"",
+                };
+                write_text(key, args, out);
                 out.extend_from_slice(b"}}]");
             }
             Delta::Bare

@@ -6,6 +6,7 @@
 mod chat;
 mod completions;
 mod frame;
+mod named;
 mod responses;
 mod transcript;
 
@@ -47,8 +48,8 @@ pub struct Limits {
 /// The encoder for an answer of this shape.
 pub fn encoder(shape: &Shape, stamp: &Stamp) -> Box<dyn Encode> {
     match (shape.client, shape.stream) {
-        (Api::Chat, true) => Box::new(chat::Stream::new(shape, stamp)),
-        (Api::Chat, false) => Box::new(chat::Whole::new(shape)),
+        (Api::Chat, true) => named::Named::over(Box::new(chat::Stream::new(shape, stamp)), shape),
+        (Api::Chat, false) => named::Named::over(Box::new(chat::Whole::new(shape)), shape),
         (Api::Completions, true) => Box::new(completions::Stream::new(shape)),
         (Api::Completions, false) => Box::new(completions::Whole::new(shape)),
         (Api::Responses, stream) => {

@@ -9,9 +9,11 @@
 //! header that is being read, text that may begin a marker or a header, a browser's arguments; each within bounds. Never:
 //! loses text that the format does not take for markup, repairs anything, panics.
 
-use super::Piece;
 use super::browser;
 use super::header::{Beginning, Browser, Header, Route};
+use super::tokens::Meant;
+use super::{Emit, Lane, Piece};
+use crate::wire::rule::Rule;
 use std::ops::Range;
 
 /// Bytes of a header, far above what names take. Beyond them it is a header that lacks its end: the rest is text.
@@ -39,16 +41,13 @@ const MARKERS: [(&str, Marker); 7] = [
 const LONGEST: usize = CONSTRAIN.len();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Marker {
+pub(super) enum Marker {
     Start,
     Channel,
     Constrain,
     Message,
     Stop,
 }
-
-/// Where the pieces go.
-type Emit<'e> = &'e mut dyn FnMut(Piece<'_>);
 
 /// The reader of one choice.
 #[derive(Debug)]
@@ -124,6 +123,36 @@ impl Harmony {
             *cut > 0
         });
         (self.held, self.cuts) = (held, cuts);
+    }
+
+    /// How this text goes through.
+    pub(super) fn lane(&self, text: &str) -> Option<Lane> {
+        let plain = self.held.is_empty() && memchr::memchr(b'<', text.as_bytes()).is_none();
+        match self.state {
+            State::Message(Voice::Reasoning) if plain => Some(Lane::Reasoning),
+            State::Message(Voice::Content) if plain => Some(Lane::Content),
+            _ => None,
+        }
+    }
+
+    /// Reads on in what is known to be text or markers.
+    pub(super) fn read_meant(&mut self, meant: Meant, emit: Emit<'_>) {
+        let text = match meant {
+            Meant::Marker(marker) => {
+                let (held, cuts) = (std::mem::take(&mut self.held), std::mem::take(&mut self.cuts));
+                return self.marker(Taken { text: &held, cuts: &cuts }, 0..held.len(), marker, emit);
+            }
+            Meant::Text(text) => text,
+        };
+        self.held.push_str(&text);
+        self.cuts.push(self.held.len());
+        let may_begin = matches!(self.state, State::Between { .. })
+            && self.held.len() <= HEADER
+            && Beginning::of(&self.held) != Beginning::No;
+        if !may_begin {
+            let (held, cuts) = (std::mem::take(&mut self.held), std::mem::take(&mut self.cuts));
+            self.text(Taken { text: &held, cuts: &cuts }, 0..held.len(), emit);
+        }
     }
 
     /// There is no more text. `complete`: the model was done, so that this ends a message as a marker would.
@@ -248,12 +277,12 @@ impl Harmony {
     fn open(&mut self, emit: Emit<'_>) -> String {
         let State::Header { text, started } = &self.state else { return String::new() };
         let header = Header::read(text, *started);
-        emit(Piece::Opened);
+        emit(Piece::Opened(Rule::Harmony));
         self.state = State::Message(match header.route() {
             Route::Reasoning => Voice::Reasoning,
             Route::Content => Voice::Content,
             Route::Call(name) => {
-                emit(Piece::Call(name));
+                emit(Piece::Call { name, id: None });
                 Voice::Arguments
             }
             Route::Browser(tool) if self.items => Voice::Browser(tool, String::new()),

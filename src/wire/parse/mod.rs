@@ -4,33 +4,53 @@
 //! items. Remembers: a reader for each choice. Never: touches the text of a choice for which the engine itself says what
 //! is reasoning or a call; such a choice is left alone from there on.
 //!
-//! A reader takes text, cut anywhere, and gives [`Piece`]s; Harmony's is the only one so far.
+//! A reader takes text, cut anywhere, and gives [`Piece`]s: Harmony's, or that of reasoning and calls between marks.
 
 mod browser;
+mod calls;
+mod family;
+mod format;
 mod harmony;
 mod header;
+mod marker;
+mod script;
+mod text;
+mod think;
+mod tokens;
+mod vocabulary;
 
+use super::Shape;
 use super::decode::Sink;
 use super::event::{
     Delta, Event, Finish, Logprobs, Reason, Riders, Stage, TokenLogprob, ToolEntry, ToolKind, Usage,
 };
 use super::options::{MissingFinish, ReasoningField};
 use super::rule::Rule;
-use super::{Api, Shape, options};
 use crate::json::{Raw, Text};
+use family::Family;
 use harmony::Harmony;
+pub use script::{Offer, Script};
+use std::sync::Arc;
+use text::Plain;
+use tokens::Tokens;
+pub use vocabulary::Vocabulary;
 
 /// What a reader finds in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Piece<'p> {
-    /// A message begins in markup, which is gone.
-    Opened,
+    /// Markup that is gone, and what it was.
+    Opened(Rule),
     /// Reasoning.
     Reasoning(&'p str),
     /// Text for the user.
     Content(&'p str),
-    /// A call of this function begins.
-    Call(&'p str),
+    /// A call begins.
+    Call {
+        /// Of this function.
+        name: &'p str,
+        /// The model's own id for it.
+        id: Option<&'p str>,
+    },
     /// Arguments of the last call.
     Arguments(&'p str),
     /// A whole item of a hosted tool, as JSON.
@@ -39,10 +59,22 @@ enum Piece<'p> {
     Closed,
 }
 
+/// Where the pieces go.
+type Emit<'e> = &'e mut dyn FnMut(Piece<'_>);
+
+/// Whether there is a parser of this name.
+pub(super) fn knows(name: &str) -> bool {
+    Family::named(name).is_some()
+}
+
+/// Some of their names, as examples; config/samewire.toml has all of them.
+pub(super) const EXAMPLES: &str = "qwen3, hermes, qwen3_coder, deepseek_r1, deepseek_v31, kimi_k2, glm45, mistral, llama3_json, pythonic, gemma4, \u{2026}";
+
 /// The stage between decoder and normaliser, where one is needed.
 #[derive(Debug)]
 pub(super) struct Parsing {
-    choices: Vec<Reader>,
+    script: Arc<Script>,
+    choices: Vec<Choice>,
     /// How many choices there may be.
     most: usize,
     /// The client has items, so that messages stand apart.
@@ -51,14 +83,65 @@ pub(super) struct Parsing {
     hide_reasoning: bool,
     /// The engine may forget to say that it is done.
     supplies_finish: bool,
+    /// The answer comes in one piece.
+    whole: bool,
+    /// What was found.
+    found: Found,
+}
+
+/// What was found in the text.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    reasoning: bool,
+    calls: bool,
+}
+
+/// How text goes through that holds nothing to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// Nobody looks.
+    Plain,
+    /// Content stays content.
+    Content,
+    /// Content is reasoning.
+    Reasoning,
+}
+
+/// One choice.
+#[derive(Debug)]
+struct Choice {
+    reader: Reader,
+    /// How many calls there were.
+    calls: u64,
 }
 
 /// What reads a choice.
 #[derive(Debug)]
 enum Reader {
-    On(Harmony),
+    /// With the tokens of its text, where they count.
+    Harmony(Box<Harmony>, Option<Tokens>),
+    Text(Box<Plain>),
     /// The engine has parsed it.
     Off,
+}
+
+/// What an engine left in the text, and nobody had said that it would.
+#[derive(Clone, Copy, Debug)]
+pub struct Unparsed {
+    family: &'static Family,
+    found: Found,
+}
+
+impl Unparsed {
+    /// The family of models that writes so.
+    pub fn family(&self) -> &'static str {
+        self.family.names.first().copied().unwrap_or_default()
+    }
+
+    /// The flags with which an engine of this name would have parsed it.
+    pub fn flags(&self, engine: &str) -> Option<String> {
+        self.family.flags(engine, self.found.reasoning, self.found.calls)
+    }
 }
 
 impl Parsing {
@@ -66,15 +149,42 @@ impl Parsing {
     ///
     /// A client of the legacy Completions asks for the text as it is, and has no place for anything else.
     pub(super) fn of(shape: &Shape, items: bool) -> Option<Self> {
-        let applies = shape.upstream != Api::Responses && shape.client != Api::Completions;
-        let wanted = shape.options.harmony == options::Harmony::Text;
-        (applies && wanted).then(|| Self {
+        shape.reads_text().then(|| Self {
+            script: Arc::clone(&shape.script),
             choices: Vec::new(),
             most: shape.choices as usize,
             items,
             hide_reasoning: shape.options.reasoning_field == ReasoningField::None,
             supplies_finish: shape.options.missing_finish == MissingFinish::Stop,
+            whole: false,
+            found: Found::default(),
         })
+    }
+
+    /// The answer comes in one piece.
+    pub(super) fn comes_whole(&mut self) {
+        self.whole = true;
+    }
+
+    /// How a text, spelled as in JSON, goes through; nothing, if that takes a closer look.
+    pub(super) fn lane(&self, choice: u32, spelled: &str) -> Option<Lane> {
+        // Behind a backslash may stand the letters of a mark.
+        if memchr::memmem::find(spelled.as_bytes(), b"\\u").is_some() {
+            return None;
+        }
+        match &self.choices.get(choice as usize)?.reader {
+            Reader::Harmony(reader, None) => reader.lane(spelled),
+            Reader::Harmony(_, Some(_)) => None,
+            Reader::Text(reader) => reader.lane(spelled),
+            Reader::Off => Some(Lane::Plain),
+        }
+    }
+
+    /// What the engine left in the text although nobody had said so.
+    pub(super) fn unparsed(&self) -> Option<Unparsed> {
+        let found = self.found;
+        let family = self.script.family().filter(|_| found.reasoning || found.calls)?;
+        Some(Unparsed { family, found })
     }
 
     /// Something happened to the whole answer.
@@ -106,14 +216,19 @@ impl Parsing {
         let at = choice as usize;
         let riders = match &delta {
             Delta::Content(text) => match self.reader(at) {
-                Some(Reader::On(_)) => return self.read(at, text, riders, to),
-                _ => riders,
+                Some(Reader::Off) | None => riders,
+                Some(_) => return self.read(at, text, riders, to),
             },
             Delta::Reasoning(_) | Delta::FunctionCall { .. } => self.leave(at, riders, to),
             Delta::Refusal(_) => self.flush(at, false, riders, to),
             Delta::Finish(Finish { reason, .. }) => {
                 let complete = !matches!(reason, Reason::Length | Reason::ContentFilter);
+                self.wait(at, &riders);
                 self.flush(at, complete, riders, to)
+            }
+            Delta::Role | Delta::Bare => {
+                self.wait(at, &riders);
+                riders
             }
             _ => riders,
         };
@@ -135,14 +250,32 @@ impl Parsing {
     /// The reader of a choice, if there can be such a choice.
     fn reader(&mut self, choice: usize) -> Option<&mut Reader> {
         if choice < self.most && choice >= self.choices.len() {
-            let items = self.items;
-            self.choices.resize_with(choice + 1, || Reader::On(Harmony::new(items)));
+            let Self { script, items, .. } = self;
+            let new = || Choice { reader: script.reader(*items), calls: 0 };
+            self.choices.resize_with(choice + 1, new);
         }
-        self.choices.get_mut(choice)
+        self.known(choice)
+    }
+
+    /// The same, if it has been there.
+    fn known(&mut self, choice: usize) -> Option<&mut Reader> {
+        self.choices.get_mut(choice).map(|choice| &mut choice.reader)
+    }
+
+    /// Tokens of a chunk without text.
+    fn wait(&mut self, choice: usize, riders: &Riders<'_>) {
+        if self.script.has_tokens()
+            && let Some(Reader::Harmony(_, Some(tokens))) = self.reader(choice)
+        {
+            tokens.wait(&riders.choice);
+        }
     }
 
     /// The engine parses the choice itself: what is held goes, and the rest is left alone.
     fn leave<'a>(&mut self, choice: usize, riders: Riders<'a>, to: &mut dyn Sink) -> Riders<'a> {
+        if let Some(Reader::Harmony(_, tokens)) = self.known(choice) {
+            *tokens = None;
+        }
         let riders = self.flush(choice, true, riders, to);
         if let Some(reader) = self.reader(choice) {
             *reader = Reader::Off;
@@ -159,6 +292,20 @@ impl Parsing {
         to: &mut dyn Sink,
     ) -> Riders<'a> {
         let text = text.decoded();
+        if let Some(Reader::Harmony(_, Some(tokens))) = self.known(choice)
+            && let Some(all) = tokens.read(&riders.choice)
+        {
+            return self.speak(choice, riders, to, |reader, emit| {
+                if let Reader::Harmony(reader, _) = reader {
+                    all.into_iter().for_each(|meant| reader.read_meant(meant, emit));
+                }
+            });
+        }
+        if self.whole
+            && let Some(Reader::Text(reader)) = self.known(choice)
+        {
+            reader.foresee(&text);
+        }
         let tokens = match riders.logprobs.take() {
             Some(Logprobs::Tokens { content: Some(tokens), refusal: None }) if make_up(&tokens, &text) => {
                 tokens
@@ -180,15 +327,28 @@ impl Parsing {
         riders: Riders<'a>,
         to: &mut dyn Sink,
     ) -> Riders<'a> {
+        self.speak(choice, riders, to, |reader, emit| reader.read(text, emit))
+    }
+
+    /// Says what a choice's reader makes of something.
+    fn speak<'a>(
+        &mut self,
+        choice: usize,
+        riders: Riders<'a>,
+        to: &mut dyn Sink,
+        read: impl FnOnce(&mut Reader, Emit<'_>),
+    ) -> Riders<'a> {
         let mut speaker = self.speaker(choice, riders, to);
-        if let Some(Reader::On(reader)) = self.choices.get_mut(choice) {
-            reader.read(text, &mut |piece| speaker.say(piece));
+        if let Some(choice) = self.choices.get_mut(choice) {
+            read(&mut choice.reader, &mut |piece| speaker.say(piece));
+            choice.calls = speaker.calls;
         }
         if !speaker.spoken {
             // The choice exists, whatever comes of it.
             let riders = std::mem::take(&mut speaker.riders);
             speaker.riders = speaker.to.delta(speaker.choice, Delta::Role, riders);
         }
+        self.found = speaker.found;
         speaker.riders
     }
 
@@ -202,9 +362,11 @@ impl Parsing {
     ) -> Riders<'a> {
         let usage = riders.usage.clone();
         let mut speaker = self.speaker(choice, Riders { usage, ..Riders::default() }, to);
-        if let Some(Reader::On(reader)) = self.choices.get_mut(choice) {
-            reader.end(complete, &mut |piece| speaker.say(piece));
+        if let Some(choice) = self.choices.get_mut(choice) {
+            choice.reader.end(complete, &mut |piece| speaker.say(piece));
+            choice.calls = speaker.calls;
         }
+        self.found = speaker.found;
         riders
     }
 
@@ -216,7 +378,33 @@ impl Parsing {
             riders,
             hide_reasoning: self.hide_reasoning,
             items: self.items,
+            found: self.found,
+            calls: self.choices.get(choice).map_or(0, |choice| choice.calls),
             spoken: false,
+        }
+    }
+}
+
+impl Reader {
+    /// Reads on.
+    fn read(&mut self, text: &str, emit: Emit<'_>) {
+        match self {
+            Self::Harmony(reader, _) => reader.read(text, emit),
+            Self::Text(reader) => reader.read(text, emit),
+            Self::Off => {}
+        }
+    }
+
+    /// There is no more text. `complete`: the model was done.
+    fn end(&mut self, complete: bool, emit: Emit<'_>) {
+        match self {
+            Self::Harmony(reader, tokens) => {
+                let waiting = tokens.as_mut().map(Tokens::end);
+                waiting.into_iter().flatten().for_each(|meant| reader.read_meant(meant, emit));
+                reader.end(complete, emit);
+            }
+            Self::Text(reader) => reader.end(emit),
+            Self::Off => {}
         }
     }
 }
@@ -238,6 +426,8 @@ struct Speaker<'a, 'to> {
     usage: Option<Box<Usage>>,
     hide_reasoning: bool,
     items: bool,
+    found: Found,
+    calls: u64,
     /// Something was made of the text.
     spoken: bool,
 }
@@ -245,12 +435,19 @@ struct Speaker<'a, 'to> {
 impl<'a> Speaker<'a, '_> {
     fn say(&mut self, piece: Piece<'_>) {
         match piece {
-            Piece::Opened => self.to.mended(Rule::Harmony),
+            Piece::Opened(rule) => {
+                self.found.reasoning |= rule == Rule::Think;
+                self.found.calls |= rule == Rule::ToolText;
+                self.to.mended(rule);
+            }
             Piece::Reasoning(_) if self.hide_reasoning => {}
             Piece::Reasoning(text) => self.delta(Delta::Reasoning(Text::plain(text))),
             Piece::Content(text) => self.delta(Delta::Content(Text::plain(text))),
-            Piece::Call(name) => self.tool(Some(name), None),
-            Piece::Arguments(text) => self.tool(None, Some(text)),
+            Piece::Call { name, id } => {
+                self.calls += 1;
+                self.tool(Some(name), id, None);
+            }
+            Piece::Arguments(text) => self.tool(None, None, Some(text)),
             Piece::Item(json) => {
                 let Some(data) = Raw::of(json) else { return };
                 self.to.event(Event::Foreign {
@@ -272,11 +469,13 @@ impl<'a> Speaker<'a, '_> {
         self.riders = self.to.delta(self.choice, delta, riders);
     }
 
-    fn tool(&mut self, name: Option<&str>, args: Option<&str>) {
+    fn tool(&mut self, name: Option<&str>, id: Option<&str>, args: Option<&str>) {
         let riders = self.board();
-        let (name, args) = (name.map(Text::plain), args.map(Text::plain));
+        let (name, id, args) = (name.map(Text::plain), id.map(Text::plain), args.map(Text::plain));
         let kind = ToolKind::Function;
-        let entry = ToolEntry { index: None, id: None, name, namespace: None, args, kind, whole: false };
+        // A call of its own, whatever id the model gives it.
+        let index = self.calls.checked_sub(1);
+        let entry = ToolEntry { index, id, name, namespace: None, args, kind, whole: false };
         self.riders = self.to.tool(self.choice, entry, riders);
     }
 

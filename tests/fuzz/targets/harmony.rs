@@ -44,7 +44,7 @@ fn begins_marker(text: &str) -> bool {
     MARKERS.iter().any(|marker| (1..marker.len()).any(|length| text.ends_with(&marker[..length])))
 }
 
-fn stream(api: Api, pieces: &[String], finish: &str) -> Case {
+pub(super) fn stream(api: Api, pieces: &[String], finish: &str) -> Case {
     let chunk = |delta: Value, finish: Value| {
         let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
         format!("data: {}\n\n", json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]}))

@@ -43,6 +43,7 @@ macro_rules! every_target {
             response_id,
             store_record,
             harmony,
+            text_parser,
             log_escape,
         }
     };

@@ -7,7 +7,7 @@ use crate::cases::{response_vectors, responses};
 use crate::laws::request;
 use bytes::Bytes;
 use samewire::engine::ENGINES;
-use samewire::plan::{Route, plan};
+use samewire::plan::{Route, plan, response_body};
 use samewire::request::responses::{Asked, Material, Way};
 use samewire::request::{Ask, Rules};
 use samewire::wire::Api;
@@ -26,13 +26,9 @@ pub fn run(data: &[u8]) {
     let unseal = |sealed: &str| sealed.strip_prefix("swr1.").map(str::to_owned);
     let material = Material { unseal: &unseal, ..Material::default() };
     let sent = Asked::read_for(&body, &options, way, None, &rules).and_then(|asked| {
-        let takes = engine.takes();
-        let sent = if native {
-            asked.native(&material, &takes, &options)
-        } else {
-            asked.chat(&material, &takes, &options)
-        };
-        Ok((asked, sent?))
+        let route = Route { responses: way, ..Route::new(engine, Arc::new(options.clone()), 1 << 20) };
+        let sent = response_body(&asked, &material, &route)?;
+        Ok((asked, sent.body))
     });
     let (asked, sent) = match sent {
         Ok(sent) => sent,
@@ -42,7 +38,7 @@ pub fn run(data: &[u8]) {
     assert!(samewire::json::Raw::of(text).is_some(), "{text}");
     if native {
         let again = Asked::read_for(&sent, &options, way, None, &rules)
-            .and_then(|asked| asked.native(&material, &engine.takes(), &options));
+            .and_then(|asked| asked.native(&material, &engine.takes, &options));
         let again = again.unwrap_or_else(|failure| panic!("{failure:?}: {text}"));
         let limit = |body: &Bytes| {
             let mut object: Value = serde_json::from_slice(body).ok()?;

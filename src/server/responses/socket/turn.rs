@@ -152,7 +152,7 @@ async fn make(
     thread: Option<Thread>,
 ) -> Made {
     let result = match wish {
-        Ok(generate) => handling.say(&line, body, generate, thread).await,
+        Ok(generate) => Box::pin(handling.say(&line, body, generate, thread)).await,
         Err(failure) => Err(failure),
     };
     result.unwrap_or_else(|failure| Made { response: handling.refuse(&failure), trace: None })

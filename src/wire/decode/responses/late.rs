@@ -76,7 +76,9 @@ impl Events {
         if !self.headed || body.id.is_some() {
             self.head(body, to);
         }
-        self.items_of(output, ended, to)?;
+        // An event comes behind a stream, in which the reasoning has been passed on.
+        let promotes = event.is_empty() && self.reading.promote_reasoning && ended == Ended::Completed;
+        self.items_of(output, ended, promotes, to)?;
         let reason = match ended {
             Ended::Failed => {
                 self.fail(data, to);
@@ -97,8 +99,14 @@ impl Events {
         Ok(())
     }
 
-    fn items_of(&mut self, output: Vec<Raw<'_>>, ended: Ended, to: &mut dyn Sink) -> Result<(), Unreadable> {
-        let bodies: Vec<(Raw<'_>, ItemBody<'_>, Kind)> = output
+    fn items_of(
+        &mut self,
+        output: Vec<Raw<'_>>,
+        ended: Ended,
+        promotes: bool,
+        to: &mut dyn Sink,
+    ) -> Result<(), Unreadable> {
+        let mut bodies: Vec<(Raw<'_>, ItemBody<'_>, Kind)> = output
             .into_iter()
             .filter_map(|raw| {
                 let body: ItemBody<'_> = object(Some(raw));
@@ -106,6 +114,11 @@ impl Events {
                 Some((raw, body, kind))
             })
             .collect();
+        if promotes && !bodies.is_empty() && bodies.iter().all(|(_, body, kind)| is_plain_thought(body, kind))
+        {
+            to.mended(Rule::ReasoningPromoted);
+            bodies.iter_mut().for_each(|(_, _, kind)| *kind = Kind::Message);
+        }
         let listed: Vec<_> = bodies.iter().map(|(_, body, kind)| of(body, kind)).collect();
         let found = self.items.found(&listed);
         let last = bodies.len().saturating_sub(1);
@@ -220,6 +233,14 @@ impl Events {
             self.argue(at, rest, to);
         }
     }
+}
+
+/// Reasoning in text, and nothing that only reasoning has.
+fn is_plain_thought(body: &ItemBody<'_>, kind: &Kind) -> bool {
+    *kind == Kind::Reasoning
+        && !joined(&body::parts(body.content)).is_empty()
+        && body::parts(body.summary).is_empty()
+        && text(body.encrypted).is_none()
 }
 
 /// What tells the item from the others of its object.

@@ -148,7 +148,7 @@ impl Call {
 }
 
 /// The string `input` of a JSON object.
-fn input(arguments: &str) -> Option<Text<'_>> {
+pub(in crate::wire::encode) fn input(arguments: &str) -> Option<Text<'_>> {
     let members = crate::json::read::<crate::json::Members<'_>>(arguments).ok()?.0;
     let (_, value) = members.into_iter().rfind(|(key, _)| key == "input")?;
     Text::of(Raw::of(value.get())?)

@@ -14,6 +14,7 @@ mod hold;
 mod item;
 mod object;
 
+pub(super) use call::input as input_of;
 pub use call::{Called, Calls};
 pub(crate) use event::write_error;
 pub use hold::{Held, Hold};

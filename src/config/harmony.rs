@@ -1,0 +1,38 @@
+//! `[harmony]`: what the tokens of gpt-oss stand for.
+
+use super::mistakes::Mistakes;
+use crate::wire::Vocabulary;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Bytes of a vocabulary, some times what there are.
+const FILE: u64 = 32 << 20;
+
+/// As written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct HarmonyFile {
+    pub vocabulary_file: PathBuf,
+}
+
+impl HarmonyFile {
+    /// What stands in the file; nothing, if none is named.
+    pub(super) fn meant(&self, mistakes: &mut Mistakes) -> Option<Arc<Vocabulary>> {
+        let path = &self.vocabulary_file;
+        if path.as_os_str().is_empty() {
+            return None;
+        }
+        let unreadable = |error: std::io::Error| format!("the file cannot be read: {error}");
+        let size = std::fs::metadata(path).map_err(unreadable).and_then(|data| match data.len() {
+            0..=FILE => Ok(()),
+            _ => Err(format!("must have at most {FILE} bytes")),
+        });
+        let text = size.and_then(|()| std::fs::read_to_string(path).map_err(unreadable));
+        match text.and_then(|text| Vocabulary::read(&text)) {
+            Ok(vocabulary) => Some(Arc::new(vocabulary)),
+            Err(why) => mistakes.none("harmony.vocabulary_file", why),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Changes that several engines need; each engine's own file says which, in which versions, on what evidence.
+
+use super::rule::{Becomes, Change, RequestRule};
+
+/// vLLM 400 in new versions; a choice goes with it.
+pub(super) const EMPTY_TOOLS: RequestRule =
+    RequestRule::new("empty_tools", "an empty list of tools was left out", Change::EmptyTools);
+pub(super) const CHOICE_ALONE: RequestRule =
+    RequestRule::new("choice_without_tools", "tool_choice without tools was left out", Change::ChoiceAlone);
+pub(super) const ALLOWED_TOOLS: RequestRule = RequestRule::new(
+    "allowed_tools",
+    "tools that are not among the allowed ones were left out",
+    Change::AllowedTools,
+);
+pub(super) const CUSTOM_TOOLS: RequestRule =
+    RequestRule::new("custom_tools", "custom tools became functions of one string", Change::CustomTools);
+pub(super) const LEGACY: RequestRule = RequestRule::new(
+    "legacy_functions",
+    "functions, function_call and the role function became tools",
+    Change::Legacy,
+);
+pub(super) const NULLS: RequestRule =
+    RequestRule::new("null_members", "members that were null were left out", Change::Nulls);
+pub(super) const EMPTY_STOPS: RequestRule =
+    RequestRule::new("empty_stops", "stop strings without a character were left out", Change::EmptyStops);
+pub(super) const SCHEMA_NAME: RequestRule =
+    RequestRule::new("schema_name", "a schema got a name", Change::SchemaName);
+pub(super) const NO_CALLS: RequestRule =
+    RequestRule::new("empty_tool_calls", "tool_calls without a call were left out", Change::NoCalls);
+pub(super) const ARGUMENTS: RequestRule =
+    RequestRule::new("arguments_object", "arguments became a JSON object", Change::Arguments);
+pub(super) const TOOL_TEXT: RequestRule =
+    RequestRule::new("tool_message_text", "the parts of a tool's text became one string", Change::ToolText);
+pub(super) const CONTENT_BESIDE_CALLS: RequestRule = RequestRule::new(
+    "content_beside_calls",
+    "empty content was put beside tool calls",
+    Change::ContentBesideCalls,
+);
+pub(super) const DEVELOPER: RequestRule = RequestRule::new(
+    "developer_role",
+    "the role developer became system",
+    Change::Developer { always: false },
+);
+pub(super) const ONE_CALL: RequestRule =
+    RequestRule::new("one_call", "calls after the first are left out of the answer", Change::OneCall);
+pub(super) const REASONING_OBJECT: RequestRule =
+    RequestRule::new("reasoning_object", "reasoning became reasoning_effort", Change::ReasoningObject);
+pub(super) const NO_REASONING: RequestRule = RequestRule::new(
+    "no_reasoning",
+    "the effort none became the switches of chat templates",
+    Change::NoReasoning,
+);
+
+/// The nearest effort of those that the engine knows.
+pub(super) const fn efforts(known: &'static [&'static str]) -> RequestRule {
+    RequestRule::new(
+        "effort",
+        "the effort became the nearest one that the engine knows",
+        Change::Efforts(known),
+    )
+}
+
+/// The key under which reasoning is read.
+pub(super) const fn reasoning_key(key: &'static str) -> RequestRule {
+    RequestRule::new(
+        "reasoning_key",
+        "reasoning in messages got the key that the engine reads",
+        Change::ReasoningKey(key),
+    )
+}
+
+/// A token limit under its newer name, which the engine does not know.
+pub(super) const LIMIT_RENAMED: RequestRule = RequestRule::new(
+    "max_tokens",
+    "max_completion_tokens became max_tokens",
+    Change::Rename("max_completion_tokens", "max_tokens"),
+);
+/// The same where newer versions know both.
+pub(super) const LIMIT_COPIED: RequestRule = RequestRule::new(
+    "max_tokens",
+    "max_completion_tokens was said as max_tokens too",
+    Change::Copy("max_completion_tokens", "max_tokens"),
+);
+
+pub(super) const PART_INPUT_TEXT: RequestRule = RequestRule::new(
+    "part_input_text",
+    "a part input_text became text",
+    Change::Part("input_text", Becomes::Text("text")),
+);
+pub(super) const PART_OUTPUT_TEXT: RequestRule = RequestRule::new(
+    "part_output_text",
+    "a part output_text became text",
+    Change::Part("output_text", Becomes::Text("text")),
+);
+pub(super) const PART_REFUSAL: RequestRule = RequestRule::new(
+    "part_refusal",
+    "a part refusal became text",
+    Change::Part("refusal", Becomes::Text("refusal")),
+);
+pub(super) const PART_INPUT_IMAGE: RequestRule = RequestRule::new(
+    "part_input_image",
+    "a part input_image became image_url",
+    Change::Part("input_image", Becomes::ImageUrl),
+);
+pub(super) const PART_FILE: RequestRule =
+    RequestRule::new("part_file", "a part file is refused", Change::Part("file", Becomes::Refused));
+pub(super) const PART_INPUT_FILE: RequestRule = RequestRule::new(
+    "part_input_file",
+    "a part input_file is refused",
+    Change::Part("input_file", Becomes::Refused),
+);
+
+/// Fields of the OpenAI service that change nothing in how an engine answers: some refuse what they do not know.
+pub(super) const OF_THE_SERVICE: &[&str] = &[
+    "store",
+    "metadata",
+    "service_tier",
+    "prediction",
+    "modalities",
+    "verbosity",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+];

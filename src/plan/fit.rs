@@ -1,0 +1,144 @@
+//! What of a request is changed for the engine that it goes to: one pass over what was read of it, with the engine's rules
+//! (`engine::rule`) as data.
+//!
+//! Takes: an [`Ask`], the body's text, a route. Gives: edits, and the rules that made them. Remembers: drafts of the request
+//! and of its messages that are more than a text. Never: touches what no rule names.
+
+use super::draft::Draft;
+use super::{Route, messages, parts, settings, tools};
+use crate::engine::rule::{Change, RequestRule};
+use crate::json::{self, Raw};
+use crate::request::fields::{self, Edits, Spot};
+use crate::request::{Ask, Numbered};
+use crate::wire::Api;
+use crate::wire::fault::{Failure, Fault};
+use crate::wire::options::{Options, RequestUnknown};
+
+/// A request for one engine.
+pub(super) struct Fit<'t> {
+    pub(super) ask: &'t Ask,
+    pub(super) text: &'t str,
+    pub(super) options: &'t Options,
+    /// It was a Responses request: its messages are finished items.
+    pub(super) items: bool,
+    pub(super) top: Draft<'t>,
+    pub(super) messages: Vec<Message<'t>>,
+    /// Changes within members and messages.
+    pub(super) edits: Edits,
+}
+
+/// A message that is more than a text.
+pub(super) struct Message<'t> {
+    /// Its number.
+    pub(super) at: usize,
+    /// As JSON, quotes included.
+    pub(super) role: &'t str,
+    pub(super) draft: Draft<'t>,
+}
+
+/// The edits that fit a request to the engine of `route`, and the rules that made them.
+///
+/// # Errors
+/// Something in it cannot be said to this engine.
+pub(super) fn fit(
+    ask: &Ask,
+    text: &str,
+    route: &Route,
+    items: bool,
+) -> Result<(Edits, Vec<&'static RequestRule>), Failure> {
+    let mut used = Vec::new();
+    let mut fit = Fit::new(ask, text, &route.options, items);
+    let of_chat = ask.api == Api::Chat;
+    for rule in route.identity.requests().filter(|rule| of_chat || !rule.change.is_of_chat()) {
+        if fit.change(rule.change)? {
+            used.push(rule);
+        }
+    }
+    // A chat that was made here has what it is to have.
+    if route.options.request_unknown == RequestUnknown::Drop && !items {
+        ask.places.unknown.iter().for_each(|key| _ = fit.top.remove(key));
+    }
+    Ok((fit.finish(), used))
+}
+
+impl<'t> Fit<'t> {
+    fn new(ask: &'t Ask, text: &'t str, options: &'t Options, items: bool) -> Self {
+        let places = &ask.places;
+        let message = |(at, range): &Numbered| {
+            let object = text.get(range.clone())?;
+            let members = fields::read(text, object).ok()?;
+            let role = members.iter().find(|member| member.key == "role")?.value.get();
+            let spots = members.iter().map(Spot::from).collect();
+            Some(Message { at: *at, role, draft: Draft::new(text, spots, range.end - 1) })
+        };
+        Self {
+            ask,
+            text,
+            options,
+            items,
+            top: Draft::new(text, places.members.clone(), places.end),
+            messages: places.notable.iter().filter_map(message).collect(),
+            edits: Edits::default(),
+        }
+    }
+
+    /// Makes a change; says whether there was anything to change.
+    fn change(&mut self, change: Change) -> Result<bool, Failure> {
+        Ok(match change {
+            Change::Rename(from, to) => settings::rename(self, from, to),
+            Change::Copy(from, to) => settings::copy(self, from, to),
+            Change::Drop(keys) => keys.iter().filter(|key| self.top.remove(key)).count() > 0,
+            // It is not asked for, either.
+            Change::NoStreamOptions => self.top.remove("stream_options"),
+            Change::Nulls => settings::nulls(self),
+            Change::EmptyStops => settings::empty_stops(self),
+            Change::Constrain(constraints) => settings::constrain(self, constraints),
+            Change::OneChoice => settings::one_choice(self)?,
+            Change::SchemaName => settings::schema_name(self),
+            Change::ReasoningObject => settings::reasoning_object(self),
+            Change::NoReasoning => settings::no_reasoning(self),
+            Change::Efforts(known) => settings::effort(self, known),
+            Change::HarmonyEfforts(known) => self.is_gpt_oss() && settings::effort(self, known),
+            Change::Developer { always } => messages::developer(self, always),
+            Change::Legacy => tools::legacy(self) | messages::legacy(self),
+            Change::EmptyTools => tools::empty(self),
+            Change::ChoiceAlone => tools::choice_alone(self),
+            Change::ChoiceNone => tools::choice_none(self),
+            Change::AllowedTools => tools::allowed(self)?,
+            Change::CustomTools => tools::custom(self)? | messages::custom(self),
+            // It is the answer that is changed.
+            Change::OneCall => false,
+            Change::ReasoningKey(key) => messages::reasoning_key(self, key),
+            Change::NoCalls => messages::no_calls(self),
+            Change::ContentBesideCalls => messages::content_beside_calls(self),
+            Change::Arguments => messages::arguments(self),
+            Change::ToolText => parts::tool_text(self),
+            Change::Part(kind, becomes) => parts::part(self, kind, becomes)?,
+            Change::GoOn { members, items } => messages::go_on(self, members, items),
+        })
+    }
+
+    fn finish(self) -> Edits {
+        let mut edits = self.edits;
+        self.top.finish(&mut edits);
+        self.messages.into_iter().for_each(|message| message.draft.finish(&mut edits));
+        edits
+    }
+
+    /// It is a model that is spoken to in Harmony: nothing of it goes through a chat template.
+    pub(super) fn is_gpt_oss(&self) -> bool {
+        self.ask.model.to_ascii_lowercase().contains("gpt-oss")
+    }
+
+    /// The elements of a list, as JSON.
+    pub(super) fn list(json: &str) -> Option<Vec<Raw<'_>>> {
+        json::read(json).ok()
+    }
+}
+
+/// A value that this engine cannot be given.
+pub(super) fn unsupported(param: impl Into<String>, why: &str) -> Failure {
+    let param = param.into();
+    let message = format!("Unsupported value for '{param}': {why}.");
+    Failure::from(Fault::UnsupportedValue).with_message(message).with_param(param)
+}

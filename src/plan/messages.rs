@@ -1,0 +1,232 @@
+//! Changes of messages (engine-quirks E.3).
+
+use super::fit::{Fit, Message};
+use super::settings::quoted;
+use crate::json::{self, Members, Raw, Text};
+use crate::request::fields::place;
+use crate::request::responses::arguments as object_of;
+use crate::wire::event::ToolKind;
+use crate::wire::options::DeveloperRole;
+use bytes::BytesMut;
+
+const ASSISTANT: &str = "\"assistant\"";
+
+impl<'t> Fit<'t> {
+    /// Those of this role, as JSON.
+    fn of_role(&mut self, role: &'static str) -> impl Iterator<Item = &mut Message<'t>> {
+        self.messages.iter_mut().filter(move |message| message.role == role)
+    }
+}
+
+/// Says whether any of them says yes.
+fn any<'m, 't: 'm>(
+    messages: impl Iterator<Item = &'m mut Message<'t>>,
+    mut change: impl FnMut(&mut Message<'t>) -> bool,
+) -> bool {
+    let mut any = false;
+    messages.for_each(|message| any |= change(message));
+    any
+}
+
+/// gpt-oss knows the role, and keeps it apart from its system message.
+pub(super) fn developer(fit: &mut Fit<'_>, always: bool) -> bool {
+    // Items have the roles that the options give them.
+    let wanted = fit.options.developer_role == DeveloperRole::System && !fit.is_gpt_oss() && !fit.items;
+    if !(always || wanted) {
+        return false;
+    }
+    let renamed = any(fit.of_role("\"developer\""), |message| {
+        message.draft.set("role", "\"system\"");
+        true
+    });
+    if renamed {
+        join_leading(fit);
+    }
+    renamed
+}
+
+/// One message out of those of system and developer at the beginning: many templates take one there and no second one.
+fn join_leading(fit: &mut Fit<'_>) {
+    let all = fit.ask.places.messages.clone().and_then(|at| fit.text.get(at));
+    let Some(all) = all.and_then(Fit::list) else { return };
+    let mut texts = Vec::new();
+    for message in &all {
+        let Some(Members(members)) = Members::of(message.get()) else { break };
+        let role = members.iter().find(|(key, _)| key == "role").map(|(_, role)| role.get());
+        if !matches!(role, Some("\"system\"" | "\"developer\"")) {
+            break;
+        }
+        let content = members.iter().find(|(key, _)| key == "content").map(|(_, content)| content.get());
+        match content.and_then(|content| joined(content, "\n")) {
+            Some(text) if members.len() == 2 => texts.push(text),
+            _ => return,
+        }
+    }
+    let (Some(first), Some(last)) = (all.first(), texts.len().checked_sub(1).and_then(|at| all.get(at)))
+    else {
+        return;
+    };
+    if texts.len() < 2 {
+        return;
+    }
+    let range = place(fit.text, first.get()).start..place(fit.text, last.get()).end;
+    fit.messages.retain(|message| message.at >= texts.len());
+    let text = texts.join("\\n\\n");
+    fit.edits.replace(range, format!("{{\"role\":\"system\",\"content\":\"{text}\"}}"));
+}
+
+/// The text of content that is nothing but text, in JSON spelling without its quotes.
+pub(super) fn joined(content: &str, between: &str) -> Option<String> {
+    let mut out = BytesMut::new();
+    match Text::of(Raw::of(content)?) {
+        Some(text) => text.write(&mut out),
+        None => {
+            for (at, part) in Fit::list(content)?.into_iter().enumerate() {
+                if at > 0 {
+                    Text::plain(between).write(&mut out);
+                }
+                let Members(members) = Members::of(part.get())?;
+                let text = members.into_iter().find(|(key, _)| key == "text").map(|(_, text)| text)?;
+                Text::of(text)?.write(&mut out);
+            }
+        }
+    }
+    String::from_utf8(out.to_vec()).ok()
+}
+
+/// The role `function` and calls in the old form. What answers a call has the id that the call was given here.
+pub(super) fn legacy(fit: &mut Fit<'_>) -> bool {
+    let mut last = None;
+    any(fit.messages.iter_mut(), |message| {
+        if message.role == ASSISTANT && message.draft.said("tool_calls").is_none() {
+            let Some(call) = message.draft.said("function_call").map(ToOwned::to_owned) else { return false };
+            // Nine letters and digits: some tokenizers take no other ids.
+            let id = format!("call{:05}", message.at % 100_000);
+            let json = format!("[{{\"id\":\"{id}\",\"type\":\"function\",\"function\":{call}}}]");
+            message.draft.remove("function_call");
+            message.draft.set("tool_calls", json);
+            last = Some(id);
+            return true;
+        }
+        if message.role != "\"function\"" {
+            return false;
+        }
+        message.draft.set("role", "\"tool\"");
+        if message.draft.said("tool_call_id").is_none() {
+            let id = last.clone().unwrap_or_else(|| format!("call{:05}", message.at % 100_000));
+            message.draft.set("tool_call_id", quoted(&id));
+        }
+        true
+    })
+}
+
+/// Gives the reasoning of assistant messages the name that the engine reads (wire-format 2.4).
+pub(super) fn reasoning_key(fit: &mut Fit<'_>, key: &'static str) -> bool {
+    let other = if key == "reasoning" { "reasoning_content" } else { "reasoning" };
+    any(fit.of_role(ASSISTANT), |message| {
+        let is_there = message.draft.get(other).is_some();
+        if is_there {
+            match message.draft.get(key).is_some() {
+                true => _ = message.draft.remove(other),
+                false => message.draft.rename(other, key),
+            }
+        }
+        is_there
+    })
+}
+
+fn calls<'d>(message: &'d Message<'_>) -> Option<Vec<Raw<'d>>> {
+    Fit::list(message.draft.said("tool_calls")?)
+}
+
+pub(super) fn no_calls(fit: &mut Fit<'_>) -> bool {
+    any(fit.of_role(ASSISTANT), |message| {
+        let is_there = message.draft.get("tool_calls").is_some();
+        is_there && calls(message).is_none_or(|calls| calls.is_empty()) && message.draft.remove("tool_calls")
+    })
+}
+
+pub(super) fn content_beside_calls(fit: &mut Fit<'_>) -> bool {
+    any(fit.of_role(ASSISTANT), |message| {
+        let is_alone =
+            message.draft.get("content").is_none() && calls(message).is_some_and(|calls| !calls.is_empty());
+        if is_alone {
+            message.draft.set_behind("role", "content", "\"\"");
+        }
+        is_alone
+    })
+}
+
+fn member<'a>(object: &'a str, key: &str) -> Option<Raw<'a>> {
+    let Members(members) = Members::of(object)?;
+    members.into_iter().find(|(own, _)| own == key).map(|(_, json)| json)
+}
+
+pub(super) fn arguments(fit: &mut Fit<'_>) -> bool {
+    let Fit { messages, edits, text, .. } = fit;
+    any(messages.iter_mut().filter(|message| message.role == ASSISTANT), |message| {
+        let Some(json) = message.draft.original("tool_calls") else { return false };
+        let mut any = false;
+        for call in Fit::list(json).unwrap_or_default() {
+            let function = member(call.get(), "function");
+            let Some(raw) = function.and_then(|function| member(function.get(), "arguments")) else {
+                continue;
+            };
+            let Some(said) = Text::of(raw) else { continue };
+            let object = object_of(said, ToolKind::Function);
+            if object != said.decoded() {
+                edits.replace(place(text, raw.get()), quoted(&object));
+                any = true;
+            }
+        }
+        any
+    })
+}
+
+/// Calls of custom tools, which the engine knows as functions.
+pub(super) fn custom(fit: &mut Fit<'_>) -> bool {
+    let Fit { messages, edits, text, .. } = fit;
+    any(messages.iter_mut().filter(|message| message.role == ASSISTANT), |message| {
+        let Some(json) = message.draft.original("tool_calls") else { return false };
+        let mut any = false;
+        for call in Fit::list(json).unwrap_or_default() {
+            let Some(custom) = member(call.get(), "custom").filter(|custom| custom.get() != "null") else {
+                continue;
+            };
+            let input = member(custom.get(), "input").and_then(Text::of).unwrap_or_default();
+            let name = json::member(custom.get(), "name").unwrap_or_default();
+            let id = member(call.get(), "id").map_or("\"\"", Raw::get);
+            let written = format!(
+                "{{\"id\":{id},\"type\":\"function\",\"function\":{{\"name\":{},\"arguments\":{}}}}}",
+                quoted(&name),
+                quoted(&object_of(input, ToolKind::Custom))
+            );
+            edits.replace(place(text, call.get()), written);
+            any = true;
+        }
+        any
+    })
+}
+
+/// Only a text can be gone on with, and only where it goes through a chat template.
+pub(super) fn go_on(fit: &mut Fit<'_>, members: &[(&str, &str)], items: bool) -> bool {
+    if fit.is_gpt_oss() || fit.items && !items {
+        return false;
+    }
+    let places = &fit.ask.places;
+    let list = places.messages.clone().and_then(|at| fit.text.get(at)).unwrap_or("");
+    let Some(last) = fit.messages.last().filter(|last| last.role == ASSISTANT) else { return false };
+    // It is the last one of all, not only of those that are more than a text.
+    let end = last.draft.end() + 1;
+    let behind = places.messages.clone().and_then(|at| fit.text.get(end..at.end)).unwrap_or("");
+    let has_text = last.draft.said("content").is_some_and(|content| content != "\"\"" && content != "[]");
+    let is_last = !list.is_empty() && behind.trim_start() == "]";
+    if !is_last || !has_text || calls(last).is_some_and(|calls| !calls.is_empty()) {
+        return false;
+    }
+    if members.iter().any(|(key, _)| fit.top.said(key).is_some()) {
+        return false;
+    }
+    members.iter().for_each(|(key, json)| fit.top.set(key, *json));
+    true
+}

@@ -1,0 +1,211 @@
+//! Changes of a request's own members (engine-quirks E.2).
+
+use super::fit::{Fit, unsupported};
+use crate::engine::rule::{Constraint, Constraints, EFFORTS};
+use crate::json::{self, Members, Raw, Text, write_string};
+use crate::request::fields::place;
+use crate::wire::Api;
+use crate::wire::fault::Failure;
+use bytes::BytesMut;
+
+pub(super) fn rename(fit: &mut Fit<'_>, from: &str, to: &'static str) -> bool {
+    let any = fit.top.said(from).is_some();
+    if any {
+        fit.top.rename(from, to);
+    }
+    any
+}
+
+pub(super) fn copy(fit: &mut Fit<'_>, from: &str, to: &str) -> bool {
+    let said = fit.top.said(from).filter(|_| fit.top.said(to).is_none()).map(ToOwned::to_owned);
+    if let Some(json) = &said {
+        fit.top.set_behind(from, to, json);
+    }
+    said.is_some()
+}
+
+/// Members of the API alone: what null means to an engine's own is the engine's business.
+pub(super) fn nulls(fit: &mut Fit<'_>) -> bool {
+    let places = &fit.ask.places;
+    let is_own = |key: &str| places.unknown.iter().chain(&places.allowed).any(|own| own == key);
+    // Usage is asked for in its place.
+    let is_kept = |key: &str| key == "stream_options" && fit.ask.stream || is_own(key);
+    let nulls = fit.top.originals().filter(|(key, json)| *json == "null" && !is_kept(key));
+    let nulls: Vec<_> = nulls.map(|(key, _)| key.to_owned()).collect();
+    nulls.iter().for_each(|key| _ = fit.top.remove(key));
+    !nulls.is_empty()
+}
+
+pub(super) fn empty_stops(fit: &mut Fit<'_>) -> bool {
+    let Some(stop) = fit.top.said("stop") else { return false };
+    if stop == "\"\"" {
+        return fit.top.remove("stop");
+    }
+    let Some(all) = Fit::list(stop) else { return false };
+    let kept: Vec<_> = all.iter().map(|stop| stop.get()).filter(|stop| *stop != "\"\"").collect();
+    match kept.len() {
+        count if count == all.len() => return false,
+        0 => _ = fit.top.remove("stop"),
+        _ => {
+            let kept = format!("[{}]", kept.join(","));
+            fit.top.set("stop", kept);
+        }
+    }
+    true
+}
+
+/// A member, or one of an object where a dot leads into it.
+fn constraint<'d>(fit: &'d Fit<'_>, key: &str) -> Option<&'d str> {
+    let Some((outer, inner)) = key.split_once('.') else { return fit.top.said(key) };
+    let Members(members) = Members::of(fit.top.said(outer)?)?;
+    let found = members.into_iter().find(|(own, _)| own == inner)?;
+    Some(found.1.get()).filter(|json| *json != "null")
+}
+
+pub(super) fn constrain(fit: &mut Fit<'_>, constraints: &Constraints) -> bool {
+    let mut any = false;
+    for (unread, read) in constraints.unread.iter().zip(constraints.read) {
+        let Some(json) = constraint(fit, unread).map(ToOwned::to_owned) else { continue };
+        any = true;
+        match read {
+            Constraint::Member(key) => fit.top.set(key, json),
+            Constraint::Inside(object, key) if fit.top.said(object).is_none() => {
+                fit.top.set(object, format!("{{\"{key}\":{json}}}"));
+            }
+            // What the client says in the engine's own words counts.
+            Constraint::Inside(..) => {}
+            Constraint::Format(_) if fit.ask.api == Api::Chat => format_of(fit, &json),
+            Constraint::Format(key) => fit.top.set(key, as_string(&json)),
+            Constraint::Expression(key) => match expression(&json) {
+                Some(expression) => fit.top.set(key, expression),
+                None => continue,
+            },
+        }
+    }
+    if any {
+        for unread in constraints.unread {
+            fit.top.remove(unread.split('.').next().unwrap_or(unread));
+        }
+    }
+    any
+}
+
+/// The schema as `response_format`. It may be written as a string.
+fn format_of(fit: &mut Fit<'_>, json: &str) {
+    let decoded = Raw::of(json).and_then(Text::of).map(|text| text.decoded());
+    let schema = decoded.as_deref().filter(|schema| Raw::of(schema).is_some()).unwrap_or(json);
+    if fit.top.said("response_format").is_none() {
+        let format = format!(
+            "{{\"type\":\"json_schema\",\"json_schema\":{{\"name\":\"schema\",\"schema\":{schema}}}}}"
+        );
+        fit.top.set("response_format", format);
+    }
+}
+
+fn as_string(json: &str) -> String {
+    if json.starts_with('"') { json.to_owned() } else { quoted(json) }
+}
+
+/// A JSON string of this text.
+pub(super) fn quoted(text: &str) -> String {
+    let mut out = BytesMut::with_capacity(text.len() + 2);
+    write_string(text, &mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// The expression that these words and no others match.
+fn expression(words: &str) -> Option<String> {
+    let all = Fit::list(words)?;
+    let mut words = Vec::with_capacity(all.len());
+    for word in all {
+        let word = Text::of(word)?.decoded();
+        let mut escaped = String::with_capacity(word.len());
+        for character in word.chars() {
+            if "\\.+*?()|[]{}^$/-".contains(character) {
+                escaped.push('\\');
+            }
+            escaped.push(character);
+        }
+        words.push(escaped);
+    }
+    (!words.is_empty()).then(|| quoted(&format!("({})", words.join("|"))))
+}
+
+pub(super) fn one_choice(fit: &Fit<'_>) -> Result<bool, Failure> {
+    match fit.top.said("n").is_some_and(|n| n != "1") {
+        true => Err(unsupported("n", "this engine gives one choice; ask it more than once")),
+        false => Ok(false),
+    }
+}
+
+pub(super) fn schema_name(fit: &mut Fit<'_>) -> bool {
+    let Some(format) = fit.top.original("response_format") else { return false };
+    let Some(Members(members)) = Members::of(format) else { return false };
+    let Some((_, schema)) = members.into_iter().find(|(key, _)| key == "json_schema") else { return false };
+    let Some(Members(own)) = Members::of(schema.get()) else { return false };
+    if let Some((_, null)) = own.iter().find(|(key, _)| key == "name") {
+        let is_null = null.get() == "null";
+        if is_null {
+            fit.edits.replace(place(fit.text, null.get()), "\"schema\"");
+        }
+        return is_null;
+    }
+    let at = place(fit.text, schema.get()).start + 1;
+    let comma = if own.is_empty() { "" } else { "," };
+    fit.edits.replace(at..at, format!("\"name\":\"schema\"{comma}"));
+    true
+}
+
+pub(super) fn reasoning_object(fit: &mut Fit<'_>) -> bool {
+    let Some(reasoning) = fit.top.said("reasoning").filter(|json| json.starts_with('{')) else {
+        return false;
+    };
+    let effort = json::member(reasoning, "effort").map(|effort| quoted(&effort));
+    let Members(members) = Members::of(reasoning).unwrap_or_default();
+    let off = members.iter().any(|(key, json)| key == "enabled" && json.get() == "false");
+    let effort = if off { Some("\"none\"".to_owned()) } else { effort };
+    if let Some(effort) = effort.filter(|_| fit.top.said("reasoning_effort").is_none()) {
+        fit.top.remove("reasoning_effort");
+        fit.top.set("reasoning_effort", effort);
+    }
+    fit.top.remove("reasoning")
+}
+
+/// Templates know the switch by one of two names.
+pub(super) fn no_reasoning(fit: &mut Fit<'_>) -> bool {
+    if fit.is_gpt_oss() || fit.top.said("reasoning_effort") != Some("\"none\"") {
+        return false;
+    }
+    const SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];
+    let known = fit.top.said("chat_template_kwargs").unwrap_or("{}");
+    let Some(Members(members)) = Members::of(known) else { return false };
+    let mut json = known.trim_end().trim_end_matches('}').trim_end().to_owned();
+    let mut any = !members.is_empty();
+    for switch in SWITCHES.iter().filter(|switch| !members.iter().any(|(key, _)| key == **switch)) {
+        json.push_str(&format!("{}\"{switch}\":false", if any { "," } else { "" }));
+        any = true;
+    }
+    json.push('}');
+    fit.top.remove("reasoning_effort");
+    fit.top.set("chat_template_kwargs", json);
+    true
+}
+
+pub(super) fn effort(fit: &mut Fit<'_>, known: &[&str]) -> bool {
+    let Some(said) = fit.top.said("reasoning_effort").and_then(|json| Text::of(Raw::of(json)?)) else {
+        return false;
+    };
+    let said = said.decoded();
+    if known.contains(&said.as_ref()) {
+        return false;
+    }
+    let place = |effort: &str| EFFORTS.iter().position(|word| *word == effort);
+    let Some(wanted) = place(&said) else { return false };
+    let distance = |effort: &&&str| place(effort).map(|at| at.abs_diff(wanted));
+    // Nobody who asks for a little has asked for none.
+    let some = known.iter().filter(|effort| **effort != "none");
+    let Some(nearest) = some.min_by_key(distance) else { return false };
+    let nearest = format!("\"{nearest}\"");
+    fit.top.set("reasoning_effort", nearest);
+    true
+}

@@ -1,0 +1,130 @@
+//! What is behind an upstream, and by what that is known (engine-quirks G).
+//!
+//! Takes: what the configuration says, what probes are told, what answers give away. Gives: [`Found`]. Remembers: that.
+//! Never: asks; that is `look`'s.
+
+use crate::engine::{Engine, Front, Identity, Parsers, Version};
+use std::fmt;
+
+/// By what an engine is known. What comes later is better evidence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum By {
+    /// It is not.
+    #[default]
+    Nothing,
+    /// Answers to requests gave it away.
+    Answer,
+    /// What it says on this route.
+    Place(&'static str),
+    /// The configuration says so.
+    Configuration,
+}
+
+impl By {
+    /// In a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Answer => "answers",
+            Self::Place(path) => path,
+            Self::Configuration => "configuration",
+        }
+    }
+}
+
+/// What is behind an upstream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// What it is.
+    pub identity: Identity,
+    /// By what the engine is known.
+    pub by: By,
+    /// By what its version is.
+    pub version_by: By,
+    /// The parsers that it runs, where it has said so.
+    pub parsers: Option<Parsers>,
+}
+
+impl Found {
+    /// What the configuration says alone.
+    pub(super) fn configured(engine: &'static Engine) -> Self {
+        let by = if engine.is_known() { By::Configuration } else { By::Nothing };
+        Self { identity: engine.into(), by, version_by: By::Nothing, parsers: None }
+    }
+
+    /// The same behind a configuration that may say otherwise.
+    pub(super) fn under(&self, engine: &'static Engine) -> Self {
+        match engine.is_known() {
+            true if engine != self.identity.engine => Self::configured(engine),
+            true => Self { by: By::Configuration, ..self.clone() },
+            false if self.by == By::Configuration => Self { by: By::Nothing, ..Self::configured(engine) },
+            false => self.clone(),
+        }
+    }
+
+    /// It turns out to be this engine. What was known of another one is forgotten.
+    pub(super) fn turn_out(&mut self, engine: &'static Engine, by: By) {
+        if self.by == By::Configuration {
+            return;
+        }
+        if self.identity.engine != engine {
+            *self = Self { identity: engine.into(), by, version_by: By::Nothing, parsers: None };
+        }
+        self.by = by;
+    }
+
+    /// It says that it is of this version; `None`: of no release.
+    pub(super) fn set_version(&mut self, version: Option<Version>, by: By) {
+        (self.identity.version, self.version_by) = (version, by);
+    }
+
+    /// This is in front of it.
+    pub(super) fn set_front(&mut self, front: Front) {
+        self.identity.front = front;
+    }
+
+    /// An answer gives away the engine, and perhaps its version. It counts where nothing better is known.
+    pub(super) fn overhear(&mut self, engine: &'static Engine, version: Option<Version>) {
+        if self.by <= By::Answer {
+            self.turn_out(engine, By::Answer);
+        }
+        if self.identity.engine == engine && version.is_some() && self.version_by <= By::Answer {
+            self.set_version(version, By::Answer);
+        }
+    }
+
+    /// Something is not known that answers may tell.
+    pub(super) fn lacks(&self) -> bool {
+        self.by == By::Nothing
+            || self.identity.version.is_none()
+                && self.version_by == By::Nothing
+                && self.identity.engine.detection.tells_version_in_answers()
+    }
+
+    /// Nothing but answers has told of it, so that others may tell otherwise.
+    pub(super) fn is_overheard(&self) -> bool {
+        self.by == By::Answer || self.version_by == By::Answer
+    }
+
+    /// Whether another look has told anything that an operator would want to know of.
+    pub(super) fn says_other_than(&self, before: &Self) -> bool {
+        self.identity != before.identity || self.parsers != before.parsers
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Identity { engine, front, version } = self.identity;
+        write!(f, "engine={} found_by={}", engine.name, self.by.name())?;
+        match (version, self.version_by) {
+            (None, By::Nothing) => write!(f, " version=unknown")?,
+            (None, by) => write!(f, " version=unreleased version_by={}", by.name())?,
+            (Some(version), by) => write!(f, " version={version} version_by={}", by.name())?,
+        }
+        write!(f, " front_end={}", front.name())?;
+        let Some(parsers) = &self.parsers else { return Ok(()) };
+        let none = "none";
+        write!(f, " reasoning_parser={}", parsers.reasoning.as_deref().unwrap_or(none))?;
+        write!(f, " tool_call_parser={}", parsers.tools.as_deref().unwrap_or(none))
+    }
+}

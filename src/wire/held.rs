@@ -1,0 +1,49 @@
+//! What travels with an event that waits (wire-format 2.3 rule 7).
+//!
+//! Takes: riders of a chunk. Gives: the same once the chunk is gone. Remembers: them. Never: changes one.
+
+use super::event::{Riders, Usage};
+use crate::json::{Extras, Kept, Raw};
+
+/// Riders of a held finish, owned: its frame is written after the chunk is gone.
+#[derive(Debug, Default)]
+pub(super) struct HeldRiders {
+    chunk: Vec<(String, Kept)>,
+    choice: Vec<(String, Kept)>,
+    delta: Vec<(String, Kept)>,
+    chunk_upstream: Option<Kept>,
+    choice_upstream: Option<Kept>,
+    usage: Option<Box<Usage>>,
+}
+
+impl HeldRiders {
+    pub(super) fn of(riders: Riders<'_>) -> Self {
+        let own =
+            |extras: &Extras<'_>| extras.iter().map(|(key, raw)| (key.to_owned(), raw.keep())).collect();
+        Self {
+            chunk: own(&riders.chunk),
+            choice: own(&riders.choice),
+            delta: own(&riders.delta),
+            chunk_upstream: riders.chunk_upstream.map(Raw::keep),
+            choice_upstream: riders.choice_upstream.map(Raw::keep),
+            usage: riders.usage,
+        }
+    }
+
+    pub(super) fn lend(&self) -> Riders<'_> {
+        fn lend(owned: &[(String, Kept)]) -> Extras<'_> {
+            let mut extras = Extras::default();
+            owned.iter().for_each(|(key, raw)| extras.keep(key.as_str().into(), raw.raw()));
+            extras
+        }
+        Riders {
+            logprobs: None,
+            usage: self.usage.clone(),
+            chunk: lend(&self.chunk),
+            choice: lend(&self.choice),
+            delta: lend(&self.delta),
+            chunk_upstream: self.chunk_upstream.as_ref().map(Kept::raw),
+            choice_upstream: self.choice_upstream.as_ref().map(Kept::raw),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Calls in a notation of their own, which becomes JSON as it comes: Python's (Llama 4, OLMo 3, LFM2) and Gemma's.
+//!
+//! ```text
+//! start ─→ [ ─→ name ─→ ( key = value, … ) ─→ , ─→ … ─→ ] ─→ end
+//! ```
+
+use super::super::marker::{Found, begins};
+use super::super::{Emit, Piece};
+use super::notation::{Notation, Noted};
+use super::{Grammar, Step, Tools, steps};
+
+pub(in super::super) use super::notation::Quotes;
+
+/// Bytes of a name.
+const NAME: usize = 256;
+
+/// What differs between formats.
+#[derive(Debug, PartialEq, Eq)]
+pub(in super::super) struct Form {
+    /// What stands before a name.
+    pub(in super::super) prefix: &'static str,
+    /// What stands around the arguments.
+    pub(in super::super) body: (char, char),
+    /// What stands between a key and its value.
+    pub(in super::super) equals: char,
+    /// How texts are told from the rest.
+    pub(in super::super) quotes: Quotes,
+    /// What stands behind the last call.
+    pub(in super::super) end: &'static str,
+}
+
+/// The reader of one section.
+#[derive(Debug)]
+pub(super) struct Literal {
+    form: &'static Form,
+    start: usize,
+    /// Nothing but its shape says that it is a call.
+    bare: bool,
+    state: State,
+    /// The calls stand in brackets.
+    listed: bool,
+    called: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    Opening,
+    Name,
+    /// Arguments; the name, as long as they have not shown that it is a call.
+    Body(Notation, Option<String>),
+    Between,
+    Closing,
+}
+
+impl Literal {
+    /// A reader of a section that begins with so many bytes of a start.
+    pub(super) fn new(form: &'static Form, start: usize) -> Self {
+        Self { form, start, bare: start == 0, state: State::Opening, listed: false, called: false }
+    }
+
+    fn stop(&self, at: usize) -> Step {
+        if self.called { Step::Done(at) } else { Step::No }
+    }
+
+    /// A name up to its arguments; gives how much that is. `None`: more is needed.
+    fn name(&mut self, text: &str, tools: &Tools) -> Result<Option<usize>, ()> {
+        let Form { prefix, body, .. } = *self.form;
+        let Some(rest) = text.strip_prefix(prefix) else {
+            return if prefix.starts_with(text) { Ok(None) } else { Err(()) };
+        };
+        let is_of_name = |sign: char| sign.is_alphanumeric() || "_-.".contains(sign);
+        let Some(length) = rest.find(|sign| !is_of_name(sign)) else {
+            return if rest.len() > NAME { Err(()) } else { Ok(None) };
+        };
+        let name = rest.get(..length).unwrap_or("");
+        if name.is_empty()
+            || length > NAME
+            || !rest.get(length..).is_some_and(|rest| rest.starts_with(body.0))
+        {
+            return Err(());
+        }
+        if self.bare && !tools.know(name) {
+            return Err(());
+        }
+        let notation = Notation::new(self.form.quotes, self.form.equals, body.1);
+        self.state = State::Body(notation, Some(name.to_owned()));
+        Ok(Some(prefix.len() + length + body.0.len_utf8()))
+    }
+
+    /// Arguments, as far as they are there.
+    fn body(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Noted {
+        let State::Body(notation, name) = &mut self.state else { return Noted::Wrong(0) };
+        let mut json = String::new();
+        let noted = notation.read(text, last, &mut json);
+        if !json.is_empty() {
+            if let Some(name) = name.take() {
+                self.called = true;
+                emit(Piece::Call { name: &name, id: None });
+            }
+            emit(Piece::Arguments(&json));
+        }
+        noted
+    }
+
+    /// Behind a call: gives how much is read.
+    fn between(&mut self, begun: &str) -> usize {
+        match begun.chars().next() {
+            Some(',') => {
+                self.state = State::Name;
+                1
+            }
+            Some(']') if self.listed => {
+                self.state = State::Closing;
+                1
+            }
+            // A call on each line.
+            Some(sign) if !self.listed && sign.is_alphabetic() && self.form.prefix.is_empty() => {
+                self.state = State::Name;
+                0
+            }
+            _ => {
+                self.state = State::Closing;
+                0
+            }
+        }
+    }
+}
+
+impl Literal {
+    /// Reads some of the text: gives how much, or how it ends there.
+    fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
+        let begun = text.trim_start();
+        let blank = text.len() - begun.len();
+        if begun.is_empty() && !last {
+            return Err(Step::More(0));
+        }
+        match &self.state {
+            State::Opening => {
+                self.listed = begun.starts_with('[');
+                self.state = State::Name;
+                Ok(blank + usize::from(self.listed))
+            }
+            State::Name => match self.name(begun, tools) {
+                Ok(Some(read)) => Ok(blank + read),
+                Ok(None) if !last => Err(Step::More(0)),
+                _ => Err(self.stop(0)),
+            },
+            State::Body(..) => match self.body(text, last, emit) {
+                Noted::All(read) => {
+                    self.state = State::Between;
+                    Ok(read)
+                }
+                Noted::Some(read) if !last => Err(Step::More(read)),
+                Noted::Some(read) | Noted::Wrong(read) => Err(self.stop(read)),
+            },
+            State::Between => Ok(blank + self.between(begun)),
+            State::Closing => Err(match begins(begun, &[self.form.end]) {
+                Found::At { .. } => Step::Done(blank + self.form.end.len()),
+                Found::Perhaps(_) if !last => Step::More(0),
+                Found::Perhaps(_) => Step::Done(text.len()),
+                Found::Nowhere => Step::Done(0),
+            }),
+        }
+    }
+}
+
+impl Grammar for Literal {
+    fn read(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Step {
+        let start = std::mem::take(&mut self.start);
+        steps(text, start, |text| self.step(text, last, tools, emit))
+    }
+}

@@ -1,0 +1,344 @@
+//! Tool calls in text, in the formats that models are trained on (engine-quirks F.2).
+//!
+//! ```text
+//! outside ──start of a call──→ grammar ──not one──→ outside, and the text stays as it is
+//!    ↑                            │
+//!    └────────its end─────────────┘
+//! ```
+//!
+//! Takes: text, cut anywhere. Gives: [`Piece::Content`], [`Piece::Call`] and [`Piece::Arguments`]. Remembers: text of which
+//! it is not known whether it is a call, and how far one is. Never: loses text, repairs arguments. A grammar says nothing
+//! before it is sure; until then its text can still become content, and at the end of the text it does.
+
+mod json;
+mod literal;
+mod named;
+mod notation;
+mod tagged;
+mod value;
+
+use super::format::{Form, Format};
+use super::marker::{Found, Markers};
+use super::{Emit, Piece};
+use crate::wire::rule::Rule;
+use crate::wire::tools::Tools;
+use json::Json;
+use literal::Literal;
+use named::Named;
+use std::sync::Arc;
+use tagged::Tagged;
+
+pub(super) use json::Form as JsonForm;
+pub(super) use literal::{Form as LiteralForm, Quotes};
+pub(super) use named::Form as NamedForm;
+pub(super) use tagged::{Form as TaggedForm, Keys};
+
+/// Bytes that wait for what they are.
+const HELD: usize = 512 << 10;
+
+/// What a grammar has made of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// So much of it is read; what follows is needed.
+    More(usize),
+    /// So much of it is read, and the calls end there.
+    Done(usize),
+    /// These are no calls. Nothing was said.
+    No,
+}
+
+/// One way to write calls, from the start of a section to its end.
+trait Grammar: std::fmt::Debug + Send {
+    /// Reads on: the text goes on from what was read before. `last`: nothing follows.
+    fn read(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Step;
+}
+
+/// Reads a text from a place on, step by step, each of which gives how much it has read, or how the text ends there.
+fn steps(text: &str, from: usize, mut step: impl FnMut(&str) -> Result<usize, Step>) -> Step {
+    let mut at = from;
+    loop {
+        match step(text.get(at..).unwrap_or("")) {
+            Ok(read) => at += read,
+            Err(Step::More(read)) => return Step::More(at + read),
+            Err(Step::Done(read)) => return Step::Done(at + read),
+            Err(Step::No) => return Step::No,
+        }
+    }
+}
+
+/// The reader of one choice's calls.
+#[derive(Debug)]
+pub(super) struct Calls {
+    tools: Arc<Tools>,
+    /// What a call may begin with, and how it may then be read; first of all what needs no mark.
+    starts: Box<[Start]>,
+    /// The marks of all of them, by their places, then what ends a turn.
+    marks: Markers,
+    state: State,
+    held: String,
+}
+
+/// What a call may begin with.
+#[derive(Debug)]
+struct Start {
+    mark: &'static str,
+    /// Signs, at the beginning of an answer, that may begin a call without a mark.
+    bare: &'static str,
+    forms: Vec<&'static Form>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Nothing but white space so far.
+    Beginning,
+    Text,
+    /// Behind a call: white space is nothing until text follows.
+    Behind,
+    /// In what may be a call. Until it is one, all of it is kept, and read from its start again.
+    Perhaps(Try),
+    Call(Box<dyn Grammar>),
+}
+
+/// Which form is tried.
+#[derive(Clone, Copy, Debug)]
+struct Try {
+    start: usize,
+    form: usize,
+}
+
+impl Calls {
+    /// A reader of these formats; nothing, if nothing may be called and nothing ends a turn. `turns`: what does.
+    pub(super) fn of(
+        formats: &[&'static Format],
+        turns: &'static [&'static str],
+        tools: &Arc<Tools>,
+    ) -> Option<Self> {
+        let starts = if tools.is_empty() { Vec::new() } else { starts(formats) };
+        let wanted = !starts.is_empty() || !turns.is_empty();
+        let marks = Markers::new(starts.iter().map(|start| start.mark).chain(turns.iter().copied()));
+        wanted.then(|| Self {
+            tools: Arc::clone(tools),
+            starts: starts.into(),
+            marks,
+            state: State::Beginning,
+            held: String::new(),
+        })
+    }
+
+    /// Whether there is nothing in this text that a call may begin with.
+    pub(super) fn passes(&self, text: &str) -> bool {
+        let plain = self.held.is_empty() && matches!(self.state, State::Text);
+        plain && self.marks.find(text) == Found::Nowhere
+    }
+
+    /// Reads on.
+    pub(super) fn read(&mut self, text: &str, emit: Emit<'_>) {
+        if self.passes(text) {
+            return emit(Piece::Content(text));
+        }
+        let mut held = std::mem::take(&mut self.held);
+        held.push_str(text);
+        let read = self.take(&held, false, emit);
+        held.drain(..read);
+        self.held = held;
+    }
+
+    /// There is no more text.
+    pub(super) fn end(&mut self, emit: Emit<'_>) {
+        let held = std::mem::take(&mut self.held);
+        let read = self.take(&held, true, emit);
+        let rest = held.get(read..).unwrap_or("");
+        if !rest.is_empty() {
+            emit(Piece::Content(rest));
+        }
+        self.state = State::Beginning;
+    }
+
+    fn take(&mut self, text: &str, last: bool, emit: Emit<'_>) -> usize {
+        let mut at = 0;
+        while let Some(read) = self.step(text.get(at..).unwrap_or(""), last, emit) {
+            at += read;
+            if last && at == text.len() {
+                break;
+            }
+        }
+        at
+    }
+
+    /// Reads some of the text; nothing: more of it is needed.
+    fn step(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Option<usize> {
+        match &mut self.state {
+            State::Beginning => self.begin(text, last),
+            State::Text | State::Behind => self.outside(text, last, emit),
+            State::Perhaps(tried) => {
+                let tried = *tried;
+                self.perhaps(text, tried, last, emit)
+            }
+            State::Call(grammar) => {
+                if text.is_empty() && !last {
+                    return None;
+                }
+                let step = grammar.read(text, last, &self.tools, emit);
+                self.after(step, text, last)
+            }
+        }
+    }
+
+    fn perhaps(&mut self, text: &str, tried: Try, last: bool, emit: Emit<'_>) -> Option<usize> {
+        let Some(mut grammar) = self.grammar(tried) else { return self.no_call(text, tried, emit) };
+        let mut called = false;
+        let step = grammar.read(text, last, &self.tools, &mut |piece| {
+            if !std::mem::replace(&mut called, true) {
+                emit(Piece::Opened(Rule::ToolText));
+            }
+            emit(piece);
+        });
+        match step {
+            _ if called => {
+                self.state = State::Call(grammar);
+                self.after(step, text, last)
+            }
+            Step::More(_) if !last && text.len() <= HELD => None,
+            _ => self.no_call(text, Try { form: tried.form + 1, ..tried }, emit),
+        }
+    }
+
+    fn after(&mut self, step: Step, text: &str, last: bool) -> Option<usize> {
+        match step {
+            Step::More(read) if !last && text.len() - read <= HELD => (read > 0).then_some(read),
+            Step::More(read) | Step::Done(read) => {
+                self.state = State::Behind;
+                Some(read)
+            }
+            Step::No => {
+                self.state = State::Behind;
+                Some(0)
+            }
+        }
+    }
+
+    /// What was taken for a call is none: another form may take it, or nobody.
+    fn no_call(&mut self, text: &str, next: Try, emit: Emit<'_>) -> Option<usize> {
+        if self.grammar(next).is_some() {
+            self.state = State::Perhaps(next);
+            return Some(0);
+        }
+        // What has no mark may be of another format.
+        let mark = self.starts.get(next.start)?.mark;
+        if let Some(start) = self.bare(text, next.start + 1).filter(|_| mark.is_empty()) {
+            self.state = State::Perhaps(Try { start, form: 0 });
+            return Some(0);
+        }
+        self.state = State::Text;
+        // Behind its beginning another one may begin.
+        let length = if mark.is_empty() { text.chars().next()?.len_utf8() } else { mark.len() };
+        say(text.get(..length)?, emit);
+        Some(length)
+    }
+
+    fn grammar(&self, tried: Try) -> Option<Box<dyn Grammar>> {
+        let start = self.starts.get(tried.start)?;
+        Some(match start.forms.get(tried.form)? {
+            Form::Json(form) => Box::new(Json::new(form, start.mark.len())),
+            Form::Named(form) => Box::new(Named::new(form)),
+            Form::Tagged(form) => Box::new(Tagged::new(form)),
+            Form::Literal(form) => Box::new(Literal::new(form, start.mark.len())),
+        })
+    }
+
+    /// At the first word: some formats have no mark of their own.
+    fn begin(&mut self, text: &str, last: bool) -> Option<usize> {
+        if text.trim_start().is_empty() && !last {
+            return None;
+        }
+        self.state = self.bare(text, 0).map_or(State::Text, |start| State::Perhaps(Try { start, form: 0 }));
+        Some(0)
+    }
+
+    /// What may begin without a mark where the first word of this text is, from a place on.
+    fn bare(&self, text: &str, from: usize) -> Option<usize> {
+        let first = text.trim_start().chars().next()?;
+        let later = self.starts.iter().enumerate().skip(from);
+        later.filter(|(_, start)| start.bare.contains(first)).map(|(place, _)| place).next()
+    }
+
+    fn outside(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Option<usize> {
+        if text.is_empty() {
+            return None;
+        }
+        let found = self.marks.find(text);
+        let before = if last && !matches!(found, Found::At { .. }) { text.len() } else { found.before(text) };
+        let said = text.get(..before)?;
+        let blank = matches!(self.state, State::Behind) && said.trim().is_empty();
+        if let Found::At { marker, .. } = found {
+            if marker < self.starts.len() {
+                if !blank {
+                    say(said, emit);
+                }
+                self.state = State::Perhaps(Try { start: marker, form: 0 });
+                return Some(before);
+            }
+            return self.end_of_turn(text, (before, marker), last, emit);
+        }
+        if blank {
+            // It goes with what follows, if that is text.
+            return last.then_some(before).filter(|before| *before > 0);
+        }
+        self.state = State::Text;
+        say(said, emit);
+        (before > 0).then_some(before)
+    }
+
+    /// What ends a turn is nothing at the end, and text before anything else.
+    fn end_of_turn(
+        &mut self,
+        text: &str,
+        (before, marker): (usize, usize),
+        last: bool,
+        emit: Emit<'_>,
+    ) -> Option<usize> {
+        let behind = before + self.marks.len(marker);
+        let over = text.get(behind..)?.trim().is_empty();
+        if over && last {
+            say(text.get(..before)?, emit);
+            return Some(text.len());
+        }
+        if over {
+            say(text.get(..before)?, emit);
+            return (before > 0).then_some(before);
+        }
+        self.state = State::Text;
+        say(text.get(..behind)?, emit);
+        Some(behind)
+    }
+}
+
+/// Whether a function may be called so.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(|sign: char| sign.is_whitespace() || "<>{}[]()\"',".contains(sign))
+}
+
+fn say(text: &str, emit: Emit<'_>) {
+    if !text.is_empty() {
+        emit(Piece::Content(text));
+    }
+}
+
+/// What calls in these formats begin with, each mark once.
+fn starts(formats: &[&'static Format]) -> Vec<Start> {
+    let mut all: Vec<Start> = Vec::new();
+    let mut add = |mark, bare, forms: &'static [Form]| {
+        let known = all.iter_mut().find(|start| start.mark == mark && start.bare == bare);
+        match known {
+            Some(start) => start.forms.extend(forms),
+            None => all.push(Start { mark, bare, forms: forms.iter().collect() }),
+        }
+    };
+    for format in formats {
+        if !format.bare.is_empty() {
+            add("", format.bare, format.forms);
+        }
+        format.starts.iter().for_each(|mark| add(mark, "", format.forms));
+    }
+    all
+}

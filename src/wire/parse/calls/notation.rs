@@ -1,0 +1,474 @@
+//! Values in the notation of Python or of Gemma, written as JSON while they come.
+//!
+//! Takes: text, cut anywhere. Gives: JSON. Remembers: which brackets are open, and the text that goes on. Never: gives what
+//! it has not understood: it stops there.
+
+use crate::json::{Raw, write_string};
+use bytes::BytesMut;
+
+/// Levels of brackets.
+const DEPTH: usize = 64;
+/// Bytes of a number or a word.
+const WORD: usize = 512;
+
+/// How texts are told from the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Quotes {
+    /// In quotes of either kind, one or three, with backslashes.
+    Python,
+    /// Between two of this mark, as they are.
+    Mark(&'static str),
+}
+
+/// The reader of one call's arguments.
+#[derive(Debug)]
+pub(super) struct Notation {
+    quotes: Quotes,
+    equals: char,
+    levels: Vec<Level>,
+    expects: Expects,
+}
+
+/// A bracket that is open.
+#[derive(Debug)]
+struct Level {
+    kind: Kind,
+    /// There is something in it.
+    some: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Keys without quotes.
+    Named {
+        close: char,
+    },
+    /// Keys in quotes.
+    Quoted,
+    List {
+        close: char,
+    },
+}
+
+impl Kind {
+    fn close(self) -> char {
+        match self {
+            Self::Named { close } | Self::List { close } => close,
+            Self::Quoted => '}',
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expects {
+    /// Something, or the end of the bracket.
+    Item,
+    Equals,
+    Value,
+    /// More of a text, up to this mark; what follows it then.
+    Text {
+        mark: &'static str,
+        plain: bool,
+        key: bool,
+    },
+    /// A comma, or the end of the bracket.
+    Comma,
+}
+
+/// What there is of the arguments in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Noted {
+    /// So much, and they go on.
+    Some(usize),
+    /// So much, and they are complete.
+    All(usize),
+    /// So much, and then something else.
+    Wrong(usize),
+}
+
+/// Why a step gives nothing.
+enum Short {
+    More,
+    Wrong,
+}
+
+impl Notation {
+    /// Arguments behind their opening bracket.
+    pub(super) fn new(quotes: Quotes, equals: char, close: char) -> Self {
+        let first = Level { kind: Kind::Named { close }, some: false };
+        Self { quotes, equals, levels: vec![first], expects: Expects::Item }
+    }
+
+    /// Reads on.
+    pub(super) fn read(&mut self, text: &str, last: bool, out: &mut String) -> Noted {
+        let mut at = 0;
+        loop {
+            if self.levels.is_empty() {
+                return Noted::All(at);
+            }
+            let rest = text.get(at..).unwrap_or("");
+            let within = matches!(self.expects, Expects::Text { .. });
+            let begun = if within { rest } else { rest.trim_start() };
+            if begun.is_empty() {
+                return Noted::Some(at);
+            }
+            match self.step(begun, last, out) {
+                Ok(read) => at += rest.len() - begun.len() + read,
+                Err(Short::More) => return Noted::Some(at),
+                Err(Short::Wrong) => return Noted::Wrong(at),
+            }
+        }
+    }
+
+    fn step(&mut self, text: &str, last: bool, out: &mut String) -> Result<usize, Short> {
+        let kind = self.levels.last().map(|level| level.kind).ok_or(Short::Wrong)?;
+        match self.expects {
+            Expects::Text { mark, plain, key } => self.text(text, (mark, plain, key), last, out),
+            Expects::Item | Expects::Comma if text.starts_with(kind.close()) => Ok(self.close(kind, out)),
+            Expects::Comma if text.starts_with(',') => {
+                self.expects = Expects::Item;
+                Ok(1)
+            }
+            Expects::Comma => Err(Short::Wrong),
+            Expects::Equals => {
+                let sign = if matches!(kind, Kind::Named { .. }) { self.equals } else { ':' };
+                let read = text.starts_with(sign).then_some(sign.len_utf8()).ok_or(Short::Wrong)?;
+                out.push_str(": ");
+                self.expects = Expects::Value;
+                Ok(read)
+            }
+            Expects::Item => match kind {
+                Kind::Named { .. } => self.key(text, last, out),
+                Kind::Quoted => {
+                    let read = self.scalar(text, last, true, out)?;
+                    Ok(read)
+                }
+                Kind::List { .. } => self.value(text, last, true, out),
+            },
+            Expects::Value => self.value(text, last, false, out),
+        }
+    }
+
+    /// What stands before something in a bracket.
+    fn separate(&mut self, out: &mut String) {
+        let first = self.levels.len() == 1;
+        if let Some(level) = self.levels.last_mut() {
+            out.push_str(match std::mem::replace(&mut level.some, true) {
+                true => ", ",
+                false if first => "{",
+                false => "",
+            });
+        }
+    }
+
+    fn close(&mut self, kind: Kind, out: &mut String) -> usize {
+        let empty = self.levels.pop().is_some_and(|level| !level.some);
+        out.push_str(match kind {
+            Kind::List { .. } => "]",
+            _ if empty && self.levels.is_empty() => "{}",
+            _ => "}",
+        });
+        self.expects = Expects::Comma;
+        kind.close().len_utf8()
+    }
+
+    /// A key without quotes, with what stands between it and its value; or one in quotes.
+    fn key(&mut self, text: &str, last: bool, out: &mut String) -> Result<usize, Short> {
+        if let Quotes::Mark(mark) = self.quotes
+            && mark.starts_with(text.get(..mark.len().min(text.len())).unwrap_or("\0"))
+        {
+            return self.scalar(text, last, true, out);
+        }
+        let is_of_key = |sign: char| sign.is_alphanumeric() || "_-.$".contains(sign);
+        let length = text.find(|sign| !is_of_key(sign)).unwrap_or(text.len());
+        let key = text.get(..length).unwrap_or("");
+        let behind = text.get(length..).unwrap_or("").trim_start();
+        match behind.chars().next() {
+            None if !last && text.len() <= WORD => return Err(Short::More),
+            Some(sign) if sign == self.equals && !key.is_empty() => {}
+            _ => return Err(Short::Wrong),
+        }
+        self.separate(out);
+        out.push_str(&quoted(key));
+        out.push_str(": ");
+        self.expects = Expects::Value;
+        Ok(text.len() - behind.len() + self.equals.len_utf8())
+    }
+
+    /// A value, or its beginning. `listed`: it stands in a list.
+    fn value(&mut self, text: &str, last: bool, listed: bool, out: &mut String) -> Result<usize, Short> {
+        let kind = match text.chars().next() {
+            Some('[') => Kind::List { close: ']' },
+            Some('(') if self.quotes == Quotes::Python => Kind::List { close: ')' },
+            Some('{') if self.quotes == Quotes::Python => Kind::Quoted,
+            Some('{') => Kind::Named { close: '}' },
+            _ if listed => return self.scalar(text, last, false, out),
+            _ => return self.scalar_here(text, last, false, out),
+        };
+        if self.levels.len() >= DEPTH {
+            return Err(Short::Wrong);
+        }
+        if listed {
+            self.separate(out);
+        }
+        out.push(if matches!(kind, Kind::List { .. }) { '[' } else { '{' });
+        self.levels.push(Level { kind, some: false });
+        self.expects = Expects::Item;
+        Ok(1)
+    }
+
+    /// A text or a word, with what separates it from the one before.
+    fn scalar(&mut self, text: &str, last: bool, key: bool, out: &mut String) -> Result<usize, Short> {
+        let mut own = String::new();
+        let read = self.scalar_here(text, last, key, &mut own)?;
+        self.separate(out);
+        out.push_str(&own);
+        Ok(read)
+    }
+
+    fn scalar_here(&mut self, text: &str, last: bool, key: bool, out: &mut String) -> Result<usize, Short> {
+        if let Some((mark, plain, length)) = self.opening(text, last)? {
+            out.push('"');
+            self.expects = Expects::Text { mark, plain, key };
+            return Ok(length);
+        }
+        let is_end = |sign: char| sign.is_whitespace() || ",:=()[]{}'\"".contains(sign);
+        let length = match text.find(is_end) {
+            Some(0) => return Err(Short::Wrong),
+            Some(length) => length,
+            None if text.len() > WORD => return Err(Short::Wrong),
+            None if !last => return Err(Short::More),
+            None => text.len(),
+        };
+        let word = text.get(..length).unwrap_or("");
+        // What is cut goes as it is.
+        let cut = length == text.len();
+        out.push_str(&if key {
+            quoted(word)
+        } else if cut {
+            word.to_owned()
+        } else {
+            plain_value(word)
+        });
+        self.expects = if key { Expects::Equals } else { Expects::Comma };
+        Ok(length)
+    }
+
+    /// What begins a text: the mark that ends it, whether backslashes stand for themselves, and how long it is itself.
+    fn opening(&self, text: &str, last: bool) -> Result<Option<(&'static str, bool, usize)>, Short> {
+        if let Quotes::Mark(mark) = self.quotes {
+            return match text.strip_prefix(mark) {
+                Some(_) => Ok(Some((mark, true, mark.len()))),
+                None if mark.starts_with(text) && !last => Err(Short::More),
+                None => Ok(None),
+            };
+        }
+        let letters = text.find(|sign: char| !"rRbBuUfF".contains(sign)).unwrap_or(text.len());
+        let rest = text.get(letters..).unwrap_or("");
+        let plain = text.get(..letters).unwrap_or("").contains(['r', 'R']);
+        for (one, three) in [("\"", "\"\"\""), ("'", "'''")] {
+            if letters > 2 || !rest.starts_with(one) {
+                continue;
+            }
+            return match rest.strip_prefix(three) {
+                Some(_) => Ok(Some((three, plain, letters + 3))),
+                None if three.starts_with(rest) && !last => Err(Short::More),
+                None => Ok(Some((one, plain, letters + 1))),
+            };
+        }
+        Ok(None)
+    }
+
+    /// More of a text.
+    fn text(
+        &mut self,
+        text: &str,
+        (mark, plain, key): (&'static str, bool, bool),
+        last: bool,
+        out: &mut String,
+    ) -> Result<usize, Short> {
+        let mut at = 0;
+        let mut said = String::new();
+        let mut more = false;
+        while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+            if rest.starts_with(mark) {
+                out.push_str(&inner(&said));
+                out.push('"');
+                self.expects = if key { Expects::Equals } else { Expects::Comma };
+                return Ok(at + mark.len());
+            }
+            if mark.starts_with(rest) && !last {
+                more = true;
+                break;
+            }
+            let sign = rest.chars().next().unwrap_or_default();
+            if sign == '\\' && !plain && self.quotes == Quotes::Python {
+                match escape(rest) {
+                    Some((length, meant)) => {
+                        out.push_str(&inner(&said));
+                        said.clear();
+                        out.push_str(&meant);
+                        at += length;
+                        continue;
+                    }
+                    None if !last => {
+                        more = true;
+                        break;
+                    }
+                    None => {}
+                }
+            }
+            said.push(sign);
+            at += sign.len_utf8();
+        }
+        out.push_str(&inner(&said));
+        if at == 0 && more { Err(Short::More) } else { Ok(at) }
+    }
+}
+
+/// A text as JSON.
+fn quoted(text: &str) -> String {
+    let mut out = BytesMut::new();
+    write_string(text, &mut out);
+    String::from_utf8(out.to_vec()).unwrap_or_default()
+}
+
+/// The same without its quotes.
+fn inner(text: &str) -> String {
+    let quoted = quoted(text);
+    quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or("").to_owned()
+}
+
+/// A number or a word as JSON.
+fn plain_value(word: &str) -> String {
+    match word {
+        "True" | "true" => "true".to_owned(),
+        "False" | "false" => "false".to_owned(),
+        "None" | "null" | "nil" => "null".to_owned(),
+        _ => {
+            let number = word.replace('_', "");
+            let number = number.strip_prefix('+').unwrap_or(&number);
+            let is_number = number.starts_with(|sign: char| sign == '-' || sign.is_ascii_digit());
+            // `.5` and `1.` are numbers, too.
+            let full = match number.split_once('.') {
+                Some(("", fraction)) => format!("0.{fraction}"),
+                Some((whole, "")) => format!("{whole}.0"),
+                _ => number.to_owned(),
+            };
+            let valid = (is_number || number.starts_with('.')) && Raw::of(&full).is_some();
+            if valid { full } else { quoted(word) }
+        }
+    }
+}
+
+/// What a backslash and what follows it mean, as it stands in JSON, and how long that is; `None`: it is cut.
+fn escape(text: &str) -> Option<(usize, String)> {
+    let sign = text.chars().nth(1)?;
+    let hex = |length: usize| -> Option<Option<u32>> {
+        let digits = text.get(2..2 + length)?;
+        Some(u32::from_str_radix(digits, 16).ok())
+    };
+    let length = match sign {
+        'x' => 2,
+        'u' => 4,
+        'U' => 8,
+        _ => {
+            let meant = match sign {
+                'n' => "\\n",
+                't' => "\\t",
+                'r' => "\\r",
+                'b' => "\\b",
+                'f' => "\\f",
+                '\\' => "\\\\",
+                '"' => "\\\"",
+                '\'' => "'",
+                '\n' => "",
+                // Any other stands for itself, with the backslash.
+                _ => return Some((1, "\\\\".to_owned())),
+            };
+            return Some((2, meant.to_owned()));
+        }
+    };
+    // What is no number of so many digits stands for itself.
+    let itself = Some((1, "\\\\".to_owned()));
+    let is_cut = text.len() < 2 + length && text.get(2..)?.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_cut {
+        return None;
+    }
+    match hex(length).flatten() {
+        // Halves of a pair come one after the other.
+        Some(code) if code <= 0xffff => Some((2 + length, format!("\\u{code:04x}"))),
+        Some(code) => match char::from_u32(code) {
+            Some(sign) => Some((2 + length, inner(&sign.to_string()))),
+            None => itself,
+        },
+        None => itself,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The JSON of arguments, however they are cut.
+    fn noted(quotes: Quotes, equals: char, close: char, text: &str) -> (String, Noted) {
+        let mut whole = String::new();
+        let all = Notation::new(quotes, equals, close).read(text, true, &mut whole);
+        let (mut pieces, mut at) = (String::new(), 0);
+        let mut notation = Notation::new(quotes, equals, close);
+        let mut end = Noted::Some(0);
+        for upto in text.char_indices().map(|(at, _)| at).skip(1).chain([text.len()]) {
+            end = notation.read(&text[at..upto], upto == text.len(), &mut pieces);
+            let (Noted::Some(read) | Noted::All(read) | Noted::Wrong(read)) = end;
+            at += read;
+            if !matches!(end, Noted::Some(_)) {
+                break;
+            }
+        }
+        assert_eq!(pieces, whole, "{text}");
+        assert_eq!(std::mem::discriminant(&end), std::mem::discriminant(&all), "{text}");
+        (whole, all)
+    }
+
+    #[test]
+    fn python_becomes_json() {
+        for (text, json) in [
+            (")", "{}"),
+            (" a = 1 )", r#"{"a": 1}"#),
+            (r#"a="x", b='y"', c=True, d=None)"#, r#"{"a": "x", "b": "y\"", "c": true, "d": null}"#),
+            (
+                r#"a=[1, -2.5, ("x",),], b={'k': {"l": []}, 3: false})"#,
+                r#"{"a": [1, -2.5, ["x"]], "b": {"k": {"l": []}, "3": false}}"#,
+            ),
+            (r#"a="\n\x41\u00e9\'\q")"#, r#"{"a": "\n\u0041\u00e9'\\q"}"#),
+            (r#"a=r"\n", b="""x"y""", c="")"#, r#"{"a": "\\n", "b": "x\"y", "c": ""}"#),
+            (
+                "a=1_000, b=.5, c=+3, d=1e5, e=celsius)",
+                r#"{"a": 1000, "b": 0.5, "c": 3, "d": 1e5, "e": "celsius"}"#,
+            ),
+        ] {
+            assert_eq!(noted(Quotes::Python, '=', ')', text), (json.to_owned(), Noted::All(text.len())));
+        }
+        for (text, json) in [("1)", ""), ("a=1, 2)", r#"{"a": 1"#), (r#"a="x" + "y")"#, r#"{"a": "x""#)] {
+            assert_eq!(noted(Quotes::Python, '=', ')', text).0, json, "{text}");
+        }
+        assert_eq!(noted(Quotes::Python, '=', ')', "a=\"x").0, r#"{"a": "x"#);
+    }
+
+    #[test]
+    fn gemma_becomes_json() {
+        for (text, json) in [
+            ("}", "{}"),
+            ("city:<|\"|>Paris \"x\" <|\"|>,n:1,ok:true}", r#"{"city": "Paris \"x\" ", "n": 1, "ok": true}"#),
+            (
+                "a:[<|\"|>x<|\"|>,2],o:{<|\"|>k<|\"|>:null,l:{}}}",
+                r#"{"a": ["x", 2], "o": {"k": null, "l": {}}}"#,
+            ),
+        ] {
+            assert_eq!(
+                noted(Quotes::Mark("<|\"|>"), ':', '}', text),
+                (json.to_owned(), Noted::All(text.len()))
+            );
+        }
+    }
+}

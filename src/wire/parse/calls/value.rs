@@ -1,0 +1,184 @@
+//! A JSON value in text that is cut anywhere: how far it reaches. Whether it is JSON is not asked: brackets and quotes
+//! alone say where it ends.
+
+use super::super::marker::{Found, Markers};
+use super::super::{Emit, Piece};
+use crate::json::{self, Text};
+
+/// How much of a value has been read.
+#[derive(Debug, Default)]
+pub(super) struct Value {
+    begun: bool,
+    /// It is a number or a word: what ends it is not part of it.
+    bare: bool,
+    depth: u32,
+    string: bool,
+    escaped: bool,
+}
+
+/// What there is of a value in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// So much, and it goes on.
+    Some(usize),
+    /// So much, and it is complete.
+    All(usize),
+}
+
+impl Value {
+    /// One that goes on behind an opening bracket.
+    pub(super) fn opened() -> Self {
+        Self { begun: true, depth: 1, ..Self::default() }
+    }
+
+    /// Reads on. A stop outside of a string ends a value that does not end by itself.
+    pub(super) fn read(&mut self, text: &str, stops: &Markers) -> Part {
+        for (at, byte) in text.bytes().enumerate() {
+            if !self.string {
+                match stops.at_boundary(text, at) {
+                    Some(Found::At { .. }) => return Part::All(at),
+                    Some(Found::Perhaps(_)) => return Part::Some(at),
+                    _ => {}
+                }
+            }
+            if let Some(length) = self.byte(byte) {
+                return Part::All(at + length);
+            }
+        }
+        Part::Some(text.len())
+    }
+
+    /// One more byte; if the value ends with it or before it, how much of it belongs to the value.
+    fn byte(&mut self, byte: u8) -> Option<usize> {
+        if self.string {
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' => self.escaped = true,
+                b'"' => {
+                    self.string = false;
+                    return (self.depth == 0).then_some(1);
+                }
+                _ => {}
+            }
+            return None;
+        }
+        match byte {
+            b'}' | b']' if self.depth == 0 => return Some(0),
+            b'}' | b']' => {
+                self.depth -= 1;
+                return (self.depth == 0).then_some(1);
+            }
+            b',' if self.depth == 0 => return Some(0),
+            b' ' | b'\t' | b'\r' | b'\n' if self.depth == 0 => return self.bare.then_some(0),
+            _ if self.bare && self.depth == 0 => {}
+            b'{' | b'[' => self.depth += 1,
+            b'"' => self.string = true,
+            _ if self.depth == 0 => self.bare = true,
+            _ => {}
+        }
+        self.begun = true;
+        None
+    }
+
+    /// Whether anything of it has been read.
+    pub(super) fn has_begun(&self) -> bool {
+        self.begun
+    }
+}
+
+/// How much of a text a value takes that begins there; nothing, if it does not end in it.
+pub(super) fn whole(text: &str) -> Option<usize> {
+    match Value::default().read(text, &Markers::default()) {
+        Part::All(length) => Some(length),
+        Part::Some(_) => None,
+    }
+}
+
+/// A call's arguments as the model writes them: said as they come. A text in quotes is what stands in it.
+#[derive(Debug, Default)]
+pub(super) struct Arguments {
+    value: Value,
+    /// They are a text in quotes, which is kept until it is complete.
+    quoted: bool,
+    said: bool,
+}
+
+impl Arguments {
+    /// Reads on. `stops`: what ends a value that does not end by itself.
+    pub(super) fn read(&mut self, text: &str, stops: &Markers, emit: Emit<'_>) -> Part {
+        let begun = text.trim_start();
+        let blank = if self.value.has_begun() { 0 } else { text.len() - begun.len() };
+        let rest = text.get(blank..).unwrap_or("");
+        if !self.value.has_begun() {
+            self.quoted = rest.starts_with('"');
+        }
+        if self.quoted {
+            // It is read anew each time, so that nothing of it goes before all of it is there.
+            let Some(length) = whole(rest) else { return Part::Some(0) };
+            let quoted = rest.get(..length).unwrap_or("");
+            self.say(
+                &json::read::<Text<'_>>(quoted).map_or_else(|_| quoted.into(), |text| text.decoded()),
+                emit,
+            );
+            return Part::All(blank + length);
+        }
+        let part = self.value.read(rest, stops);
+        let (Part::Some(length) | Part::All(length)) = part;
+        self.say(rest.get(..length).unwrap_or(""), emit);
+        match part {
+            Part::Some(length) => Part::Some(blank + length),
+            Part::All(length) => Part::All(blank + length),
+        }
+    }
+
+    /// There is no more text than this, which was not enough.
+    pub(super) fn end(&mut self, text: &str, emit: Emit<'_>) {
+        self.say(text, emit);
+    }
+
+    fn say(&mut self, text: &str, emit: Emit<'_>) {
+        if !text.is_empty() {
+            self.said = true;
+            emit(Piece::Arguments(text));
+        }
+    }
+
+    /// Whether there are any.
+    pub(super) fn are_said(&self) -> bool {
+        self.said
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_end_where_they_end_however_they_are_cut() {
+        for (text, length) in [
+            (r#"{"a":{"b":[1,"}"]}} rest"#, 19),
+            (r#""a\"}" , 1"#, 6),
+            ("12, 3", 2),
+            ("null}", 4),
+            (" \n true ", 7),
+            (r#"["\\"]"#, 6),
+        ] {
+            assert_eq!(whole(text), Some(length), "{text}");
+            for cut in 0..length {
+                let (mut value, stops) = (Value::default(), Markers::default());
+                let (before, after) = text.split_at(cut);
+                assert_eq!(value.read(before, &stops), Part::Some(cut), "{text} {cut}");
+                assert_eq!(value.read(after, &stops), Part::All(length - cut), "{text} {cut}");
+            }
+        }
+        assert_eq!(whole(r#"{"a":"}"#), None);
+    }
+
+    #[test]
+    fn what_never_ends_is_stopped() {
+        let stops = Markers::new(["</t>"]);
+        let mut value = Value::default();
+        assert_eq!(value.read(r#"{"a":"</t>","b":[1</"#, &stops), Part::Some(18));
+        assert_eq!(value.read("</t>", &stops), Part::All(0));
+    }
+}

@@ -1,0 +1,523 @@
+//! Families of models, as data: what they are called, how they reason and call, and which flags of engines parse that
+//! (engine-quirks F).
+
+use super::format::{
+    DEEPSEEK_V3, DEEPSEEK_V31, DSML, FUNCTIONGEMMA, Format, GEMMA4, GLM, GRANITE, HERMES, INTERNLM, KIMI_K2,
+    LFM2, LLAMA3, MINIMAX, MINIMAX_M3, MISTRAL, OLMO3, PHI4, PYTHONIC, QWEN3_CODER, SEED, STEP3, TOOL_CALL,
+    TOOL_CALLS, XLAM,
+};
+
+/// Models that were trained alike.
+#[derive(Debug)]
+pub(super) struct Family {
+    /// What configuration calls it: the names of the engines' parsers, the one that logs use first.
+    pub(super) names: &'static [&'static str],
+    /// Parts of its models' names, in lower case.
+    pub(super) models: &'static [&'static str],
+    /// How its reasoning stands in the text, if it reasons.
+    pub(super) think: Option<Tags>,
+    /// How it writes calls.
+    pub(super) calls: &'static [&'static Format],
+    /// Which of its marks are special tokens.
+    pub(super) special: Special,
+    /// What ends its turns, where special tokens are shown.
+    pub(super) turns: &'static [&'static str],
+    /// vLLM's parsers.
+    pub(super) vllm: Parsers,
+    /// SGLang's.
+    pub(super) sglang: Parsers,
+}
+
+/// Reasoning between tags.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tags {
+    pub(super) opened: Opened,
+    pub(super) start: &'static str,
+    pub(super) end: &'static str,
+}
+
+/// Whether the chat template opens the block, so that the model does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opened {
+    Never,
+    /// In some of its modes.
+    Perhaps,
+    Always,
+}
+
+/// Marks that are special tokens, which engines leave out of text unless they are asked not to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Special {
+    None,
+    /// Those of calls.
+    Calls,
+    /// Those of reasoning too.
+    All,
+}
+
+/// What an engine calls its parsers of reasoning and of calls; empty: it has none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parsers {
+    pub(super) reasoning: &'static str,
+    pub(super) calls: &'static str,
+}
+
+const fn parsers(reasoning: &'static str, calls: &'static str) -> Parsers {
+    Parsers { reasoning, calls }
+}
+
+const fn tags(opened: Opened, start: &'static str, end: &'static str) -> Option<Tags> {
+    Some(Tags { opened, start, end })
+}
+
+const fn think(opened: Opened) -> Option<Tags> {
+    tags(opened, "<think>", "</think>")
+}
+
+const NONE: Parsers = parsers("", "");
+
+/// What is not said of a family.
+const PLAIN: Family = Family {
+    names: &[],
+    models: &[],
+    think: None,
+    calls: &[],
+    special: Special::None,
+    turns: &[],
+    vllm: NONE,
+    sglang: NONE,
+};
+
+const DEEPSEEK_TURNS: &[&str] = &["<｜end▁of▁sentence｜>"];
+const LLAMA_TURNS: &[&str] = &["<|eom_id|>", "<|eot_id|>", "<|eot|>"];
+const IM_TURNS: &[&str] = &["<|im_end|>", "<|endoftext|>"];
+const GRANITE_TURNS: &[&str] = &["<|end_of_text|>", "<|endoftext|>"];
+
+/// Every family; where several fit a model's name, the first.
+pub(super) static FAMILIES: &[Family] = &[
+    Family {
+        names: &["nemotron_v3", "nemotron_3"],
+        models: &["nemotron-3", "nemotron_3"],
+        think: think(Opened::Perhaps),
+        calls: &[&QWEN3_CODER],
+        vllm: parsers("nemotron_v3", "qwen3_coder"),
+        sglang: parsers("nemotron_3", "qwen3_coder"),
+        ..PLAIN
+    },
+    Family {
+        names: &["step3p5"],
+        models: &["step-3.5", "step3.5", "step3p5"],
+        think: think(Opened::Always),
+        calls: &[&QWEN3_CODER],
+        vllm: parsers("step3p5", "step3p5"),
+        sglang: parsers("step3p5", "step3p5"),
+        ..PLAIN
+    },
+    Family {
+        names: &["qwen3_5"],
+        models: &["qwen3.5", "qwen3.6"],
+        think: think(Opened::Always),
+        calls: &[&QWEN3_CODER],
+        vllm: parsers("qwen3", "qwen3_coder"),
+        sglang: parsers("qwen3", "qwen3_coder"),
+        ..PLAIN
+    },
+    Family {
+        names: &["qwen3_coder", "qwen3_xml"],
+        models: &["qwen3-coder"],
+        calls: &[&QWEN3_CODER],
+        vllm: parsers("", "qwen3_coder"),
+        sglang: parsers("", "qwen3_coder"),
+        ..PLAIN
+    },
+    Family {
+        names: &["qwen3_thinking", "qwen3-thinking"],
+        models: &["thinking-2507"],
+        think: think(Opened::Always),
+        calls: &[&HERMES],
+        vllm: parsers("qwen3", "hermes"),
+        sglang: parsers("qwen3-thinking", "qwen25"),
+        ..PLAIN
+    },
+    Family {
+        names: &["qwen3_instruct"],
+        models: &["instruct-2507"],
+        calls: &[&HERMES],
+        vllm: parsers("", "hermes"),
+        sglang: parsers("", "qwen25"),
+        ..PLAIN
+    },
+    Family {
+        names: &["qwen3", "qwen3_json"],
+        models: &["qwen3"],
+        think: think(Opened::Never),
+        calls: &[&TOOL_CALL],
+        vllm: parsers("qwen3", "hermes"),
+        sglang: parsers("qwen3", "qwen25"),
+        ..PLAIN
+    },
+    Family {
+        names: &["deepseek_v32", "deepseek_v4", "deepseekv32", "deepseekv4", "deepseek-v4"],
+        models: &["deepseek-v3.2", "deepseek-v4"],
+        think: think(Opened::Perhaps),
+        calls: &[&DSML],
+        special: Special::Calls,
+        turns: DEEPSEEK_TURNS,
+        vllm: parsers("deepseek_v3", "deepseek_v32"),
+        sglang: parsers("deepseek-v3", "deepseekv32"),
+    },
+    Family {
+        names: &["deepseek_v31", "deepseekv31", "deepseek-v3"],
+        models: &["deepseek-v3.1"],
+        think: think(Opened::Perhaps),
+        calls: &[&DEEPSEEK_V31],
+        special: Special::Calls,
+        turns: DEEPSEEK_TURNS,
+        vllm: parsers("deepseek_v3", "deepseek_v31"),
+        sglang: parsers("deepseek-v3", "deepseekv31"),
+    },
+    Family {
+        names: &["deepseek_r1", "deepseek-r1"],
+        models: &["deepseek-r1", "qwq"],
+        think: think(Opened::Always),
+        calls: &[&DEEPSEEK_V3, &HERMES],
+        special: Special::Calls,
+        turns: DEEPSEEK_TURNS,
+        vllm: parsers("deepseek_r1", "deepseek_v3"),
+        sglang: parsers("deepseek-r1", "deepseekv3"),
+    },
+    Family {
+        names: &["deepseek_v3", "deepseekv3"],
+        models: &["deepseek-v3"],
+        calls: &[&DEEPSEEK_V3],
+        special: Special::Calls,
+        turns: DEEPSEEK_TURNS,
+        vllm: parsers("", "deepseek_v3"),
+        sglang: parsers("", "deepseekv3"),
+        ..PLAIN
+    },
+    Family {
+        names: &["hermes", "qwen25", "qwen"],
+        models: &["hermes", "qwen2.5", "qwen2"],
+        calls: &[&HERMES],
+        vllm: parsers("", "hermes"),
+        sglang: parsers("", "hermes"),
+        ..PLAIN
+    },
+    Family {
+        names: &["glm47"],
+        models: &["glm-4.7", "glm-5"],
+        think: think(Opened::Perhaps),
+        calls: &[&GLM],
+        vllm: parsers("glm45", "glm47"),
+        sglang: parsers("glm45", "glm47"),
+        ..PLAIN
+    },
+    Family {
+        names: &["glm45", "glm"],
+        models: &["glm-4.5", "glm-4.6"],
+        think: think(Opened::Never),
+        calls: &[&GLM],
+        vllm: parsers("glm45", "glm45"),
+        sglang: parsers("glm45", "glm45"),
+        ..PLAIN
+    },
+    Family {
+        names: &["kimi_k2"],
+        models: &["kimi-k2"],
+        think: think(Opened::Perhaps),
+        calls: &[&KIMI_K2],
+        special: Special::Calls,
+        turns: &["<|im_end|>", "[EOS]"],
+        vllm: parsers("kimi_k2", "kimi_k2"),
+        sglang: parsers("kimi_k2", "kimi_k2"),
+    },
+    Family {
+        names: &["kimi"],
+        models: &["kimi-vl", "kimi-1.5"],
+        think: tags(Opened::Never, "◁think▷", "◁/think▷"),
+        sglang: parsers("kimi", ""),
+        ..PLAIN
+    },
+    Family {
+        names: &["minimax_m3", "minimax-m3"],
+        models: &["minimax-m3"],
+        think: tags(Opened::Perhaps, "<mm:think>", "</mm:think>"),
+        calls: &[&MINIMAX_M3],
+        special: Special::Calls,
+        turns: &["[e~["],
+        vllm: parsers("minimax_m3", "minimax_m3"),
+        sglang: parsers("minimax-m3", "minimax-m3"),
+    },
+    Family {
+        names: &["minimax_m2", "minimax-m2", "minimax"],
+        models: &["minimax-m2"],
+        think: think(Opened::Always),
+        calls: &[&MINIMAX],
+        vllm: parsers("minimax_m2", "minimax_m2"),
+        sglang: parsers("minimax", "minimax-m2"),
+        ..PLAIN
+    },
+    Family {
+        names: &["mistral"],
+        models: &["mistral", "magistral", "devstral", "ministral"],
+        think: tags(Opened::Never, "[THINK]", "[/THINK]"),
+        calls: &[&MISTRAL],
+        special: Special::All,
+        turns: &["</s>"],
+        vllm: parsers("mistral", "mistral"),
+        sglang: parsers("mistral", "mistral"),
+    },
+    Family {
+        names: &["pythonic", "llama4_pythonic"],
+        models: &["llama-4", "llama4"],
+        calls: &[&PYTHONIC, &LLAMA3],
+        special: Special::Calls,
+        turns: LLAMA_TURNS,
+        vllm: parsers("", "llama4_pythonic"),
+        sglang: parsers("", "pythonic"),
+        ..PLAIN
+    },
+    Family {
+        names: &["llama3_json", "llama4_json", "llama3"],
+        models: &["llama-3", "llama3"],
+        calls: &[&LLAMA3],
+        special: Special::Calls,
+        turns: LLAMA_TURNS,
+        vllm: parsers("", "llama3_json"),
+        sglang: parsers("", "llama3"),
+        ..PLAIN
+    },
+    Family {
+        names: &["olmo3"],
+        models: &["olmo-3", "olmo3"],
+        think: think(Opened::Always),
+        calls: &[&OLMO3],
+        vllm: parsers("olmo3", "olmo3"),
+        ..PLAIN
+    },
+    Family {
+        names: &["lfm2"],
+        models: &["lfm2"],
+        think: think(Opened::Never),
+        calls: &[&LFM2],
+        special: Special::Calls,
+        turns: &["<|im_end|>"],
+        vllm: parsers("", "lfm2"),
+        sglang: parsers("", "lfm2"),
+    },
+    Family {
+        names: &["gemma4"],
+        models: &["gemma-4", "gemma4"],
+        think: tags(Opened::Never, "<|channel>thought\n", "<channel|>"),
+        calls: &[&GEMMA4],
+        special: Special::All,
+        turns: &["<turn|>", "<eos>"],
+        vllm: parsers("gemma4", "gemma4"),
+        sglang: parsers("gemma4", "gemma4"),
+    },
+    Family {
+        names: &["functiongemma"],
+        models: &["functiongemma"],
+        calls: &[&FUNCTIONGEMMA],
+        special: Special::Calls,
+        turns: &["<end_of_turn>", "<eos>"],
+        vllm: parsers("", "functiongemma"),
+        ..PLAIN
+    },
+    Family {
+        names: &["internlm", "interns1"],
+        models: &["internlm", "intern-s1"],
+        think: think(Opened::Never),
+        calls: &[&INTERNLM],
+        special: Special::Calls,
+        turns: IM_TURNS,
+        vllm: parsers("", "internlm"),
+        sglang: parsers("", "interns1"),
+    },
+    Family {
+        names: &["granite", "granite4", "granite-20b-fc"],
+        models: &["granite"],
+        think: tags(Opened::Never, "Here is my thought process:", "Here is my response:"),
+        calls: &[&GRANITE],
+        special: Special::Calls,
+        turns: GRANITE_TURNS,
+        vllm: parsers("granite", "granite"),
+        ..PLAIN
+    },
+    Family {
+        names: &["jamba"],
+        models: &["jamba"],
+        calls: &[&TOOL_CALLS],
+        vllm: parsers("", "jamba"),
+        ..PLAIN
+    },
+    Family {
+        names: &["hunyuan_a13b", "hunyuan"],
+        models: &["hunyuan"],
+        think: think(Opened::Never),
+        calls: &[&TOOL_CALLS],
+        vllm: parsers("hunyuan_a13b", "hunyuan_a13b"),
+        sglang: parsers("hunyuan", ""),
+        ..PLAIN
+    },
+    Family {
+        names: &["phi4_mini_json"],
+        models: &["phi-4"],
+        calls: &[&PHI4],
+        vllm: parsers("", "phi4_mini_json"),
+        ..PLAIN
+    },
+    Family {
+        names: &["xlam"],
+        models: &["xlam"],
+        think: think(Opened::Never),
+        calls: &[&XLAM, &HERMES],
+        vllm: parsers("", "xlam"),
+        ..PLAIN
+    },
+    Family {
+        names: &["ernie45"],
+        models: &["ernie-4.5"],
+        think: think(Opened::Always),
+        calls: &[&HERMES],
+        vllm: parsers("ernie45", "ernie45"),
+        ..PLAIN
+    },
+    Family {
+        names: &["seed_oss"],
+        models: &["seed-oss"],
+        think: tags(Opened::Never, "<seed:think>", "</seed:think>"),
+        calls: &[&SEED],
+        vllm: parsers("seed_oss", "seed_oss"),
+        ..PLAIN
+    },
+    Family {
+        names: &["step3"],
+        models: &["step3"],
+        think: think(Opened::Always),
+        calls: &[&STEP3],
+        special: Special::Calls,
+        turns: &["<|im_end|>"],
+        vllm: parsers("step3", "step3"),
+        sglang: parsers("step3", "step3"),
+    },
+];
+
+/// What is looked for where nothing is known of the model: all that is like nothing else.
+static UNKNOWN: Family = Family {
+    names: &["auto"],
+    think: think(Opened::Never),
+    calls: &[&TOOL_CALL, &DSML, &DEEPSEEK_V3, &DEEPSEEK_V31, &KIMI_K2, &MISTRAL, &MINIMAX, &INTERNLM, &SEED],
+    special: Special::Calls,
+    turns: &["<|im_end|>", "<｜end▁of▁sentence｜>"],
+    ..PLAIN
+};
+
+impl Family {
+    /// The family of this name.
+    pub(super) fn named(name: &str) -> Option<&'static Self> {
+        FAMILIES.iter().find(|family| family.names.contains(&name))
+    }
+
+    /// The family that a model of this name is of, as far as names tell.
+    pub(super) fn of_model(model: &str) -> &'static Self {
+        let model = model.to_ascii_lowercase();
+        let is_one = |family: &&Self| family.models.iter().any(|part| model.contains(part));
+        FAMILIES.iter().find(is_one).unwrap_or(&UNKNOWN)
+    }
+
+    /// The flags with which an engine of this name would have parsed the text itself: for reasoning, for calls.
+    pub(super) fn flags(&self, engine: &str, reasoning: bool, calls: bool) -> Option<String> {
+        let (parsers, auto) = match engine {
+            "vllm" => (self.vllm, "--enable-auto-tool-choice "),
+            "sglang" => (self.sglang, ""),
+            _ => return None,
+        };
+        let mut flags = Vec::new();
+        if reasoning && !parsers.reasoning.is_empty() {
+            flags.push(format!("--reasoning-parser {}", parsers.reasoning));
+        }
+        if calls && !parsers.calls.is_empty() {
+            flags.push(format!("{auto}--tool-call-parser {}", parsers.calls));
+        }
+        (!flags.is_empty()).then(|| flags.join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_are_of_families() {
+        for (model, name) in [
+            ("Qwen/Qwen3-8B", "qwen3"),
+            ("Qwen/Qwen3-Coder-480B-A35B-Instruct", "qwen3_coder"),
+            ("Qwen/Qwen3-30B-A3B-Thinking-2507", "qwen3_thinking"),
+            ("Qwen/Qwen3.5-397B-A17B", "qwen3_5"),
+            ("Qwen/Qwen2.5-7B-Instruct", "hermes"),
+            ("deepseek-ai/DeepSeek-R1-0528", "deepseek_r1"),
+            ("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", "deepseek_r1"),
+            ("deepseek-ai/DeepSeek-V3-0324", "deepseek_v3"),
+            ("deepseek-ai/DeepSeek-V3.1", "deepseek_v31"),
+            ("deepseek-ai/DeepSeek-V3.2-Exp", "deepseek_v32"),
+            ("moonshotai/Kimi-K2-Thinking", "kimi_k2"),
+            ("zai-org/GLM-4.6", "glm45"),
+            ("MiniMaxAI/MiniMax-M2", "minimax_m2"),
+            ("mistralai/Magistral-Small-2509", "mistral"),
+            ("meta-llama/Llama-3.3-70B-Instruct", "llama3_json"),
+            ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "pythonic"),
+            ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B", "nemotron_v3"),
+            ("somebody/else", "auto"),
+        ] {
+            assert_eq!(Family::of_model(model).names[0], name, "{model}");
+        }
+    }
+
+    #[test]
+    fn names_are_of_one_family_each() {
+        let names: Vec<_> = FAMILIES.iter().flat_map(|family| family.names).collect();
+        for (at, name) in names.iter().enumerate() {
+            assert!(!names[..at].contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_name_is_told() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/config/samewire.toml");
+        let file = std::fs::read_to_string(path).unwrap();
+        let start = file.find("# Parsers: ").expect("the list");
+        let end = start + file[start..].find(".\n").expect("its end");
+        let told: Vec<_> = file[start..end]
+            .replace("# Parsers:", "")
+            .replace('#', "")
+            .split(',')
+            .map(|name| name.trim().to_owned())
+            .collect();
+        let names: Vec<_> = FAMILIES.iter().flat_map(|family| family.names).copied().collect();
+        assert_eq!(told, names);
+        for example in super::super::EXAMPLES.split(", ").filter(|example| *example != "\u{2026}") {
+            assert!(names.contains(&example), "{example}");
+        }
+    }
+
+    #[test]
+    fn flags_are_those_of_the_engine() {
+        let family = Family::named("qwen3").unwrap();
+        for (engine, reasoning, calls, flags) in [
+            ("vllm", true, false, Some("--reasoning-parser qwen3")),
+            (
+                "vllm",
+                true,
+                true,
+                Some("--reasoning-parser qwen3 --enable-auto-tool-choice --tool-call-parser hermes"),
+            ),
+            ("sglang", false, true, Some("--tool-call-parser qwen25")),
+            ("generic", true, true, None),
+            ("vllm", false, false, None),
+        ] {
+            assert_eq!(family.flags(engine, reasoning, calls).as_deref(), flags);
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The ways in which models write calls, as data (engine-quirks F.2).
+
+use super::calls::{JsonForm, Keys, LiteralForm, NamedForm, Quotes, TaggedForm};
+
+/// A way to write calls.
+#[derive(Debug)]
+pub(super) struct Format {
+    /// What begins a call, or a section of them.
+    pub(super) starts: &'static [&'static str],
+    /// Signs that, at the very beginning of an answer, may begin a call without any mark.
+    pub(super) bare: &'static str,
+    /// How it is read; the first that takes it.
+    pub(super) forms: &'static [Form],
+}
+
+/// A grammar with what is particular to a format.
+#[derive(Debug)]
+pub(super) enum Form {
+    Json(JsonForm),
+    Named(NamedForm),
+    Tagged(TaggedForm),
+    Literal(LiteralForm),
+}
+
+const fn marked(starts: &'static [&'static str], forms: &'static [Form]) -> Format {
+    Format { starts, bare: "", forms }
+}
+
+/// Objects with a name and arguments, which `end` closes.
+const fn objects(end: &'static str) -> JsonForm {
+    JsonForm { end, list: true, separators: "", known: false }
+}
+
+const TAGGED_JSON: JsonForm = objects("</tool_call>");
+
+const QWEN3_CODER_FORM: TaggedForm = TaggedForm {
+    opens: &["<tool_call>"],
+    name: ("<function=", ">"),
+    end: "</function>",
+    key: ("<parameter=", ">"),
+    value: ("", "</parameter>"),
+    closes: &["</tool_call>"],
+    keys: Keys::Plain,
+    lines: true,
+};
+
+const GLM_FORM: TaggedForm = TaggedForm {
+    opens: &[],
+    name: ("<tool_call>", "\n"),
+    end: "</tool_call>",
+    key: ("<arg_key>", "</arg_key>"),
+    value: ("<arg_value>", "</arg_value>"),
+    closes: &[],
+    keys: Keys::Plain,
+    lines: false,
+};
+
+/// `<tool_call>{"name", "arguments"}</tool_call>`.
+pub(super) static HERMES: Format = marked(&["<tool_call>"], &[Form::Json(TAGGED_JSON)]);
+
+/// `<function=NAME><parameter=KEY>value</parameter></function>` in `<tool_call>`, which is missing at times.
+pub(super) static QWEN3_CODER: Format =
+    marked(&["<tool_call>", "<function="], &[Form::Tagged(QWEN3_CODER_FORM)]);
+
+/// `<tool_call>NAME<arg_key>k</arg_key><arg_value>v</arg_value></tool_call>`.
+pub(super) static GLM: Format = marked(&["<tool_call>"], &[Form::Tagged(GLM_FORM)]);
+
+/// Whatever stands in `<tool_call>`.
+pub(super) static TOOL_CALL: Format = marked(
+    &["<tool_call>", "<function="],
+    &[Form::Json(TAGGED_JSON), Form::Tagged(QWEN3_CODER_FORM), Form::Tagged(GLM_FORM)],
+);
+
+pub(super) static MINIMAX: Format = marked(
+    &["<minimax:tool_call>"],
+    &[Form::Tagged(TaggedForm {
+        opens: &["<minimax:tool_call>"],
+        name: ("<invoke name=\"", "\">"),
+        end: "</invoke>",
+        key: ("<parameter name=\"", "\">"),
+        value: ("", "</parameter>"),
+        closes: &["</minimax:tool_call>"],
+        keys: Keys::Plain,
+        lines: true,
+    })],
+);
+
+/// As the one before, with a token before each tag, and parameters that are tags themselves.
+pub(super) static MINIMAX_M3: Format = marked(
+    &["]<]minimax[>[<tool_call>"],
+    &[Form::Tagged(TaggedForm {
+        opens: &["]<]minimax[>[<tool_call>"],
+        name: ("]<]minimax[>[<invoke name=\"", "\">"),
+        end: "]<]minimax[>[</invoke>",
+        key: ("]<]minimax[>[<", ">"),
+        value: ("", "]<]minimax[>[</"),
+        closes: &["]<]minimax[>[</tool_call>"],
+        keys: Keys::Elements,
+        lines: false,
+    })],
+);
+
+const fn dsml(opens: &'static [&'static str], closes: &'static [&'static str]) -> TaggedForm {
+    TaggedForm {
+        opens,
+        name: ("<｜DSML｜invoke name=\"", "\">"),
+        end: "</｜DSML｜invoke>",
+        key: ("<｜DSML｜parameter name=\"", "\">"),
+        value: ("", "</｜DSML｜parameter>"),
+        closes,
+        keys: Keys::Typed,
+        lines: false,
+    }
+}
+
+/// DeepSeek V3.2 and V4.
+pub(super) static DSML: Format = marked(
+    &["<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"],
+    &[
+        Form::Tagged(dsml(&["<｜DSML｜function_calls>"], &["</｜DSML｜function_calls>"])),
+        Form::Tagged(dsml(&["<｜DSML｜tool_calls>"], &["</｜DSML｜tool_calls>"])),
+    ],
+);
+
+const DEEPSEEK_FORM: NamedForm = NamedForm {
+    section: "<｜tool▁calls▁begin｜>",
+    call: "<｜tool▁call▁begin｜>",
+    prefix: "",
+    separator: "<｜tool▁sep｜>",
+    id: "",
+    numbered: false,
+    brace: false,
+    fenced: false,
+    end: "<｜tool▁call▁end｜>",
+    close: "<｜tool▁calls▁end｜>",
+};
+
+const DEEPSEEK_STARTS: &[&str] = &["<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"];
+
+/// DeepSeek V3: a name and a fenced block between tokens.
+pub(super) static DEEPSEEK_V3: Format = marked(
+    DEEPSEEK_STARTS,
+    &[Form::Named(NamedForm {
+        prefix: "function<｜tool▁sep｜>",
+        separator: "\n",
+        fenced: true,
+        ..DEEPSEEK_FORM
+    })],
+);
+
+/// DeepSeek V3.1: a name and JSON between tokens.
+pub(super) static DEEPSEEK_V31: Format = marked(DEEPSEEK_STARTS, &[Form::Named(DEEPSEEK_FORM)]);
+
+pub(super) static KIMI_K2: Format = marked(
+    &["<|tool_calls_section_begin|>", "<|tool_call_begin|>"],
+    &[Form::Named(NamedForm {
+        section: "<|tool_calls_section_begin|>",
+        call: "<|tool_call_begin|>",
+        prefix: "",
+        separator: "<|tool_call_argument_begin|>",
+        id: "",
+        numbered: true,
+        brace: false,
+        fenced: false,
+        end: "<|tool_call_end|>",
+        close: "<|tool_calls_section_end|>",
+    })],
+);
+
+/// `[TOOL_CALLS]` with a list of objects, or with a name, `[ARGS]` and JSON for each call.
+pub(super) static MISTRAL: Format = marked(
+    &["[TOOL_CALLS]"],
+    &[
+        Form::Json(objects("")),
+        Form::Named(NamedForm {
+            section: "",
+            call: "[TOOL_CALLS]",
+            prefix: "",
+            separator: "[ARGS]",
+            id: "[CALL_ID]",
+            numbered: false,
+            brace: true,
+            fenced: false,
+            end: "",
+            close: "",
+        }),
+    ],
+);
+
+/// Objects with `name` and `parameters`, one after another.
+pub(super) static LLAMA3: Format = Format {
+    starts: &["<|python_tag|>"],
+    bare: "{[",
+    forms: &[Form::Json(JsonForm { separators: ";,", ..objects("") })],
+};
+
+/// The list that engines without a grammar of the model's own ask for where a call is required.
+pub(super) static REQUIRED: Format = Format { starts: &[], bare: "[{", forms: &[Form::Json(objects(""))] };
+
+pub(super) static INTERNLM: Format = marked(
+    &["<|action_start|><|plugin|>", "<|action_start|> <|plugin|>"],
+    &[Form::Json(JsonForm { list: false, ..objects("<|action_end|>") })],
+);
+
+pub(super) static GRANITE: Format =
+    marked(&["<|tool_call|>", "<tool_call>", "<function_call>"], &[Form::Json(TAGGED_JSON)]);
+
+/// Jamba and Hunyuan.
+pub(super) static TOOL_CALLS: Format = marked(&["<tool_calls>"], &[Form::Json(objects("</tool_calls>"))]);
+
+pub(super) static PHI4: Format = marked(&["functools"], &[Form::Json(objects(""))]);
+
+/// A list of objects, in a fenced block or not.
+pub(super) static XLAM: Format = Format {
+    starts: &["```json", "```", "[TOOL_CALLS]"],
+    bare: "[{",
+    forms: &[Form::Json(JsonForm { known: true, ..objects("```") })],
+};
+
+pub(super) static SEED: Format = marked(
+    &["<seed:tool_call>"],
+    &[Form::Tagged(TaggedForm {
+        opens: &["<seed:tool_call>"],
+        closes: &["</seed:tool_call>"],
+        ..QWEN3_CODER_FORM
+    })],
+);
+
+pub(super) static STEP3: Format = marked(
+    &["<｜tool_calls_begin｜>", "<｜tool_call_begin｜>"],
+    &[Form::Tagged(TaggedForm {
+        opens: &["<｜tool_calls_begin｜>", "<｜tool_call_begin｜>function<｜tool_sep｜>"],
+        name: ("<steptml:invoke name=\"", "\">"),
+        end: "</steptml:invoke>",
+        key: ("<steptml:parameter name=\"", "\">"),
+        value: ("", "</steptml:parameter>"),
+        closes: &["<｜tool_call_end｜>", "<｜tool_calls_end｜>"],
+        keys: Keys::Plain,
+        lines: false,
+    })],
+);
+
+const fn python(end: &'static str) -> LiteralForm {
+    LiteralForm { prefix: "", body: ('(', ')'), equals: '=', quotes: Quotes::Python, end }
+}
+
+/// `[f(a=1, b="x"), g()]`.
+pub(super) static PYTHONIC: Format =
+    Format { starts: &["<|python_start|>"], bare: "[", forms: &[Form::Literal(python("<|python_end|>"))] };
+
+/// A call on each line.
+pub(super) static OLMO3: Format =
+    marked(&["<function_calls>"], &[Form::Literal(python("</function_calls>"))]);
+
+pub(super) static LFM2: Format = marked(
+    &["<|tool_call_start|>"],
+    &[Form::Literal(python("<|tool_call_end|>")), Form::Json(objects("<|tool_call_end|>"))],
+);
+
+const GEMMA_FORM: LiteralForm = LiteralForm {
+    prefix: "call:",
+    body: ('{', '}'),
+    equals: ':',
+    quotes: Quotes::Mark("<|\"|>"),
+    end: "<tool_call|>",
+};
+
+/// `call:NAME{key:<|"|>text<|"|>,n:1}`.
+pub(super) static GEMMA4: Format = marked(&["<|tool_call>"], &[Form::Literal(GEMMA_FORM)]);
+
+pub(super) static FUNCTIONGEMMA: Format = marked(
+    &["<start_function_call>"],
+    &[Form::Literal(LiteralForm {
+        quotes: Quotes::Mark("<escape>"),
+        end: "<end_function_call>",
+        ..GEMMA_FORM
+    })],
+);

@@ -1,0 +1,157 @@
+//! How the text of an answer is written, as far as an engine may leave it unparsed: what the options, the model's name and
+//! the request say of it.
+
+use super::calls::Calls;
+use super::family::{Family, Opened, Special};
+use super::format::{Format, REQUIRED};
+use super::harmony::Harmony;
+use super::text::Plain;
+use super::think::Think;
+use super::tokens::Tokens;
+use super::vocabulary::Vocabulary;
+use super::{Reader, Shape};
+use crate::json::Members;
+use crate::wire::options::{self, Options, Parser, ThinkMode};
+use crate::wire::tools::Tools;
+use std::sync::Arc;
+
+/// What may be called, as a request says it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Offer<'a> {
+    /// `tools` of a chat request, as JSON; empty: nothing.
+    pub tools: &'a str,
+    /// Something must be called.
+    pub required: bool,
+    /// The model is told not to reason, so that the template opens no block.
+    pub unthinking: bool,
+}
+
+impl Offer<'_> {
+    /// Whether these `chat_template_kwargs` tell a model not to reason.
+    pub fn forbids_thinking(kwargs: &str) -> bool {
+        let Some(Members(all)) = Members::of(kwargs) else { return false };
+        all.iter()
+            .any(|(key, value)| ["enable_thinking", "thinking"].contains(&&**key) && value.get() == "false")
+    }
+}
+
+/// How text is read.
+#[derive(Clone, Debug, Default)]
+pub struct Script {
+    harmony: bool,
+    /// What its tokens stand for, where they count.
+    vocabulary: Option<Arc<Vocabulary>>,
+    think: options::Think,
+    /// In a whole answer, an end without a start ends reasoning.
+    unopened: bool,
+    calls: Vec<&'static Format>,
+    turns: &'static [&'static str],
+    tools: Arc<Tools>,
+    special: bool,
+    /// What is said of it where it was not known before.
+    found: Option<&'static Family>,
+}
+
+impl Script {
+    /// What is known of the text of a model of this name.
+    pub fn of(options: &Options, model: &str, offer: Offer<'_>) -> Self {
+        if options.harmony != options::Harmony::Off {
+            return Self { harmony: true, special: true, ..Self::default() };
+        }
+        let family = match &options.parser {
+            Parser::Off => return Self { think: options.think.clone(), ..Self::default() },
+            Parser::Auto => Some(Family::of_model(model)),
+            Parser::Family(name) => Family::named(name),
+        };
+        let Some(family) = family else { return Self::default() };
+        let auto = options.parser == Parser::Auto;
+        let tools = Tools::read(offer.tools);
+        let mut calls = if tools.is_empty() { Vec::new() } else { family.calls.to_vec() };
+        if offer.required && !tools.is_empty() {
+            calls.push(&REQUIRED);
+        }
+        let special = match family.special {
+            Special::None => false,
+            Special::Calls => !tools.is_empty(),
+            Special::All => true,
+        };
+        let opened = family.think.map_or(Opened::Never, |tags| tags.opened);
+        Self {
+            harmony: false,
+            vocabulary: None,
+            think: think(&options.think, family, auto || offer.unthinking),
+            unopened: !offer.unthinking && (opened == Opened::Perhaps || auto && opened == Opened::Always),
+            calls,
+            turns: if special { family.turns } else { &[] },
+            tools: Arc::new(tools),
+            special,
+            found: auto.then_some(family),
+        }
+    }
+
+    /// What is looked for are special tokens, which engines leave out of text unless they are asked not to.
+    pub fn needs_special_tokens(&self) -> bool {
+        self.special
+    }
+
+    /// The same with the tokens that count where the option says so.
+    #[must_use]
+    pub fn with_tokens(mut self, options: &Options, vocabulary: Option<&Arc<Vocabulary>>) -> Self {
+        self.vocabulary = vocabulary.filter(|_| options.harmony == options::Harmony::Tokens).cloned();
+        self
+    }
+
+    /// The engine's tokens count, as far as it tells them.
+    pub fn has_tokens(&self) -> bool {
+        self.vocabulary.is_some()
+    }
+
+    /// Calls are read by the parser that somebody has named: the engine has none.
+    pub fn reads_calls(&self) -> bool {
+        !self.calls.is_empty() && self.found.is_none()
+    }
+
+    /// Something is looked for.
+    pub(super) fn is_read(&self) -> bool {
+        self.harmony || self.think.mode != ThinkMode::Off || !self.calls.is_empty() || !self.turns.is_empty()
+    }
+
+    /// The family whose marks are looked for, where nobody has named it.
+    pub(super) fn family(&self) -> Option<&'static Family> {
+        self.found
+    }
+
+    /// The reader of a choice. `items`: the client has items.
+    pub(super) fn reader(&self, items: bool) -> Reader {
+        if self.harmony {
+            let tokens = self.vocabulary.clone().map(Tokens::new);
+            return Reader::Harmony(Box::new(Harmony::new(items)), tokens);
+        }
+        let calls = Calls::of(&self.calls, self.turns, &self.tools);
+        let starts = self.calls.iter().flat_map(|format| format.starts.iter().copied());
+        Reader::Text(Box::new(Plain::new(Think::of(&self.think, self.unopened, starts), calls)))
+    }
+}
+
+/// What is said of reasoning: by the option, else by the family.
+fn think(option: &options::Think, family: &Family, unsure: bool) -> options::Think {
+    let mut think = option.clone();
+    let Some(tags) = family.think.filter(|_| think.mode == ThinkMode::Off) else { return think };
+    // Where nobody has named the family, or the model does not reason, what is seen decides; a block that the template has
+    // opened cannot be seen.
+    think.mode = match tags.opened {
+        Opened::Always if !unsure => ThinkMode::Forced,
+        _ => ThinkMode::Auto,
+    };
+    tags.start.clone_into(&mut think.start);
+    tags.end.clone_into(&mut think.end);
+    think
+}
+
+impl Shape {
+    /// Whether the text of the answer is read.
+    pub(super) fn reads_text(&self) -> bool {
+        use crate::wire::Api;
+        self.upstream != Api::Responses && self.client != Api::Completions && self.script.is_read()
+    }
+}

@@ -1,0 +1,66 @@
+//! Text in which reasoning stands between tags and calls between marks: first the one is read, then in what is left the
+//! other.
+
+use super::calls::Calls;
+use super::think::Think;
+use super::{Emit, Lane, Piece};
+
+/// The reader of one choice.
+#[derive(Debug)]
+pub(super) struct Plain {
+    think: Option<Think>,
+    calls: Option<Calls>,
+}
+
+impl Plain {
+    pub(super) fn new(think: Option<Think>, calls: Option<Calls>) -> Self {
+        Self { think, calls }
+    }
+
+    /// This is all the text there will be.
+    pub(super) fn foresee(&mut self, text: &str) {
+        if let Some(think) = &mut self.think {
+            think.foresee(text);
+        }
+    }
+
+    /// How this text goes through.
+    pub(super) fn lane(&self, text: &str) -> Option<Lane> {
+        let lane = self.think.as_ref().map_or(Some(Lane::Content), |think| think.lane(text))?;
+        let calls = self.calls.as_ref().filter(|_| lane == Lane::Content);
+        calls.is_none_or(|calls| calls.passes(text)).then_some(lane)
+    }
+
+    /// Reads on.
+    pub(super) fn read(&mut self, text: &str, emit: Emit<'_>) {
+        let Self { think, calls } = self;
+        match think {
+            Some(think) => think.read(text, &mut |piece| into_calls(calls, piece, emit)),
+            None => into_calls(calls, Piece::Content(text), emit),
+        }
+    }
+
+    /// There is no more text.
+    pub(super) fn end(&mut self, emit: Emit<'_>) {
+        let Self { think, calls } = self;
+        if let Some(think) = think {
+            think.end(&mut |piece| into_calls(calls, piece, emit));
+        }
+        if let Some(calls) = calls {
+            calls.end(emit);
+        }
+    }
+}
+
+/// Calls stand in what is not reasoning.
+fn into_calls(calls: &mut Option<Calls>, piece: Piece<'_>, emit: Emit<'_>) {
+    match (calls, piece) {
+        (Some(calls), Piece::Content(text)) => calls.read(text, emit),
+        (Some(calls), Piece::Reasoning(_)) => {
+            // What was held stood before it.
+            calls.end(emit);
+            emit(piece);
+        }
+        (_, piece) => emit(piece),
+    }
+}

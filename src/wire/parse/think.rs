@@ -1,0 +1,202 @@
+//! Reasoning between tags in the text (wire-format 7).
+//!
+//! ```text
+//! before ──start tag──→ inside ──end tag, start of calls──→ after ──start tag (anywhere)──→ inside
+//!    └──other text──→ after
+//! ```
+//!
+//! Takes: text, cut anywhere. Gives: [`Piece::Reasoning`] and [`Piece::Content`]. Remembers: white space before the first
+//! word, and text that may begin a tag. Never: loses or repairs anything.
+
+use super::marker::{Found, Markers};
+use super::{Emit, Lane, Piece};
+use crate::wire::options::{Think as Options, ThinkMode};
+use crate::wire::rule::Rule;
+
+/// The reader of one choice's reasoning.
+#[derive(Debug)]
+pub(super) struct Think {
+    mode: ThinkMode,
+    start: Box<str>,
+    starts: Markers,
+    /// What ends a block: the end tag, which goes, and beginnings of calls, which stay.
+    ends: Markers,
+    trim: bool,
+    /// Of a whole text, what stands before an end without a start is reasoning: the template may have opened the block.
+    unopened: bool,
+    state: State,
+    held: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing but white space so far.
+    Before,
+    /// `blank`: nothing but white space in this block so far.
+    Inside { blank: bool },
+    /// `blank`: nothing but white space behind a block so far.
+    After { blank: bool },
+}
+
+impl Think {
+    /// A reader; nothing if the text is to be left as it is. `unopened`: the template may have opened the block. `calls`:
+    /// where calls may begin.
+    pub(super) fn of<'m>(
+        options: &'m Options,
+        unopened: bool,
+        calls: impl Iterator<Item = &'m str>,
+    ) -> Option<Self> {
+        if options.mode == ThinkMode::Off {
+            return None;
+        }
+        let markers = std::iter::once(options.tool_start.as_str()).chain(calls);
+        let ends = std::iter::once(options.end.as_str()).chain(markers);
+        let state =
+            if options.mode == ThinkMode::Anywhere { State::After { blank: false } } else { State::Before };
+        Some(Self {
+            mode: options.mode,
+            start: options.start.as_str().into(),
+            starts: Markers::new([options.start.as_str()]),
+            ends: Markers::new(ends),
+            trim: options.trim,
+            unopened,
+            state,
+            held: String::new(),
+        })
+    }
+
+    /// This is all the text there will be.
+    pub(super) fn foresee(&mut self, text: &str) {
+        let end = self.ends.first_of(text, 0).filter(|_| self.unopened && self.state == State::Before);
+        if end.is_some_and(|end| !text.get(..end).is_some_and(|before| before.contains(&*self.start))) {
+            self.state = State::Inside { blank: true };
+        }
+    }
+
+    /// How this text goes through.
+    pub(super) fn lane(&self, text: &str) -> Option<Lane> {
+        let (lane, marks) = match self.state {
+            State::Inside { .. } if !self.trim => (Lane::Reasoning, Some(&self.ends)),
+            State::After { blank: false } if self.mode == ThinkMode::Anywhere => {
+                (Lane::Content, Some(&self.starts))
+            }
+            State::After { blank: false } => (Lane::Content, None),
+            _ => return None,
+        };
+        let passes = marks.is_none_or(|marks| marks.find(text) == Found::Nowhere);
+        (self.held.is_empty() && passes).then_some(lane)
+    }
+
+    /// Everything from here on is content.
+    fn has_passed(&self) -> bool {
+        self.mode != ThinkMode::Anywhere && matches!(self.state, State::After { .. })
+    }
+
+    /// Reads on.
+    pub(super) fn read(&mut self, text: &str, emit: Emit<'_>) {
+        if self.held.is_empty() && self.has_passed() {
+            return self.answer(text, emit);
+        }
+        let mut held = std::mem::take(&mut self.held);
+        held.push_str(text);
+        let mut at = 0;
+        while let Some(rest) = held.get(at..).filter(|rest| !rest.is_empty()) {
+            let Some(read) = self.step(rest, emit) else { break };
+            at += read;
+        }
+        held.drain(..at);
+        self.held = held;
+    }
+
+    /// There is no more text.
+    pub(super) fn end(&mut self, emit: Emit<'_>) {
+        let held = std::mem::take(&mut self.held);
+        match self.state {
+            State::Before if self.mode == ThinkMode::Forced => self.reason(&held, true, emit),
+            State::Inside { .. } => self.reason(&held, true, emit),
+            State::Before | State::After { .. } => {
+                self.answer(&held, emit);
+                0
+            }
+        };
+    }
+
+    /// Reads some of the text, and says how much; nothing: more of it is needed.
+    fn step(&mut self, text: &str, emit: Emit<'_>) -> Option<usize> {
+        match self.state {
+            State::Before => self.before(text, emit),
+            State::Inside { .. } => self.inside(text, emit),
+            State::After { .. } => self.after(text, emit),
+        }
+    }
+
+    /// White space and a start tag at the beginning go; else what is there stays.
+    fn before(&mut self, text: &str, emit: Emit<'_>) -> Option<usize> {
+        let begun = text.trim_start();
+        if begun.starts_with(&*self.start) {
+            self.state = State::Inside { blank: true };
+            emit(Piece::Opened(Rule::Think));
+            return Some(text.len() - begun.len() + self.start.len());
+        }
+        if self.start.starts_with(begun) {
+            return None;
+        }
+        let forced = self.mode == ThinkMode::Forced;
+        if forced {
+            emit(Piece::Opened(Rule::Think));
+        }
+        self.state = if forced { State::Inside { blank: true } } else { State::After { blank: false } };
+        Some(0)
+    }
+
+    fn inside(&mut self, text: &str, emit: Emit<'_>) -> Option<usize> {
+        let found = self.ends.find(text);
+        let Found::At { at, marker } = found else {
+            let read = self.reason(text.get(..found.before(text))?, false, emit);
+            return Some(read).filter(|read| *read > 0);
+        };
+        self.reason(text.get(..at)?, true, emit);
+        self.state = State::After { blank: true };
+        // Where a call begins, that is the call's.
+        Some(at + if marker == 0 { self.ends.len(0) } else { 0 })
+    }
+
+    fn after(&mut self, text: &str, emit: Emit<'_>) -> Option<usize> {
+        if self.mode != ThinkMode::Anywhere {
+            self.answer(text, emit);
+            return Some(text.len());
+        }
+        let found = self.starts.find(text);
+        let before = found.before(text);
+        self.answer(text.get(..before)?, emit);
+        if let Found::At { .. } = found {
+            self.state = State::Inside { blank: true };
+            emit(Piece::Opened(Rule::Think));
+            return Some(before + self.start.len());
+        }
+        Some(before).filter(|read| *read > 0)
+    }
+
+    /// Text in a block; gives how much of it is read. `closes`: the block ends behind it.
+    fn reason(&mut self, text: &str, closes: bool, emit: Emit<'_>) -> usize {
+        let blank = matches!(self.state, State::Inside { blank: true } | State::Before);
+        let begun = if self.trim && blank { text.trim_start() } else { text };
+        let said = if self.trim { begun.trim_end() } else { begun };
+        if !said.is_empty() {
+            self.state = State::Inside { blank: false };
+            emit(Piece::Reasoning(said));
+        }
+        // What may turn out to be the end's white space waits.
+        if closes { text.len() } else { text.len() - begun.len() + said.len() }
+    }
+
+    /// Text outside of blocks.
+    fn answer(&mut self, text: &str, emit: Emit<'_>) {
+        let begins = matches!(self.state, State::After { blank: true }) && self.trim;
+        let text = if begins { text.trim_start() } else { text };
+        if !text.is_empty() {
+            self.state = State::After { blank: false };
+            emit(Piece::Content(text));
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! Reasoning and calls that an engine left in the text: whatever list of calls a model writes in one of the formats, however
+//! it is cut, comes out as exactly those calls; other text comes out as it is.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_types,
+    missing_docs,
+    unreachable_pub,
+    reason = "tests"
+)]
+
+mod cases;
+#[path = "calls/engines.rs"]
+mod engines;
+mod seeded;
+#[path = "calls/think.rs"]
+mod think;
+#[path = "calls/written.rs"]
+mod written;
+
+use cases::{Case, Cut};
+use proptest::prelude::*;
+use samewire::wire::{Api, Ending};
+use serde_json::{Map, Value, json};
+use written::{Call, FORMATS, stands_alone, turn, written};
+
+/// What an answer says.
+#[derive(Debug, Default, PartialEq)]
+struct Said {
+    reasoning: String,
+    content: String,
+    calls: Vec<(String, String)>,
+    finish: String,
+}
+
+fn tools() -> Value {
+    let parameters = json!({"type": "object", "properties": {
+        "text": {"type": "string"}, "number": {"type": "integer"}, "share": {"type": "number"},
+        "yes": {"type": "boolean"}, "list": {"type": "array"}, "thing": {"type": "object"}}});
+    ["get_weather", "f", "a.b-c"]
+        .map(|name| json!({"type": "function", "function": {"name": name, "parameters": parameters}}))
+        .into()
+}
+
+fn case(parser: &str, stream: bool, input: String, ending: Ending) -> Case {
+    Case {
+        name: "calls".to_owned(),
+        api: Api::Chat,
+        upstream: Api::Chat,
+        engine: "generic".to_owned(),
+        request: json!({"model": "m", "stream": stream, "tools": tools()}),
+        options: json!({"parser": parser}),
+        status: 200,
+        input: input.into_bytes(),
+        events: stream,
+        ending,
+        now: 7,
+    }
+}
+
+/// A stream whose content comes in these pieces.
+fn stream(parser: &str, pieces: &[&str], finish: &str) -> Case {
+    let chunk = |delta: Value, finish: Value| {
+        let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
+        format!("data: {}\n\n", json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]}))
+    };
+    let chunks: String = pieces.iter().map(|piece| chunk(json!({"content": piece}), Value::Null)).collect();
+    let end = chunk(json!({}), finish.into());
+    case(parser, true, format!("{chunks}{end}data: [DONE]\n\n"), Ending::Clean)
+}
+
+fn whole(parser: &str, content: &str, finish: &str) -> Case {
+    let choice =
+        json!({"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": finish});
+    let input = json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]});
+    case(parser, false, input.to_string(), Ending::Whole)
+}
+
+fn said(case: &Case) -> Said {
+    let answer = case.run(&Cut::Whole);
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let mut said = Said::default();
+    if !case.events {
+        let body: Value = serde_json::from_str(&answer.body).unwrap();
+        add(&mut said, &body["choices"][0]["message"]);
+        said.finish = body["choices"][0]["finish_reason"].as_str().unwrap().to_owned();
+        return said;
+    }
+    assert!(answer.body.ends_with("data: [DONE]\n\n"), "{}", answer.body);
+    let lines = answer.body.lines().filter_map(|line| line.strip_prefix("data: "));
+    for line in lines.filter(|line| *line != "[DONE]") {
+        let chunk: Value = serde_json::from_str(line).unwrap();
+        let choice = &chunk["choices"][0];
+        add(&mut said, &choice["delta"]);
+        if let Some(finish) = choice["finish_reason"].as_str() {
+            finish.clone_into(&mut said.finish);
+        }
+    }
+    said
+}
+
+fn add(said: &mut Said, delta: &Value) {
+    said.reasoning += delta["reasoning_content"].as_str().unwrap_or_default();
+    said.content += delta["content"].as_str().unwrap_or_default();
+    for call in delta["tool_calls"].as_array().into_iter().flatten() {
+        let at = call["index"].as_u64().map_or(said.calls.len(), |at| at as usize);
+        if said.calls.len() <= at {
+            said.calls.resize(at + 1, Default::default());
+        }
+        said.calls[at].0 += call["function"]["name"].as_str().unwrap_or_default();
+        said.calls[at].1 += call["function"]["arguments"].as_str().unwrap_or_default();
+    }
+}
+
+/// A text that a model may hand to a tool: it may look like markup, but for what ends a value in any format.
+fn text() -> impl Strategy<Value = String> {
+    let parts = prop::sample::select(vec![
+        "a",
+        " ",
+        "é",
+        "\n",
+        "<",
+        "</",
+        "<tool_call",
+        "{\"",
+        "}",
+        "]",
+        "\\",
+        "\"",
+        "'",
+        "0",
+        "true",
+        "<b>",
+        "```",
+        "[",
+        ":",
+        "｜",
+        "😀",
+        "null",
+        "&lt;",
+        "\t",
+    ]);
+    prop::collection::vec(parts, 0..12)
+        .prop_map(|parts| parts.concat())
+        .prop_map(|text| text.trim_matches('\n').to_owned())
+}
+
+fn arguments() -> impl Strategy<Value = Map<String, Value>> {
+    let thing = prop::collection::vec(text(), 0..3).prop_map(|all| json!({"x": all, "y": {"z": 1.5}}));
+    let all = (
+        prop::option::of(text().prop_map(Value::from)),
+        prop::option::of(any::<i32>().prop_map(Value::from)),
+        prop::option::of((-1000..1000_i32).prop_map(|n| Value::from(f64::from(n) / 8.0))),
+        prop::option::of(any::<bool>().prop_map(Value::from)),
+        prop::option::of(prop::collection::vec(text(), 0..3).prop_map(Value::from)),
+        prop::option::of(thing),
+    );
+    all.prop_map(|(text, number, share, yes, list, thing)| {
+        let all = [
+            ("text", text),
+            ("number", number),
+            ("share", share),
+            ("yes", yes),
+            ("list", list),
+            ("thing", thing),
+        ];
+        all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+    })
+}
+
+fn calls() -> impl Strategy<Value = Vec<Call>> {
+    let name = prop::sample::select(vec!["get_weather", "f", "a.b-c"]).prop_map(ToOwned::to_owned);
+    prop::collection::vec((name, arguments()), 1..4)
+}
+
+/// Where a text is cut: at each of these places, as far as they are between letters.
+fn cut<'t>(text: &'t str, places: &[prop::sample::Index]) -> Vec<&'t str> {
+    let mut at: Vec<_> =
+        places.iter().map(|place| text.floor_char_boundary(place.index(text.len() + 1))).collect();
+    at.extend([0, text.len()]);
+    at.sort_unstable();
+    at.dedup();
+    at.windows(2).map(|pair| &text[pair[0]..pair[1]]).collect()
+}
+
+/// The calls as they are meant: arguments are compared as values, because a format without JSON has no spelling of its own.
+fn meant(calls: &[(String, String)]) -> Vec<Call> {
+    let read = |(name, arguments): &(String, String)| {
+        let value: Value = serde_json::from_str(arguments).unwrap_or_else(|why| panic!("{why}: {arguments}"));
+        (name.clone(), value.as_object().unwrap().clone())
+    };
+    calls.iter().map(read).collect()
+}
+
+/// What ends the reasoning that the templates of some families have begun.
+fn opened(parser: &str) -> &'static str {
+    if ["olmo3", "minimax_m2", "step3"].contains(&parser) { "</think>" } else { "" }
+}
+
+/// A stream and a whole answer that say this behind their reasoning.
+fn both(parser: &str, pieces: &[&str], finish: &str) -> [Case; 2] {
+    let pieces = [&[opened(parser)], pieces].concat();
+    [stream(parser, &pieces, finish), whole(parser, &pieces.concat(), finish)]
+}
+
+proptest! {
+    #![proptest_config(seeded::seeded(512))]
+
+    #[test]
+    fn calls_come_out_as_they_were_written(
+        format in prop::sample::select(FORMATS.to_vec()),
+        calls in calls(),
+        before in prop::sample::select(vec!["", "Let me see.\n\n", "<b>1 < 2</b> "]),
+        places in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
+    ) {
+        let (format, parser) = format;
+        // What has no mark of its own stands alone.
+        let before = if stands_alone(format) { "" } else { before };
+        let text = format!("{before}{}{}", written(format, &calls), turn(parser));
+        for case in both(parser, &cut(&text, &places), "stop") {
+            let said = said(&case);
+            prop_assert_eq!(meant(&said.calls), calls.clone(), "{}", text);
+            prop_assert_eq!(said.content.as_str(), before, "{}", text);
+            prop_assert_eq!(said.finish.as_str(), "tool_calls");
+        }
+    }
+
+    #[test]
+    fn other_text_comes_out_as_it_is(
+        format in prop::sample::select(FORMATS.to_vec()),
+        text in prop::collection::vec(text(), 0..6).prop_map(|parts| format!("x{}", parts.concat())),
+        places in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
+    ) {
+        let (_, parser) = format;
+        for case in both(parser, &cut(&text, &places), "stop") {
+            let said = said(&case);
+            prop_assert_eq!(said.content.as_str(), text.as_str());
+            prop_assert!(said.calls.is_empty());
+        }
+    }
+
+    /// Cut short anywhere, nothing is said but what was written, and nothing is said twice: what is there is the beginning
+    /// of what would have been there, or text.
+    #[test]
+    fn a_beginning_says_no_less(
+        format in prop::sample::select(FORMATS.to_vec()),
+        calls in calls(),
+        end in any::<prop::sample::Index>(),
+    ) {
+        let (format, parser) = format;
+        let text = written(format, &calls);
+        let short = &text[..text.floor_char_boundary(end.index(text.len() + 1))];
+        let [all, _] = both(parser, &[&text], "stop");
+        let [some, _] = both(parser, &[short], "length");
+        let (all, some) = (said(&all), said(&some));
+        prop_assert_eq!(some.finish.as_str(), "length");
+        for ((name, arguments), (whole_name, whole_arguments)) in some.calls.iter().zip(&all.calls) {
+            prop_assert_eq!(name, whole_name);
+            // What is cut may be half an escape, or of a mark: it stays as it was written.
+            let same = arguments.char_indices().zip(whole_arguments.chars()).find(|((_, one), other)| one != other);
+            let cut = same.map_or("", |((at, _), _)| &arguments[at..]);
+            let is_cut = short.ends_with(&cut.replace("\\n", "\n")) || cut == "\\\\" || cut == "\\";
+            prop_assert!(is_cut, "{} of {}", arguments, whole_arguments);
+        }
+        prop_assert!(some.calls.len() <= all.calls.len());
+        if some.calls.is_empty() {
+            prop_assert_eq!(some.content.as_str(), short);
+        }
+    }
+}
+
+fn call(name: &str, arguments: &str) -> (String, String) {
+    (name.to_owned(), arguments.to_owned())
+}
+
+#[test]
+fn reasoning_stands_before_calls() {
+    let text = "<think>Hm </tool_call> <tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
+    let expected = Said {
+        reasoning: "Hm </tool_call> ".to_owned(),
+        calls: vec![call("f", "{}")],
+        finish: "tool_calls".to_owned(),
+        ..Said::default()
+    };
+    assert_eq!(said(&stream("qwen3", &[text], "stop")), expected, "a call ends reasoning");
+    let text = "<think>\nHm\n</think>\n\n<tool_call>\n<function=f>\n</function>\n</tool_call>";
+    let said = said(&stream("auto", &[text], "stop"));
+    assert_eq!((said.reasoning.as_str(), said.content.as_str()), ("\nHm\n", "\n\n"));
+    assert_eq!(said.calls, [call("f", "{}")]);
+}
+
+#[test]
+fn without_tools_nothing_is_a_call() {
+    for (key, value) in [("tools", Value::Null), ("tool_choice", "none".into())] {
+        let mut case =
+            stream("hermes", &["<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>"], "stop");
+        case.request[key] = value;
+        let said = said(&case);
+        assert!(said.calls.is_empty() && said.content.starts_with("<tool_call>"), "{said:?}");
+    }
+}
+
+/// What the model writes besides, or wrongly.
+#[test]
+fn calls_and_other_text() {
+    let f = "{\"name\": \"f\", \"arguments\": {\"text\": \"x\"}}";
+    let x = || call("f", "{\"text\": \"x\"}");
+    for (parser, text, content, calls) in [
+        // Text behind a call stays, unless it is blank.
+        ("hermes", format!("a\n<tool_call>{f}</tool_call>\n"), "a\n", vec![x()]),
+        ("hermes", format!("<tool_call>{f}</tool_call>\nb"), "\nb", vec![x()]),
+        ("hermes", format!("<tool_call>{f}</tool_call>b<tool_call>{f}</tool_call>"), "b", vec![x(), x()]),
+        // The end is missing; the arguments are.
+        ("hermes", format!("<tool_call>{f}"), "", vec![x()]),
+        ("hermes", "<tool_call>{\"name\": \"f\"}</tool_call>".to_owned(), "", vec![call("f", "{}")]),
+        // Arguments before the name, in quotes, under another name, with keys of no meaning.
+        (
+            "hermes",
+            "<tool_call>{\"arguments\": {\"n\": 1}, \"id\": 3, \"name\": \"f\"}</tool_call>".to_owned(),
+            "",
+            vec![call("f", "{\"n\": 1}")],
+        ),
+        (
+            "hermes",
+            "<tool_call>{\"name\": \"f\", \"parameters\": \"{\\\"n\\\": 1}\"}</tool_call>".to_owned(),
+            "",
+            vec![call("f", "{\"n\": 1}")],
+        ),
+        // A function that there is not is the client's business; without a mark it is no call.
+        ("hermes", "<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>".to_owned(), "", vec![call("g", "{}")]),
+        ("llama3_json", "{\"name\": \"g\", \"parameters\": {}}".to_owned(), "{\"name\": \"g\", \"parameters\": {}}", vec![]),
+        ("pythonic", "[1, 2]".to_owned(), "[1, 2]", vec![]),
+        ("pythonic", "[f(1)]".to_owned(), "[f(1)]", vec![]),
+        // No calls at all.
+        ("hermes", "<tool_call>nothing</tool_call>".to_owned(), "<tool_call>nothing</tool_call>", vec![]),
+        ("hermes", "<tool_call>{\"name\": 1}</tool_call>".to_owned(), "<tool_call>{\"name\": 1}</tool_call>", vec![]),
+        ("qwen3_coder", "<function=f\n".to_owned(), "<function=f\n", vec![]),
+        ("mistral", "[TOOL_CALLS] none".to_owned(), "[TOOL_CALLS] none", vec![]),
+        // The outer tag is missing.
+        (
+            "qwen3_coder",
+            "<function=f>\n<parameter=number>\n7\n</parameter>\n</function>\n</tool_call>".to_owned(),
+            "",
+            vec![call("f", "{\"number\": 7}")],
+        ),
+        // What does not fit its type stays a text.
+        (
+            "glm45",
+            "<tool_call>f<arg_key>number</arg_key><arg_value>many</arg_value><arg_key>text</arg_key><arg_value>5</arg_value></tool_call>".to_owned(),
+            "",
+            vec![call("f", "{\"number\": \"many\", \"text\": \"5\"}")],
+        ),
+        // All parameters in one.
+        (
+            "deepseek_v32",
+            "<｜DSML｜function_calls><｜DSML｜invoke name=\"f\">{\"n\": 1}</｜DSML｜invoke></｜DSML｜function_calls>".to_owned(),
+            "",
+            vec![call("f", "{\"n\": 1}")],
+        ),
+        // Elements in elements.
+        (
+            "minimax_m3",
+            "]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<list>]<]minimax[>[<item>a]<]minimax[>[</item>]<]minimax[>[<item>1]<]minimax[>[</item>]<]minimax[>[</list>]<]minimax[>[<thing>]<]minimax[>[<k>v]<]minimax[>[</k>]<]minimax[>[</thing>]<]minimax[>[</invoke>]<]minimax[>[</tool_call>".to_owned(),
+            "",
+            vec![call("f", "{\"list\": [\"a\", 1], \"thing\": {\"k\": \"v\"}}")],
+        ),
+        // Ids, and none.
+        ("kimi_k2", "<|tool_call_begin|>7<|tool_call_argument_begin|>{}<|tool_call_end|>".to_owned(), "", vec![call("7", "{}")]),
+        // Fenced, and fenced otherwise.
+        ("xlam", format!("```json\n[{f}]\n```"), "", vec![x()]),
+        ("xlam", "```json\n[1]\n```".to_owned(), "```json\n[1]\n```", vec![]),
+        ("ernie45", format!("Hm</think>\n<tool_call>\n{f}\n</tool_call>"), "", vec![x()]),
+        (
+            "functiongemma",
+            "<start_function_call>call:f{text:<escape>a, b<escape>}<end_function_call>".to_owned(),
+            "",
+            vec![call("f", "{\"text\": \"a, b\"}")],
+        ),
+        // A turn ends at the end, and nowhere else.
+        ("mistral", "a </s> b</s>\n".to_owned(), "a </s> b", vec![]),
+    ] {
+        let characters: Vec<_> = text.chars().map(String::from).collect();
+        let pieces: Vec<_> = characters.iter().map(String::as_str).collect();
+        for case in [stream(parser, &[&text], "stop"), stream(parser, &pieces, "stop"), whole(parser, &text, "stop")] {
+            let said = said(&case);
+            assert_eq!((said.content.trim_start_matches('\n'), &said.calls), (content.trim_start_matches('\n'), &calls), "{parser}: {text}");
+        }
+    }
+}
+
+/// Where a call is required, engines without a grammar of the model's own ask for a list.
+#[test]
+fn a_required_call_may_be_a_bare_list() {
+    let text = " [{\"name\": \"f\", \"parameters\": {\"number\": 1}}]";
+    for (choice, calls) in [
+        (json!("required"), vec![call("f", "{\"number\": 1}")]),
+        (json!({"type": "function", "function": {"name": "f"}}), vec![call("f", "{\"number\": 1}")]),
+        (json!("auto"), vec![]),
+    ] {
+        let mut case = stream("hermes", &[text], "stop");
+        case.request["tool_choice"] = choice;
+        assert_eq!(said(&case).calls, calls);
+    }
+}

@@ -1,0 +1,161 @@
+//! Engines that parse and engines that do not: the client cannot tell them apart.
+
+use crate::cases::{Case, Cut};
+use crate::{case, said, stream, tools};
+use proptest::prelude::*;
+use proptest::sample::select;
+use samewire::wire::{Api, Ending, Out};
+use serde_json::{Value, json};
+
+fn chunk(delta: &Value, logprobs: &Value, finish: Value) -> String {
+    let choice = json!({"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish});
+    format!("data: {}\n\n", json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]}))
+}
+
+/// A stream of these deltas, each with its token if the client asked for that.
+fn of_deltas(parser: &str, deltas: &[(Value, &str)], logprobs: bool) -> Case {
+    let token = |token: &str| match logprobs {
+        true => {
+            json!({"content": [{"token": token, "logprob": -0.5, "bytes": null, "top_logprobs": []}]})
+        }
+        false => Value::Null,
+    };
+    let chunks = deltas.iter().map(|(delta, text)| chunk(delta, &token(text), Value::Null));
+    let input = chunks.collect::<String>() + &chunk(&json!({}), &Value::Null, "stop".into());
+    let mut case = case(parser, true, input + "data: [DONE]\n\n", Ending::Clean);
+    case.request["logprobs"] = logprobs.into();
+    case
+}
+
+/// What a model says: reasoning, an answer and calls, each in pieces.
+#[derive(Clone, Debug)]
+struct Answer {
+    reasoning: Vec<&'static str>,
+    content: Vec<&'static str>,
+    calls: Vec<Vec<&'static str>>,
+}
+
+fn answers() -> impl Strategy<Value = Answer> {
+    let words = || prop::collection::vec(select(vec!["a", " b", "é\n", "1.", "\"x\""]), 1..5);
+    let arguments =
+        select(vec![vec!["{", "\"text\": ", "\"x", "y\"", "}"], vec!["{}"], vec!["{\"number\":", " 12}"]]);
+    (words(), words(), prop::collection::vec(arguments, 0..3))
+        .prop_map(|(reasoning, content, calls)| Answer { reasoning, content, calls })
+}
+
+impl Answer {
+    fn parsed(&self) -> Vec<(Value, &'static str)> {
+        let reasoning = self.reasoning.iter().map(|text| (json!({"reasoning": text}), *text));
+        let content = self.content.iter().map(|text| (json!({"content": text}), *text));
+        let mut all: Vec<_> = reasoning.chain(content).collect();
+        for (at, call) in self.calls.iter().enumerate() {
+            let entry = |function: Value| json!({"tool_calls": [{"index": at, "function": function}]});
+            all.push((entry(json!({"name": "f", "arguments": ""})), "f"));
+            all.extend(call.iter().map(|piece| (entry(json!({"arguments": piece})), *piece)));
+        }
+        all
+    }
+
+    fn unparsed(&self) -> Vec<(Value, &'static str)> {
+        let mut pieces = vec!["<think>"];
+        pieces.extend(&self.reasoning);
+        pieces.push("</think>");
+        pieces.extend(&self.content);
+        for call in &self.calls {
+            pieces.extend(["<tool_", "call>", "\n{\"name\": \"f\", \"arguments\": "]);
+            pieces.extend(call);
+            pieces.extend(["}\n</tool", "_call>\n"]);
+        }
+        pieces.into_iter().map(|text| (json!({"content": text}), text)).collect()
+    }
+}
+
+proptest! {
+    #![proptest_config(crate::seeded::seeded(128))]
+
+    #[test]
+    fn both_give_the_same_stream(answer in answers(), parser in select(vec!["qwen3", "auto"])) {
+        let parsed = of_deltas(parser, &answer.parsed(), false);
+        let unparsed = of_deltas(parser, &answer.unparsed(), false);
+        for api in [Api::Chat, Api::Responses] {
+            let as_api = |case: &Case| match api {
+                Api::Responses => {
+                    let request = json!({"model": "m", "stream": true, "input": "hi", "tools": tools_of_responses()});
+                    Case { api, request, ..case.clone() }.run(&Cut::Whole)
+                }
+                _ => case.run(&Cut::Whole),
+            };
+            prop_assert_eq!(as_api(&parsed), as_api(&unparsed));
+        }
+    }
+
+    /// Each chunk's logprobs are on a frame made from it, or on one of their own, in their order.
+    #[test]
+    fn logprobs_stay_with_their_chunks(answer in answers()) {
+        let pieces = answer.unparsed();
+        let body = of_deltas("qwen3", &pieces, true).run(&Cut::Whole).body;
+        let mut told = Vec::new();
+        for line in body.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|line| *line != "[DONE]") {
+            let frame: Value = serde_json::from_str(line).unwrap();
+            let choice = &frame["choices"][0];
+            let tokens = choice["logprobs"]["content"].as_array().cloned().unwrap_or_default();
+            let tokens: Vec<_> = tokens.iter().map(|entry| entry["token"].as_str().unwrap().to_owned()).collect();
+            let delta = &choice["delta"];
+            for key in ["reasoning_content", "content"] {
+                if let Some(text) = delta[key].as_str() {
+                    prop_assert_eq!(&tokens[..], [text], "{}", body);
+                }
+            }
+            told.extend(tokens);
+        }
+        let due: Vec<_> = pieces.iter().map(|(_, text)| (*text).to_owned()).collect();
+        prop_assert_eq!(told, due);
+    }
+}
+
+fn tools_of_responses() -> Value {
+    let flat = |tool: &Value| {
+        let mut tool = tool["function"].clone();
+        tool["type"] = "function".into();
+        tool
+    };
+    tools().as_array().unwrap().iter().map(flat).collect()
+}
+
+/// An engine that says itself what is reasoning or a call has parsed the text.
+#[test]
+fn an_engine_that_parses_is_left_alone() {
+    let raw = "<think>x</think><tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
+    let call = json!({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{}"}}]});
+    for first in [json!({"reasoning": "r"}), call] {
+        let case = of_deltas("auto", &[(first, ""), (json!({"content": raw}), "")], false);
+        assert_eq!(said(&case).content, raw);
+    }
+}
+
+/// What would have spared the work is said once it has been done, where nobody has asked for it.
+#[test]
+fn what_the_engine_left_is_known_afterwards() {
+    let call = "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
+    let both = format!("<think>x</think>{call}");
+    let vllm = "--enable-auto-tool-choice --tool-call-parser hermes";
+    let all = format!("--reasoning-parser qwen3 {vllm}");
+    for (parser, model, text, family, flags) in [
+        ("auto", "Qwen3-8B", &*both, Some("qwen3"), Some(&*all)),
+        ("auto", "Qwen3-8B", call, Some("qwen3"), Some(vllm)),
+        ("auto", "Qwen3-8B", "<think>x</think>", Some("qwen3"), Some("--reasoning-parser qwen3")),
+        ("auto", "Qwen3-8B", "plain", None, None),
+        ("auto", "another", call, Some("auto"), None),
+        ("qwen3", "Qwen3-8B", call, None, None),
+    ] {
+        let mut case = stream(parser, &[text], "stop");
+        case.request["model"] = model.into();
+        let mut rewriter = case.rewriter(false);
+        let mut out = Out::default();
+        rewriter.push(&case.input, &mut out);
+        rewriter.finish(case.ending, &mut out);
+        let unparsed = rewriter.summary().unparsed;
+        assert_eq!(unparsed.map(|unparsed| unparsed.family()), family, "{parser} {model} {text}");
+        assert_eq!(unparsed.and_then(|unparsed| unparsed.flags("vllm")).as_deref(), flags);
+    }
+}

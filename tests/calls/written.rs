@@ -1,0 +1,253 @@
+//! How each format writes a list of calls.
+
+use serde_json::{Map, Value};
+
+pub type Call = (String, Map<String, Value>);
+
+/// The formats by what they are called here, and the parser that reads them.
+pub const FORMATS: [(&str, &str); 31] = [
+    ("hermes", "hermes"),
+    ("hermes", "qwen3"),
+    ("qwen3_coder", "qwen3"),
+    ("glm45", "glm47"),
+    ("llama3_json", "llama3_json"),
+    ("python_tag", "llama3_json"),
+    ("pythonic", "pythonic"),
+    ("llama4", "llama4_pythonic"),
+    ("llama3_json", "pythonic"),
+    ("olmo3", "olmo3"),
+    ("lfm2", "lfm2"),
+    ("mistral", "mistral"),
+    ("mistral_ids", "mistral"),
+    ("mistral_bare", "mistral"),
+    ("mistral_old", "mistral"),
+    ("deepseek_v3", "deepseek_v3"),
+    ("deepseek_v31", "deepseek_v31"),
+    ("deepseek_v32", "deepseek_v32"),
+    ("deepseek_v4", "deepseek_v4"),
+    ("kimi_k2", "kimi_k2"),
+    ("qwen3_coder", "qwen3_coder"),
+    ("glm45", "glm45"),
+    ("minimax_m2", "minimax_m2"),
+    ("minimax_m3", "minimax_m3"),
+    ("seed_oss", "seed_oss"),
+    ("step3", "step3"),
+    ("gemma4", "gemma4"),
+    ("internlm", "internlm"),
+    ("granite", "granite"),
+    ("jamba", "hunyuan_a13b"),
+    ("phi4_mini_json", "phi4_mini_json"),
+];
+
+/// Formats that stand alone, because nothing but their beginning says what they are.
+pub fn stands_alone(format: &str) -> bool {
+    ["llama3_json", "pythonic"].contains(&format)
+}
+
+/// Formats whose marks are tools' tokens only where the engine shows special tokens; what ends a turn there.
+pub fn turn(parser: &str) -> &'static str {
+    match parser {
+        "mistral" => "</s>",
+        "kimi_k2" => "<|im_end|>",
+        "gemma4" => "<turn|>",
+        _ if parser.starts_with("deepseek") => "<｜end▁of▁sentence｜>",
+        _ => "",
+    }
+}
+
+fn json(arguments: &Map<String, Value>) -> String {
+    Value::Object(arguments.clone()).to_string()
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
+}
+
+fn object(key: &str, (name, arguments): &Call) -> String {
+    format!("{{\"name\": {}, \"{key}\": {}}}", Value::from(name.as_str()), json(arguments))
+}
+
+/// Parameters in tags.
+fn tagged(call: (&str, &str), key: (&str, &str), value: (&str, &str), (name, arguments): &Call) -> String {
+    let all = arguments.iter();
+    let all = all.map(|(k, v)| format!("{}{k}{}{}{}{}", key.0, key.1, value.0, plain(v), value.1));
+    format!("{}{name}{}{}", call.0, call.1, all.collect::<String>())
+}
+
+/// A value as Python writes it.
+fn python(value: &Value) -> String {
+    let join = |all: Vec<String>| all.join(", ");
+    match value {
+        Value::Null => "None".to_owned(),
+        Value::Bool(true) => "True".to_owned(),
+        Value::Bool(false) => "False".to_owned(),
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => {
+            let text = text.replace('\\', "\\\\").replace('\'', "\\'").replace('\n', "\\n");
+            format!("'{text}'")
+        }
+        Value::Array(all) => format!("[{}]", join(all.iter().map(python).collect())),
+        Value::Object(all) => {
+            format!("{{{}}}", join(all.iter().map(|(k, v)| format!("'{k}': {}", python(v))).collect()))
+        }
+    }
+}
+
+fn python_call((name, arguments): &Call) -> String {
+    let all: Vec<_> = arguments.iter().map(|(key, value)| format!("{key}={}", python(value))).collect();
+    format!("{name}({})", all.join(", "))
+}
+
+/// A value as Gemma writes it.
+fn gemma(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("<|\"|>{text}<|\"|>"),
+        Value::Array(all) => format!("[{}]", all.iter().map(gemma).collect::<Vec<_>>().join(",")),
+        Value::Object(all) => gemma_object(all),
+        other => other.to_string(),
+    }
+}
+
+fn gemma_object(all: &Map<String, Value>) -> String {
+    let all: Vec<_> = all.iter().map(|(key, value)| format!("{key}:{}", gemma(value))).collect();
+    format!("{{{}}}", all.join(","))
+}
+
+/// How a format writes a list of calls.
+pub fn written(format: &str, calls: &[Call]) -> String {
+    let each = |one: &dyn Fn(&Call) -> String| calls.iter().map(one).collect::<Vec<_>>();
+    match format {
+        "mistral" => each(&|(name, all)| format!("[TOOL_CALLS]{name}[ARGS]{}", json(all))).concat(),
+        "mistral_ids" => {
+            each(&|(name, all)| format!("[TOOL_CALLS]{name}[CALL_ID]a1b2c3d4e[ARGS]{}", json(all))).concat()
+        }
+        "mistral_bare" => each(&|(name, all)| format!("[TOOL_CALLS]{name}{}", json(all))).concat(),
+        "deepseek_v3" | "deepseek_v31" | "kimi_k2" => named(format, calls),
+        "qwen3_coder" | "glm45" | "minimax_m2" | "minimax_m3" | "seed_oss" | "step3" => {
+            in_tags(format, calls)
+        }
+        "deepseek_v32" => dsml("function_calls", calls),
+        "deepseek_v4" => dsml("tool_calls", calls),
+        "pythonic" => format!("[{}]", each(&python_call).join(", ")),
+        "llama4" => format!("<|python_start|>[{}]<|python_end|>", each(&python_call).join(", ")),
+        "olmo3" => format!("<function_calls>\n{}\n</function_calls>", each(&python_call).join("\n")),
+        "lfm2" => format!("<|tool_call_start|>[{}]<|tool_call_end|>", each(&python_call).join(", ")),
+        "gemma4" => {
+            each(&|(name, all)| format!("<|tool_call>call:{name}{}<tool_call|>", gemma_object(all))).concat()
+        }
+        _ => objects(format, calls),
+    }
+}
+
+/// Objects with a name and arguments.
+fn objects(format: &str, calls: &[Call]) -> String {
+    let each = |one: &dyn Fn(&Call) -> String| calls.iter().map(one).collect::<Vec<_>>();
+    let list = |between: &str| each(&|call| object("arguments", call)).join(between);
+    match format {
+        "hermes" => {
+            each(&|call| format!("<tool_call>\n{}\n</tool_call>", object("arguments", call))).join("\n")
+        }
+        "llama3_json" => each(&|call| object("parameters", call)).join("; "),
+        "python_tag" => format!("<|python_tag|>{}", each(&|call| object("parameters", call)).join("; ")),
+        "mistral_old" => format!("[TOOL_CALLS] [{}]", list(", ")),
+        "internlm" => {
+            each(&|call| format!("<|action_start|><|plugin|>\n{}<|action_end|>", object("parameters", call)))
+                .join("\n")
+        }
+        "granite" => format!("<|tool_call|>[{}]", list(", ")),
+        "jamba" => format!("<tool_calls>[\n{}\n]</tool_calls>", list(",\n")),
+        "phi4_mini_json" => format!("functools[{}]", list(", ")),
+        other => panic!("{other}"),
+    }
+}
+
+/// A name and JSON between tokens.
+fn named(format: &str, calls: &[Call]) -> String {
+    let each = |one: &dyn Fn(usize, &Call) -> String| {
+        calls.iter().enumerate().map(|(at, call)| one(at, call)).collect::<Vec<_>>()
+    };
+    let deepseek = |all: String| format!("<｜tool▁calls▁begin｜>{all}<｜tool▁calls▁end｜>");
+    match format {
+        "deepseek_v3" => deepseek(
+            each(&|_, (name, all)| {
+                let call = format!("function<｜tool▁sep｜>{name}\n```json\n{}\n```", json(all));
+                format!("<｜tool▁call▁begin｜>{call}<｜tool▁call▁end｜>")
+            })
+            .join("\n"),
+        ),
+        "deepseek_v31" => deepseek(
+            each(&|_, (name, all)| {
+                format!("<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{}<｜tool▁call▁end｜>", json(all))
+            })
+            .concat(),
+        ),
+        _ => format!(
+            "<|tool_calls_section_begin|>{}<|tool_calls_section_end|>",
+            each(&|at, (name, all)| {
+                let head = format!("functions.{name}:{at}<|tool_call_argument_begin|>");
+                format!("<|tool_call_begin|>{head}{}<|tool_call_end|>", json(all))
+            })
+            .concat()
+        ),
+    }
+}
+
+/// Parameters in tags of their own.
+fn in_tags(format: &str, calls: &[Call]) -> String {
+    let each = |one: &dyn Fn(&Call) -> String| calls.iter().map(one).collect::<Vec<_>>();
+    match format {
+        "qwen3_coder" => each(&|call| {
+            let inner = tagged(("<function=", ">\n"), ("<parameter=", ">\n"), ("", "\n</parameter>\n"), call);
+            format!("<tool_call>\n{inner}</function>\n</tool_call>")
+        })
+        .join("\n"),
+        "glm45" => each(&|call| {
+            let inner =
+                tagged(("", "\n"), ("<arg_key>", "</arg_key>\n"), ("<arg_value>", "</arg_value>\n"), call);
+            format!("<tool_call>{inner}</tool_call>")
+        })
+        .join("\n"),
+        "minimax_m2" => {
+            let call = |call: &Call| {
+                let key = ("<parameter name=\"", "\">");
+                tagged(("<invoke name=\"", "\">\n"), key, ("", "</parameter>\n"), call) + "</invoke>"
+            };
+            format!("<minimax:tool_call>\n{}\n</minimax:tool_call>", each(&call).join("\n"))
+        }
+        "minimax_m3" => {
+            let call = |(name, all): &Call| {
+                let all =
+                    all.iter().map(|(k, v)| format!("]<]minimax[>[<{k}>{}]<]minimax[>[</{k}>", plain(v)));
+                let all: String = all.collect();
+                format!("]<]minimax[>[<invoke name=\"{name}\">{all}]<]minimax[>[</invoke>")
+            };
+            format!("]<]minimax[>[<tool_call>\n{}\n]<]minimax[>[</tool_call>", each(&call).join("\n"))
+        }
+        "seed_oss" => each(&|call| {
+            let inner = tagged(("<function=", ">\n"), ("<parameter=", ">"), ("", "</parameter>\n"), call);
+            format!("<seed:tool_call>\n{inner}</function>\n</seed:tool_call>")
+        })
+        .join("\n"),
+        _ => {
+            let call = |call: &Call| {
+                let (name, key) = (("<steptml:invoke name=\"", "\">"), ("<steptml:parameter name=\"", "\">"));
+                let inner = tagged(name, key, ("", "</steptml:parameter>"), call);
+                let begin = "<｜tool_call_begin｜>function<｜tool_sep｜>";
+                format!("{begin}{inner}</steptml:invoke><｜tool_call_end｜>")
+            };
+            format!("<｜tool_calls_begin｜>\n{}\n<｜tool_calls_end｜>", each(&call).join("\n"))
+        }
+    }
+}
+
+fn dsml(section: &str, calls: &[Call]) -> String {
+    let call = |(name, all): &Call| {
+        let all = all.iter().map(|(k, v)| {
+            let text = v.is_string();
+            format!("<｜DSML｜parameter name=\"{k}\" string=\"{text}\">{}</｜DSML｜parameter>\n", plain(v))
+        });
+        format!("<｜DSML｜invoke name=\"{name}\">\n{}</｜DSML｜invoke>\n", all.collect::<String>())
+    };
+    let all: String = calls.iter().map(call).collect();
+    format!("<｜DSML｜{section}>\n{all}</｜DSML｜{section}>")
+}

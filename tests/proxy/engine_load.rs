@@ -1,0 +1,208 @@
+//! What engines say they have to do: read with the probes if the configuration wants it, shown, and counted when one of
+//! several is chosen.
+
+use crate::sim::{Client, Engine, Gate, PATIENCE, Request, Script, Setup, World, until, within};
+use serde_json::json;
+use std::time::Duration;
+
+/// Probes often, and asks what there is to do.
+const LOADED: &str = "[health]\ninterval = 0.02\ntimeout = 0.3\nengine_load = true";
+
+/// As vLLM tells it, among other things.
+fn vllm(running: usize, waiting: usize) -> Script {
+    let labels = r#"{engine="0",model_name="m"}"#;
+    let text = format!(
+        "# HELP vllm:num_requests_running Number of requests in model execution batches.\n\
+         # TYPE vllm:num_requests_running gauge\n\
+         vllm:num_requests_running{labels} {running}.0\n\
+         vllm:num_requests_waiting{labels} {waiting}.0\n\
+         vllm:kv_cache_usage_perc{labels} 0.25\n\
+         vllm:num_preemptions_total{labels} 7.0\n"
+    );
+    Script::new().whole("200 OK", "text/plain; version=0.0.4; charset=utf-8", text)
+}
+
+/// An engine whose answers wait at a gate.
+async fn waiting(gate: &Gate) -> Engine {
+    let script = Script::new().head_sse().role().text("x").wait(gate).finish("stop").done().end();
+    Engine::script(script).await
+}
+
+fn asked(engine: &Engine, path: &str) -> usize {
+    engine.probes().iter().filter(|probe| probe.target == path).count()
+}
+
+async fn probes(engine: &Engine, more: usize) {
+    let before = asked(engine, "/health");
+    until("probes", PATIENCE, || asked(engine, "/health") >= before + more).await;
+}
+
+/// Waits until the metrics have this line, or have it no more.
+async fn shows(world: &World, line: &str, shown: bool) {
+    let waiting = async {
+        while world.samewire.metrics().await.lines().any(|known| known == line) != shown {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(line, waiting).await;
+}
+
+/// A series of the engine under this name.
+fn series(world: &World, name: &str, more: &str, value: &str) -> String {
+    let upstream = world.engine.address;
+    format!("samewire_upstream_engine_{name}{{upstream=\"{upstream}\"{more}}} {value}")
+}
+
+#[tokio::test]
+async fn what_an_engine_has_to_do_is_shown() {
+    let engine = Engine::script(Script::answer("a", 1)).await;
+    engine.set_route("/metrics", vllm(3, 2));
+    let world = World::start(engine, Setup::new().config(LOADED).faulty()).await;
+    let running = series(&world, "requests", ",state=\"running\"", "3");
+    shows(&world, &running, true).await;
+    shows(&world, &series(&world, "requests", ",state=\"waiting\"", "2"), true).await;
+    shows(&world, &series(&world, "cache_usage", "", "0.25"), true).await;
+    let ready = world.samewire.admin("/readyz?verbose").await;
+    let told = "in_flight=0 engine_running=3 engine_waiting=2 engine_cache_usage=0.25";
+    assert!(ready.text().contains(told), "{}", ready.text());
+    // It tells no more: nothing is shown that is old.
+    for odd in [
+        Script::new().whole("404 Not Found", "", ""),
+        Script::new().whole("200 OK", "text/plain", "vllm:num_requests_running CANARY\n"),
+        Script::new().whole("200 OK", "text/plain", format!("# {}\n", "x".repeat(3 << 20))),
+        Script::new().hang(),
+        Script::new().rst(),
+    ] {
+        world.engine.set_route("/metrics", odd);
+        shows(&world, &running, false).await;
+        probes(&world.engine, 3).await;
+        assert_eq!(world.samewire.admin("/readyz").await.head.status, 200, "that is no sickness");
+        world.engine.set_route("/metrics", vllm(3, 2));
+        // Whoever told nothing is asked again when it is looked at again.
+        let before = world.samewire.has_said("upstream is not ready");
+        world.engine.set_health(Script::new().whole("503 Service Unavailable", "", ""));
+        until("it is down", PATIENCE, || world.samewire.has_said("upstream is not ready") > before).await;
+        world.engine.set_health(Script::new().whole("200 OK", "", ""));
+        shows(&world, &running, true).await;
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn who_is_not_to_ask_does_not() {
+    let engine = Engine::script(Script::answer("a", 1)).await;
+    engine.set_route("/metrics", vllm(3, 2));
+    let world = World::start(engine, Setup::new().config("[health]\ninterval = 0.02")).await;
+    probes(&world.engine, 8).await;
+    assert_eq!(asked(&world.engine, "/metrics"), 0);
+    assert!(!world.samewire.metrics().await.contains("samewire_upstream_engine_requests{"));
+    world.end().await;
+}
+
+/// SGLang has metrics only if told to; of its other places the one that answers is kept to.
+#[tokio::test]
+async fn sglang_is_asked_where_it_answers() {
+    let labels = r#"{model_name="m",tp_rank="0"}"#;
+    let metrics = format!(
+        "sglang:num_running_reqs{labels} 4.0\nsglang:num_queue_reqs{labels} 1.0\nsglang:token_usage{labels} 0.5\n"
+    );
+    let loads = json!({"loads": [{"num_running_reqs": 3, "num_waiting_reqs": 1}, {"num_running_reqs": 1, "num_waiting_reqs": 0}]});
+    let get_load = json!([{"dp_rank": null, "num_reqs": 5, "num_waiting_reqs": 1, "num_tokens": 9}]);
+    for (place, says) in [
+        ("/metrics", Script::new().whole("200 OK", "text/plain", metrics)),
+        ("/v1/loads", Script::new().json("200 OK", &loads.to_string())),
+        ("/get_load", Script::new().json("200 OK", &get_load.to_string())),
+    ] {
+        let engine = Engine::script(Script::answer("a", 1)).await;
+        engine.set_route(
+            "/v1/loads",
+            Script::new().whole("500 Internal Server Error", "", "Internal Server Error"),
+        );
+        engine.set_route(place, says);
+        let world = World::start_as(engine, "sglang", Setup::new().config(LOADED)).await;
+        shows(&world, &series(&world, "requests", ",state=\"running\"", "4"), true).await;
+        shows(&world, &series(&world, "requests", ",state=\"waiting\"", "1"), true).await;
+        probes(&world.engine, 5).await;
+        for other in ["/metrics", "/v1/loads", "/get_load"].iter().filter(|other| **other != place) {
+            assert!(asked(&world.engine, other) <= 1, "{other} again and again");
+        }
+        world.end().await;
+    }
+}
+
+/// So many streams that stay open.
+async fn held(world: &World, streams: usize) -> Vec<Client> {
+    let mut clients = Vec::new();
+    let before = world.shares().iter().sum::<usize>();
+    for n in 1..=streams {
+        let mut client = Client::connect(world.proxy()).await;
+        client.send(&Request::stream("").bytes()).await;
+        until("it is asked", PATIENCE, || world.shares().iter().sum::<usize>() >= before + n).await;
+        clients.push(client);
+    }
+    clients
+}
+
+async fn let_go(gate: &Gate, clients: Vec<Client>) {
+    gate.open();
+    for mut client in clients {
+        client.head().await;
+        client.rest().await;
+    }
+}
+
+/// Waits until samewire knows what both engines say.
+async fn known(world: &World) {
+    let all = async {
+        let known = |metrics: String| metrics.matches("samewire_upstream_engine_requests{").count();
+        while known(world.samewire.metrics().await) < 4 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within("both say what they have to do", all).await;
+    for engine in world.engines() {
+        probes(engine, 2).await;
+    }
+}
+
+#[tokio::test]
+async fn requests_that_others_have_sent_count() {
+    let gate = Gate::default();
+    let engines = vec![waiting(&gate).await, waiting(&gate).await];
+    engines[0].set_route("/metrics", vllm(7, 3));
+    engines[1].set_route("/metrics", vllm(0, 0));
+    // What is told stays as it is told: the engines here do not count.
+    let world = World::fleet(engines, Setup::new().config(LOADED), &[]).await;
+    known(&world).await;
+    let first = held(&world, 10).await;
+    assert_eq!(world.shares(), [0, 10], "the first one has ten of others");
+    let_go(&gate, first).await;
+    world.end().await;
+    // Of those that an engine has, ours are not somebody else's.
+    let gate = Gate::default();
+    let engines = vec![waiting(&gate).await, waiting(&gate).await];
+    engines.iter().for_each(|engine| engine.set_route("/metrics", vllm(0, 0)));
+    let world = World::fleet(engines, Setup::new().config(LOADED), &[]).await;
+    known(&world).await;
+    let mut clients = held(&world, 10).await;
+    assert_eq!(world.shares(), [5, 5]);
+    world.engine.set_route("/metrics", vllm(4, 1));
+    known(&world).await;
+    clients.extend(held(&world, 10).await);
+    assert_eq!(world.shares(), [10, 10]);
+    let_go(&gate, clients).await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn where_nobody_asks_only_our_own_requests_count() {
+    let gate = Gate::default();
+    let engines = vec![waiting(&gate).await, waiting(&gate).await];
+    engines[0].set_route("/metrics", vllm(7, 3));
+    let world = World::fleet(engines, Setup::new().config("[health]\ninterval = 0.02"), &[]).await;
+    world.is_up().await;
+    let clients = held(&world, 10).await;
+    assert_eq!(world.shares(), [5, 5]);
+    let_go(&gate, clients).await;
+    world.end().await;
+}

@@ -1,0 +1,426 @@
+//! Requests as engines are sent them: each rule of each engine, with a request that it changes and what becomes of it in a
+//! version that needs it, and the same request untouched where no version does.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_types,
+    missing_docs,
+    unreachable_pub,
+    reason = "tests"
+)]
+
+#[path = "requests/rows.rs"]
+mod rows;
+
+use bytes::Bytes;
+use rows::{ROWS, Row};
+use samewire::engine::rule::{Change, RequestRule};
+use samewire::engine::{ENGINES, Front, Identity, Version, named};
+use samewire::plan::{Plan, Route, plan};
+use samewire::request::Ask;
+use samewire::wire::fault::Failure;
+use samewire::wire::options::{DeveloperRole, Options};
+use samewire::wire::{Api, Ending, Out, Rewriter, Stamp};
+use serde_json::Value;
+use std::collections::{BTreeSet, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+/// `sglang 0.4.6`, `vllm rust 0.22.0`, `auto`.
+fn identity(text: &str) -> Identity {
+    let mut words = text.split(' ');
+    let mut identity = Identity::from(named(words.next().unwrap()).unwrap());
+    for word in words {
+        match word {
+            "rust" => identity.front = Front::Rust,
+            version => identity.version = Some(version.parse().unwrap()),
+        }
+    }
+    identity
+}
+
+fn planned(api: Api, identity: Identity, options: Options, body: &str) -> Result<Plan, Failure> {
+    let body = Bytes::from(body.to_owned());
+    let ask = Ask::read(api, &body).unwrap_or_else(|failure| panic!("{failure:?}: {body:?}"));
+    plan(&ask, &body, &Route::new(identity, Arc::new(options), 1 << 20))
+}
+
+/// What the engine is sent, and the names of the rules that made it so.
+fn sent(api: Api, to: &str, body: &str) -> Result<(String, Vec<&'static str>), Failure> {
+    let plan = planned(api, identity(to), Options::default(), body)?;
+    let text = String::from_utf8(plan.body.to_vec()).unwrap();
+    serde_json::from_str::<Value>(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    Ok((text, plan.shape.fitted))
+}
+
+/// `"messages":[…]` and what goes with it, as a request.
+fn chat(members: &str) -> String {
+    match members.contains("\"messages\"") {
+        true if members.contains("\"model\"") => format!("{{{members}}}"),
+        true => format!("{{\"model\":\"m\",{members}}}"),
+        false => {
+            format!("{{\"model\":\"m\",\"messages\":[{{\"role\":\"user\",\"content\":\"a\"}}],{members}}}")
+        }
+    }
+}
+
+/// A message, as a request.
+fn told(message: &str) -> String {
+    format!(r#"{{"model":"m","messages":[{message},{{"role":"user","content":"b"}}]}}"#)
+}
+
+impl Row {
+    fn request(&self, text: &str) -> String {
+        if text.starts_with("{\"role\"") { told(text) } else { chat(text) }
+    }
+}
+
+#[test]
+fn each_row_is_changed_within_its_versions_and_nowhere_else() {
+    for row in ROWS {
+        let (before, after) = (row.request(row.before), row.request(row.after));
+        for to in row.within {
+            let (got, rules) =
+                sent(Api::Chat, to, &before).unwrap_or_else(|why| panic!("{to} {before}: {why:?}"));
+            assert_eq!(got, after, "{} {to}", row.rule);
+            assert!(rules.contains(&row.rule), "{} {to}: {rules:?}", row.rule);
+            // What is sent needs no more of it.
+            let (again, _) =
+                sent(Api::Chat, to, &after).unwrap_or_else(|why| panic!("{to} {after}: {why:?}"));
+            assert_eq!(again, after, "{} {to}, once more", row.rule);
+        }
+        for to in row.outside {
+            let (got, rules) =
+                sent(Api::Chat, to, &before).unwrap_or_else(|why| panic!("{to} {before}: {why:?}"));
+            assert_eq!((got, rules), (before.clone(), Vec::new()), "{} {to}", row.rule);
+        }
+    }
+}
+
+/// What is refused, with the parameter that is named.
+const REFUSED: &[(&str, &str, &str, &str)] = &[
+    ("one_choice", "vllm rust 0.22.0", r#""n":2"#, "n"),
+    ("one_choice", "transformers", r#""n":2"#, "n"),
+    (
+        "part_file",
+        "vllm",
+        r#""messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"file","file":{"file_id":"f"}}]}]"#,
+        "messages[0].content[1].type",
+    ),
+    (
+        "part_input_file",
+        "vllm",
+        r#""messages":[{"role":"user","content":[{"type":"input_file","file_id":"f"}]}]"#,
+        "messages[0].content[0].type",
+    ),
+    (
+        "part_file",
+        "sglang",
+        r#""messages":[{"role":"user","content":[{"type":"file","file":{"file_id":"f"}}]}]"#,
+        "messages[0].content[0].type",
+    ),
+    (
+        "part_input_file",
+        "sglang",
+        r#""messages":[{"role":"user","content":[{"type":"input_file","file_id":"f"}]}]"#,
+        "messages[0].content[0].type",
+    ),
+    (
+        "custom_tools",
+        "vllm",
+        r#""tools":[{"type":"custom","custom":{"name":"c","format":{"type":"grammar","grammar":{"syntax":"lark","definition":"x"}}}}]"#,
+        "tools[0].custom.format",
+    ),
+    (
+        "allowed_tools",
+        "sglang",
+        r#""tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"g"}}]}}"#,
+        "tool_choice.allowed_tools.tools",
+    ),
+    (
+        "allowed_tools",
+        "sglang",
+        r#""tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"some","tools":[]}}"#,
+        "tool_choice.allowed_tools.mode",
+    ),
+];
+
+#[test]
+fn what_an_engine_cannot_be_told_is_refused() {
+    for (rule, to, members, param) in REFUSED {
+        let failure = sent(Api::Chat, to, &chat(members)).unwrap_err();
+        assert_eq!(failure.param.as_deref(), Some(*param), "{rule} {to}");
+        assert_eq!((failure.status, &*failure.kind), (400, "invalid_request_error"), "{rule}");
+        let (same, rules) = sent(Api::Chat, "generic", &chat(members)).unwrap();
+        assert_eq!((same, rules), (chat(members), Vec::new()), "{rule}");
+    }
+    for (to, members) in [
+        ("vllm 0.33.0", r#""n":2,"temperature":0,"use_beam_search":true"#),
+        ("vllm 0.33.0", r#""n":2,"temperature":0.5"#),
+        ("vllm 0.33.0", r#""n":1,"temperature":0"#),
+        ("vllm rust 0.22.0", r#""n":1"#),
+    ] {
+        assert_eq!(sent(Api::Chat, to, &chat(members)).unwrap().0, chat(members), "{to}");
+    }
+}
+
+/// Every rule has an example, and those that change the answer alone a test of their own.
+#[test]
+fn every_rule_has_an_example() {
+    let shown: HashSet<_> = ROWS.iter().map(|row| row.rule).chain(REFUSED.iter().map(|row| row.0)).collect();
+    let all = ENGINES.iter().flat_map(|engine| engine.requests);
+    let answers = |rule: &&RequestRule| rule.change == Change::OneCall;
+    let missing: BTreeSet<_> =
+        all.filter(|rule| !answers(rule) && !shown.contains(rule.name)).map(|rule| rule.name).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    // And each in each engine that has it, in one of its versions.
+    let mut missing = Vec::new();
+    for engine in ENGINES {
+        for rule in engine.requests.iter().filter(|rule| !answers(rule)) {
+            let is_one = |to: &&str| {
+                let identity = identity(to);
+                identity.engine == *engine && rule.is_for(&identity)
+            };
+            let rows = ROWS.iter().filter(|row| row.rule == rule.name).flat_map(|row| row.within);
+            let refused = REFUSED.iter().filter(|row| row.0 == rule.name).map(|row| &row.1);
+            if !rows.chain(refused).any(is_one) {
+                missing.push((rule.name, engine.name, rule.versions));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn every_rule_says_what_it_does_and_why() {
+    let mut words = HashSet::new();
+    for rule in ENGINES.iter().flat_map(|engine| engine.requests) {
+        let is_name = rule.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        assert!(is_name && !rule.what.is_empty(), "{rule:?}");
+        assert!(!rule.evidence.is_empty(), "{rule:?}");
+        if rule.evidence.starts_with("fixtures/") {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(rule.evidence);
+            assert!(path.exists(), "{rule:?}");
+        }
+        words.insert(rule.name);
+    }
+    let of_answers: HashSet<_> = samewire::wire::rule::Rule::ALL.iter().map(|rule| rule.name()).collect();
+    assert!(words.is_disjoint(&of_answers), "names tell requests and answers apart");
+}
+
+/// A version that is not known counts as the newest.
+#[test]
+fn versions_decide() {
+    let rule = |to: &str| identity(to).requests().map(|rule| rule.name).collect::<Vec<_>>();
+    assert!(!rule("vllm").contains(&"developer_role"));
+    assert!(rule("vllm 0.21.0").contains(&"developer_role"));
+    assert!(!rule("vllm").contains(&"one_choice") && rule("vllm rust 0.25.0").contains(&"one_choice"));
+    assert!(rule("generic").is_empty());
+}
+
+/// The operator's word, and models that know the role.
+#[test]
+fn developer_stays_where_it_is_wanted() {
+    let body = r#"{"model":"openai/gpt-oss-20b","messages":[{"role":"developer","content":"d"},{"role":"user","content":"a"}]}"#;
+    assert_eq!(sent(Api::Chat, "vllm 0.21.0", body).unwrap().0, body);
+    let body = body.replace("openai/gpt-oss-20b", "m");
+    let options = || Options { developer_role: DeveloperRole::Developer, ..Options::default() };
+    let kept = planned(Api::Chat, identity("vllm 0.21.0"), options(), &body).unwrap();
+    assert_eq!(kept.body, body.as_bytes());
+    let refused = planned(Api::Chat, identity("sglang 0.5.6"), options(), &body).unwrap();
+    assert_eq!(refused.body, body.replace("developer", "system").as_bytes());
+}
+
+/// Edits of one request that touch each other.
+#[test]
+fn changes_that_stand_side_by_side() {
+    for (to, before, after) in [
+        (
+            "vllm 0.21.0",
+            r#"{"n":null,"seed":null,"model":"m","stop":null,"messages":[{"role":"developer","content":"d","tool_calls":null},{"role":"assistant","tool_calls":[],"reasoning_content":"r","content":"c"},{"role":"user","content":"a"}],"user":null,"tools":[],"tool_choice":"auto","top_k":null}"#,
+            r#"{"model":"m","messages":[{"role":"system","content":"d","tool_calls":null},{"role":"assistant","reasoning":"r","content":"c"},{"role":"user","content":"a"}],"top_k":null}"#,
+        ),
+        (
+            "vllm 0.6.3",
+            r#"{"max_tokens":null,"max_completion_tokens":5,"store":true,"metadata":{"a":"b"},"model":"m","messages":[{"role":"user","content":"a"}],"stream":true}"#,
+            r#"{"max_tokens":5,"model":"m","messages":[{"role":"user","content":"a"}],"stream":true,"stream_options":{"include_usage":true}}"#,
+        ),
+        (
+            "sglang",
+            r#"{"model":"m","messages":[{"role":"user","content":"a"}],"stream":true,"stream_options":null,"stop":["","b",""]}"#,
+            r#"{"model":"m","messages":[{"role":"user","content":"a"}],"stream":true,"stream_options":{"include_usage":true},"stop":["b"]}"#,
+        ),
+        (
+            "sglang",
+            r#"{"model":"m","messages":[{"role":"user","content":[{"type":"input_image","detail":"low","image_url":"HTTP://a"},{"type":"input_text","text":"b"}]}]}"#,
+            r#"{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"HTTP://a","detail":"low"}},{"type":"text","text":"b"}]}]}"#,
+        ),
+        (
+            "sglang 0.5.0",
+            r#"{"model":"m","messages":[{"role":"developer","content":[{"type":"text","text":"a"},{"type":"text","text":"b\u0021"}]},{"role":"system","content":"c"},{"role":"user","content":"d"}]}"#,
+            r#"{"model":"m","messages":[{"role":"system","content":"a\nb!\n\nc"},{"role":"user","content":"d"}]}"#,
+        ),
+        (
+            "sglang 0.5.0",
+            r#"{"model":"m","messages":[{"role":"system","content":"c","name":"n"},{"role":"developer","content":"d"},{"role":"user","content":"d"}]}"#,
+            r#"{"model":"m","messages":[{"role":"system","content":"c","name":"n"},{"role":"system","content":"d"},{"role":"user","content":"d"}]}"#,
+        ),
+    ] {
+        assert_eq!(sent(Api::Chat, to, before).unwrap().0, after, "{to}");
+    }
+}
+
+#[test]
+fn completions_are_changed_as_far_as_they_are_concerned() {
+    for (to, before, after) in [
+        ("vllm 0.6.3", r#""max_completion_tokens":5"#, r#""max_tokens":5"#),
+        ("vllm", r#""guided_regex":"a+""#, r#""structured_outputs":{"regex":"a+"}"#),
+        ("sglang", r#""guided_json":{"type":"object"},"n":null"#, r#""json_schema":"{\"type\":\"object\"}""#),
+        ("sglang", r#""guided_choice":["a.b","c"]"#, r#""regex":"(a\\.b|c)""#),
+        (
+            "sglang",
+            r#""tools":[],"response_format":{"json_schema":{}}"#,
+            r#""tools":[],"response_format":{"json_schema":{}}"#,
+        ),
+    ] {
+        let body = |members: &str| format!(r#"{{"model":"m","prompt":"a",{members}}}"#);
+        assert_eq!(sent(Api::Completions, to, &body(before)).unwrap().0, body(after), "{to}");
+    }
+}
+
+/// What the engine answers to a request, as the client reads it: frames, or one object.
+fn answered(to: &str, body: &str, answer: &[&str]) -> String {
+    let plan = planned(Api::Chat, identity(to), Options::default(), body).unwrap();
+    let stream = plan.shape.stream;
+    let mut rewriter = Rewriter::new(plan.shape, Stamp { id: "0".repeat(32), now: 1, seed: 1 });
+    let mut out = Out::default();
+    if stream {
+        for chunk in answer {
+            let chunk = format!(
+                "data: {{\"id\":\"x\",\"created\":1,\"model\":\"m\",\"choices\":[{{\"index\":0,{chunk}}}]}}\n\n"
+            );
+            rewriter.push(chunk.as_bytes(), &mut out);
+        }
+        rewriter.push(b"data: [DONE]\n\n", &mut out);
+        rewriter.finish(Ending::Clean, &mut out);
+    } else {
+        let whole = format!(
+            "{{\"id\":\"x\",\"created\":1,\"model\":\"m\",\"choices\":[{{\"index\":0,{}}}]}}",
+            answer[0]
+        );
+        rewriter.whole(whole.as_bytes(), &mut out);
+    }
+    assert_eq!(rewriter.any_failure().map(|failure| failure.message.clone()), None);
+    String::from_utf8(out.join().to_vec()).unwrap()
+}
+
+const CALL: &str =
+    r#"{"index":0,"id":"call_1","type":"function","function":{"name":"c","arguments":"{\"input\""}}"#;
+const REST: &str = r#"{"index":0,"function":{"arguments":": \"a\\n\"}"}}"#;
+const SECOND: &str =
+    r#"{"index":1,"id":"call_2","type":"function","function":{"name":"c","arguments":"{\"input\":\"b\"}"}}"#;
+
+fn chunks() -> [String; 4] {
+    let delta = |calls: &str| format!(r#""delta":{{"tool_calls":[{calls}]}},"finish_reason":null"#);
+    [delta(CALL), delta(REST), delta(SECOND), r#""delta":{},"finish_reason":"tool_calls""#.to_owned()]
+}
+
+fn whole() -> String {
+    let call = |id: &str, input: &str| {
+        format!(
+            r#"{{"id":"{id}","type":"function","function":{{"name":"c","arguments":"{{\"input\":\"{input}\"}}"}}}}"#
+        )
+    };
+    format!(
+        r#""message":{{"role":"assistant","content":null,"tool_calls":[{},{}]}},"finish_reason":"tool_calls""#,
+        call("call_1", "a"),
+        call("call_2", "b")
+    )
+}
+
+/// The deltas of frames.
+fn deltas(stream: &str) -> Vec<String> {
+    let frames = stream
+        .split("\n\n")
+        .filter_map(|frame| frame.strip_prefix("data: "))
+        .filter(|data| *data != "[DONE]");
+    let value = |frame: &str| serde_json::from_str::<Value>(frame).unwrap();
+    frames.map(|frame| value(frame)["choices"][0]["delta"].to_string()).collect()
+}
+
+#[test]
+fn one_call_where_the_client_wants_one() {
+    let chunks = chunks();
+    let chunks: Vec<_> = chunks.iter().map(String::as_str).collect();
+    let tools = r#""tools":[{"type":"function","function":{"name":"c"}}],"stream":true"#;
+    let count = |to: &str, parallel: &str| {
+        let stream = answered(to, &chat(&format!("{tools}{parallel}")), &chunks);
+        stream.matches("\"type\":\"function\"").count()
+    };
+    for to in ["vllm", "vllm 0.11.0", "sglang", "auto"] {
+        assert_eq!(count(to, r#","parallel_tool_calls":false"#), 1, "{to}");
+        assert_eq!(count(to, r#","parallel_tool_calls":true"#), 2, "{to}");
+        assert_eq!(count(to, ""), 2, "{to}");
+    }
+    assert_eq!(count("generic", r#","parallel_tool_calls":false"#), 2);
+    let tools = tools.replace("true", "false");
+    let whole = answered("sglang", &chat(&format!(r#"{tools},"parallel_tool_calls":false"#)), &[&whole()]);
+    assert_eq!(whole.matches("\"type\":\"function\"").count(), 1);
+}
+
+#[test]
+fn custom_tools_come_back_as_such() {
+    let chunks = chunks();
+    let chunks: Vec<_> = chunks.iter().map(String::as_str).collect();
+    let tools = r#""tools":[{"type":"custom","custom":{"name":"c"}}]"#;
+    let stream = answered("vllm", &chat(&format!(r#"{tools},"stream":true"#)), &chunks);
+    let expected = [
+        r#"{"role":"assistant"}"#,
+        r#"{"tool_calls":[{"custom":{"input":"","name":"c"},"id":"call_1","index":0,"type":"custom"}]}"#,
+        r#"{"tool_calls":[{"custom":{"input":"a\n"},"index":0}]}"#,
+        r#"{"tool_calls":[{"custom":{"input":"","name":"c"},"id":"call_2","index":1,"type":"custom"}]}"#,
+        r#"{"tool_calls":[{"custom":{"input":"b"},"index":1}]}"#,
+        "{}",
+    ];
+    assert_eq!(deltas(&stream), expected);
+    let object: Value = serde_json::from_str(&answered("vllm", &chat(tools), &[&whole()])).unwrap();
+    let calls = object["choices"][0]["message"]["tool_calls"].as_array().unwrap();
+    let inputs: Vec<_> =
+        calls.iter().map(|call| (call["type"].as_str(), call["custom"]["input"].as_str())).collect();
+    assert_eq!(inputs, [(Some("custom"), Some("a")), (Some("custom"), Some("b"))]);
+}
+
+#[test]
+fn old_functions_come_back_as_such() {
+    let chunks = chunks();
+    let chunks: Vec<_> = chunks.iter().map(String::as_str).collect();
+    let functions = r#""functions":[{"name":"c"}]"#;
+    let stream = answered("vllm", &chat(&format!(r#"{functions},"stream":true"#)), &chunks);
+    let expected = [
+        r#"{"role":"assistant"}"#,
+        r#"{"function_call":{"arguments":"","name":"c"}}"#,
+        r#"{"function_call":{"arguments":"{\"input\""}}"#,
+        r#"{"function_call":{"arguments":": \"a\\n\"}"}}"#,
+        "{}",
+    ];
+    assert_eq!(deltas(&stream), expected);
+    assert!(stream.contains(r#""finish_reason":"function_call""#), "{stream}");
+    let object: Value = serde_json::from_str(&answered("vllm", &chat(functions), &[&whole()])).unwrap();
+    let choice = &object["choices"][0];
+    assert_eq!(choice["message"]["function_call"]["arguments"], r#"{"input":"a"}"#);
+    assert_eq!(choice["finish_reason"], "function_call");
+}
+
+/// The ends of the ranges, where they are easily one off.
+#[test]
+fn a_range_ends_before_its_end() {
+    let version = |text: &str| text.parse::<Version>().unwrap();
+    let at = |name: &str, engine: &str, text: &str| {
+        let identity = Identity { version: Some(version(text)), ..Identity::from(named(engine).unwrap()) };
+        identity.requests().any(|rule| rule.name == name)
+    };
+    assert!(at("max_tokens", "vllm", "0.6.3") && !at("max_tokens", "vllm", "0.6.4"));
+    assert!(at("no_reasoning", "sglang", "0.5.9.post1") && !at("no_reasoning", "sglang", "0.5.10"));
+}
