@@ -1,0 +1,55 @@
+"""Where engines are known to answer otherwise than their model said, whatever stands before them: samewire cannot mend it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+SILENT = ("think-silent", "emoji-silent", "hello-silent", "stop-silent", "weather-silent")
+CUT = ("broken", "length-in-call")
+
+
+@dataclass(frozen=True)
+class Known:
+    """What differs, of which engine; empty: any. `tail`: the end of a part is missing, and nothing else."""
+
+    engine: str
+    why: str
+    questions: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    tail: bool = False
+
+
+KNOWN = [
+    Known("", "an answer without <think> is reasoning to the engine's parser", ("hello",), ("raw", "parsers")),
+    Known("", "a call that breaks off is a call in the engine's streams, and text in its whole answers", CUT),
+    Known(
+        "vllm 0.21",
+        "in a stream, reasoning that comes in one piece with its end tag is lost, as happens on a busy machine",
+        checks=("library", "whole", "apis", "lossless", "raw", "native", "parsers", "engines"),
+        tail=True,
+    ),
+    Known("vllm 0.21", "its own Responses take no chat_template_kwargs", SILENT, ("native",)),
+    Known("vllm 0.21", "a stop string spoils a stream's text around the end of reasoning", ("stop-silent",), ("whole",)),
+    Known("sglang 0.5.12", "a call of a function that nobody offered is text, of which a stream has the end alone", ("unknown",)),
+    Known("sglang 0.5.12", "its grammar of forced calls is one that the model has not learnt", ("required", "named"), ("engines",)),
+    Known(
+        "sglang 0.5.12",
+        "in a stream, text that comes in one piece with a call is lost, as happens on a busy machine",
+        checks=("library", "whole", "apis", "lossless", "raw", "parsers", "engines"),
+        tail=True,
+    ),
+]
+
+
+def known(engines: list[str], result: Any) -> str:
+    """Why a comparison of these engines, all with parsers of their own, may fail; empty: it may not."""
+    for one in KNOWN:
+        if not any(engine.startswith(one.engine) for engine in engines):
+            continue
+        if one.questions and result.question not in one.questions or one.checks and result.check not in one.checks:
+            continue
+        if one.tail and not result.tail:
+            continue
+        return one.why
+    return ""

@@ -1,0 +1,121 @@
+"""What is no comparison of answers: errors, clients that leave, many at once, conversations, and that the engine is recognised."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import openai
+
+import ask as asking
+from judge import Run
+from questions import QUESTIONS, TOOLS
+from servers import Engine, Samewire
+
+LEAVE_SECONDS = 5
+
+
+def ask(run: Run, engine: Engine, proxy: Samewire, client: openai.OpenAI) -> None:
+    for check in (recognised, many, leaves, wrong_model, too_long, continued):
+        try:
+            failure = check(run, engine, proxy, client)
+        except Exception as error:  # noqa: BLE001: whatever goes wrong is this check's failure
+            failure = f"{type(error).__name__}: {error}"
+        run.other((check.__doc__ or "").strip(), failure or "")
+
+
+def page(address: str, path: str) -> str:
+    host, _, port = address.partition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=10)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().read().decode()
+    finally:
+        connection.close()
+
+
+def recognised(run: Run, engine: Engine, proxy: Samewire, _client: openai.OpenAI) -> str | None:
+    """the engine is recognised by itself"""
+    engines = set(re.findall(r'samewire_rewrites_total\{engine="(\w+)"', page(proxy.admin, "/metrics")))
+    # Until it has listed its models it is taken as it comes.
+    return None if engines - {"auto"} == {engine.name} else f"taken for {engines}"
+
+
+def many(run: Run, engine: Engine, proxy: Samewire, _client: openai.OpenAI) -> str | None:
+    """sixteen at once get what each got alone"""
+    questions = [question for question in QUESTIONS if (question.name, "chat stream") in run.answers and "length" not in question.name][:16]
+    with ThreadPoolExecutor(16) as pool:
+        told = pool.map(lambda question: asking.through(proxy.address, "chat", question.chat(engine.model, True)), questions)
+    wrong = [question.name for question, answer in zip(questions, told) if answer.said() != run.answers[question.name, "chat stream"].said()]
+    return f"others: {wrong}" if wrong else None
+
+
+def running(engine: Engine) -> float:
+    name = {"vllm": "vllm:num_requests_running", "sglang": "sglang:num_running_reqs"}[engine.name]
+    found = re.findall(rf"^{name}\{{.*\}} (\S+)$", page(engine.address, "/metrics"), re.MULTILINE)
+    return sum(map(float, found))
+
+
+def leaves(run: Run, engine: Engine, proxy: Samewire, _client: openai.OpenAI) -> str | None:
+    """a client that leaves ends the engine's work"""
+    body = {"model": engine.model, "messages": [{"role": "user", "content": "long"}], "stream": True, "max_tokens": 1900}
+    # It would go on to the limit.
+    body |= {"ignore_eos": True}
+    host, _, port = proxy.address.partition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=60)
+    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
+    response = connection.getresponse()
+    for _ in range(6):
+        response.readline()
+    connection.close()
+    response.close()
+    left = time.monotonic()
+    while running(engine) > 0:
+        if time.monotonic() - left > LEAVE_SECONDS:
+            return f"still at work after {LEAVE_SECONDS} s"
+        time.sleep(0.05)
+    return None
+
+
+def refused(client: openai.OpenAI, kind: type[openai.APIStatusError], code: str | None, **body: Any) -> str | None:
+    try:
+        client.chat.completions.create(**body)
+    except kind as error:
+        return None if error.code == code else f"code {error.code}"
+    except openai.APIStatusError as error:
+        return f"{type(error).__name__}, {error.status_code}: {error.message}"
+    return "no error"
+
+
+def wrong_model(run: Run, engine: Engine, proxy: Samewire, client: openai.OpenAI) -> str | None:
+    """a model that is not there is the library's NotFoundError, model_not_found"""
+    if engine.name == "sglang":
+        return None  # It answers under any name.
+    body = {"model": "nobody", "messages": [{"role": "user", "content": "hello"}]}
+    return refused(client, openai.NotFoundError, "model_not_found", **body)
+
+
+def too_long(run: Run, engine: Engine, proxy: Samewire, client: openai.OpenAI) -> str | None:
+    """too long a prompt is the library's BadRequestError, context_length_exceeded, also for a stream"""
+    body = {"model": engine.model, "messages": [{"role": "user", "content": "long " * 9000}]}
+    for stream in (False, True):
+        if wrong := refused(client, openai.BadRequestError, "context_length_exceeded", stream=stream, **body):
+            return wrong
+    return None
+
+
+def continued(run: Run, engine: Engine, proxy: Samewire, client: openai.OpenAI) -> str | None:
+    """a response goes on from a stored one with a tool's output"""
+    if not (run.parsers or run.parsing):
+        return None
+    tools = [{"type": "function", **tool["function"]} for tool in TOOLS]
+    first = client.responses.create(model=engine.model, input="weather", tools=tools)
+    calls = [item for item in first.output if item.type == "function_call"]
+    output = [{"type": "function_call_output", "call_id": calls[0].call_id, "output": '{"temp": 21}'}]
+    last = client.responses.create(model=engine.model, input=output, tools=tools, previous_response_id=first.id)
+    wanted = "It is 21 degrees and sunny in Tokyo."
+    return None if last.output_text.strip() == wanted else f"{last.output_text!r}"

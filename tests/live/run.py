@@ -1,0 +1,136 @@
+"""Serves a tiny model with real engines, puts samewire before them, asks everything in every way, and judges.
+
+    run.py BINARY WORK [--only TEXT] ENGINE=VERSION…
+
+WORK holds the engines, as tests/live.sh installed them. Exit code 1: a check fails; 3: an engine does not start here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable
+
+import openai
+
+import ask
+import judge
+import others
+from answers import Answer
+from judge import Run
+from questions import QUESTIONS, Question
+from servers import HERE, Engine, Samewire, Unfit, knows
+
+# Reads what an engine without parsers leaves in its text.
+PARSER = ("parser", "auto")
+
+
+def gather(engine: Engine, binary: str, work: Path, questions: list[Question]) -> Run:
+    """All answers of one engine."""
+    parsing = not engine.parsers and knows(binary, *PARSER)
+    run = Run(engine.name, engine.version, engine.parsers, parsing, engine.start_seconds)
+    logs = work / "logs"
+    stem = engine.label.replace(" ", "-")
+    options = dict([PARSER]) if parsing else {}
+    proxy = Samewire(binary, engine.address, logs / f"samewire-{stem}.log", options)
+    native = None
+    try:
+        # SGLang of these versions has no Responses stream that says anything before its end, and refuses functions.
+        if engine.parsers and engine.name == "vllm":
+            config = f'[[upstream]]\nurl = "http://{engine.address}"\nresponses = "native"\n'
+            native = Samewire(binary, engine.address, logs / f"samewire-native-{stem}.log", {}, config)
+        client = openai.OpenAI(base_url=f"http://{proxy.address}/v1", api_key="none", max_retries=0, timeout=ask.SECONDS)
+        for question in questions:
+            if engine.parsers or (question.bare and (parsing or not question.tools)):
+                ask_all(run, engine, binary, proxy, native, client, question, work / "captures" / stem)
+        others.ask(run, engine, proxy, client)
+    finally:
+        for samewire in filter(None, (proxy, native)):
+            if (code := samewire.stop()) != 0:
+                run.other("samewire ends with 0 after SIGTERM", f"exit code {code}")
+    return run
+
+
+def ask_all(
+    run: Run,
+    engine: Engine,
+    binary: str,
+    proxy: Samewire,
+    native: Samewire | None,
+    client: openai.OpenAI,
+    question: Question,
+    record: Path,
+) -> None:
+    def note(way: str, call: Callable[..., Answer], *rest: Any) -> None:
+        try:
+            run.answers[question.name, way] = call(*rest)
+        except Exception as error:  # noqa: BLE001: whatever goes wrong is this answer's failure
+            run.answers[question.name, way] = Answer(error=f"{type(error).__name__}: {error}")
+
+    model = engine.model
+    for form, stream in (("stream", True), ("whole", False)):
+        chat, responses = question.chat(model, stream), question.responses(model, stream)
+        folder = record / (question.name + ("" if stream else "-whole"))
+        note(f"engine {form}", ask.direct, engine.address, chat, folder)
+        note(f"rewritten {form}", ask.rewritten, binary, engine.name, folder)
+        for api, body in (("chat", chat), ("responses", responses)):
+            note(f"{api} {form}", ask.through, proxy.address, api, body)
+            note(f"library {api} {form}", ask.library, client, api, body)
+        if native:
+            note(f"native {form}", ask.through, native.address, "responses", responses)
+        if question.raw:
+            note(f"completions {form}", ask.through, proxy.address, "completions", question.completions(model, stream))
+    if question.raw:
+        run.raw[question.name] = ask.raw(engine.address, model, question)
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("binary")
+    arguments.add_argument("work", type=Path)
+    arguments.add_argument("--only", default="")
+    arguments.add_argument("engines", nargs="+")
+    given = arguments.parse_args()
+    # Servers are in groups of their own: they must be ended, also when this is.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
+    started = time.monotonic()
+    (given.work / "logs").mkdir(exist_ok=True)
+    questions = [question for question in QUESTIONS if given.only in question.name]
+    runs: list[Run] = []
+    unfit = ""
+    for wanted in given.engines:
+        name, _, version = wanted.partition("=")
+        try:
+            runs += both(name, version, given.binary, given.work, questions)
+        except Unfit as reason:
+            # What others said is told all the same.
+            unfit = f"{unfit}{reason}\n"
+    report = judge.report(runs, questions)
+    report["seconds"] = round(time.monotonic() - started)
+    (given.work / "live.json").write_text(json.dumps(report, ensure_ascii=False, indent=1))
+    judge.show(report)
+    print(f"{report['seconds']} s, {given.work / 'live.json'}\n{unfit}", end="")
+    return 1 if report["failed"] else 3 if unfit else 0
+
+
+def both(name: str, version: str, binary: str, work: Path, questions: list[Question]) -> list[Run]:
+    """An engine with parsers and without; they start together, as each imports for a minute or more, with one core."""
+    engines = []
+    try:
+        for parsers in (True, False):
+            engines.append(Engine(name, version, parsers, work, HERE / "tiny-qwen3"))
+        for engine in engines:
+            engine.wait()
+            print(f"{engine.label}: ready after {engine.start_seconds} s", flush=True)
+        return [gather(engine, binary, work, questions) for engine in engines]
+    finally:
+        for engine in engines:
+            engine.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

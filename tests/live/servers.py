@@ -1,0 +1,168 @@
+"""Starts engines and samewire, and ends them."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+# An engine imports for a minute or two; on a very busy machine for a quarter of an hour.
+START_SECONDS = 1800
+STOP_SECONDS = 30
+
+
+class Unfit(Exception):
+    """This machine cannot do it; the text says what went wrong."""
+
+
+class Server:
+    """A process in a group of its own, with its output in a file."""
+
+    def __init__(self, command: list[str], log: Path, environment: dict[str, str], folder: Path = HERE) -> None:
+        self.log = log
+        self.started = time.monotonic()
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+
+    def tail(self) -> str:
+        return self.log.read_text(errors="replace")[-3000:]
+
+    def wait(self, ready, seconds: float) -> None:
+        while not ready():
+            if self.process.poll() is not None:
+                raise Unfit(f"{self.log.name}: ended with {self.process.returncode} while starting\n{self.tail()}")
+            if time.monotonic() - self.started > seconds:
+                raise Unfit(f"{self.log.name}: not ready after {seconds} s\n{self.tail()}")
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """The polite way, then the whole group: engines have children."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(STOP_SECONDS)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def clean_environment() -> dict[str, str]:
+    """Without proxies and keys of whoever runs this."""
+    strange = ("OPENAI_", "SAMEWIRE_", "PYTHON", "VLLM_", "SGLANG_")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(strange)}
+    for key in ("http_proxy", "https_proxy", "all_proxy"):
+        kept.pop(key, None), kept.pop(key.upper(), None)
+    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "DO_NOT_TRACK": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    return kept | offline | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def answers(address: str) -> bool:
+    connection = http.client.HTTPConnection(address, timeout=5)
+    try:
+        connection.request("GET", "/v1/models")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+class Engine:
+    """A real engine with a tiny model, with its own parsers or without."""
+
+    def __init__(self, name: str, version: str, parsers: bool, work: Path, model: Path) -> None:
+        self.name, self.version, self.parsers = name, version, parsers
+        self.model = model.name
+        self.label = f"{name} {version}" + ("" if parsers else " without parsers")
+        self.address = f"127.0.0.1:{free_port()}"
+        python = str(work / f"{name}-{version}" / "bin" / "python")
+        log = work / "logs" / f"{self.label.replace(' ', '-')}.log"
+        command, extra = getattr(self, name)(python, model)
+        self.server = Server(command, log, clean_environment() | extra, model.parent)
+        self.start_seconds = 0
+
+    def wait(self) -> None:
+        self.server.wait(lambda: answers(self.address), START_SECONDS)
+        self.start_seconds = round(time.monotonic() - self.server.started)
+
+    def port(self) -> str:
+        return self.address.rpartition(":")[2]
+
+    def vllm(self, python: str, model: Path) -> tuple[list[str], dict[str, str]]:
+        command = [python, "-m", "vllm.entrypoints.cli.main", "serve", model.name, "--host", "127.0.0.1", "--port", self.port()]
+        command += ["--max-model-len", "2048", "--enforce-eager"]
+        # An old engine's grammars want numbers of the processor's own kind, and it wants to know its cores.
+        old = self.version.startswith("0.11.")
+        command += ["--dtype", "float32" if old else "bfloat16"]
+        gptoss = "gpt-oss" in model.name
+        if self.parsers:
+            reasoning, calls = ("openai_gptoss", "openai") if gptoss else ("qwen3", "hermes")
+            command += ["--reasoning-parser", reasoning, "--enable-auto-tool-choice", "--tool-call-parser", calls]
+        bind = f"0-{(os.cpu_count() or 1) - 1}" if old else "nobind"
+        return command, {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": bind, "VLLM_NO_USAGE_STATS": "1"}
+
+    def sglang(self, python: str, model: Path) -> tuple[list[str], dict[str, str]]:
+        command = [python, "-m", "sglang.launch_server", "--model-path", model.name, "--served-model-name", model.name]
+        command += ["--host", "127.0.0.1", "--port", self.port(), "--device", "cpu", "--attention-backend", "torch_native"]
+        command += ["--disable-overlap-schedule", "--mem-fraction-static", "0.2", "--max-total-tokens", "65536"]
+        command += ["--max-running-requests", "16", "--skip-server-warmup", "--sleep-on-idle", "--enable-metrics"]
+        if self.parsers:
+            command += ["--reasoning-parser", "qwen3", "--tool-call-parser", "qwen25"]
+        return command, {"SGLANG_USE_CPU_ENGINE": "1", "PYTHONPATH": str(HERE / "sglang"), "SGLANG_EXTERNAL_MODEL_PACKAGE": "without_cuda"}
+
+    def stop(self) -> None:
+        self.server.stop()
+
+
+class Samewire:
+    """The proxy before an engine."""
+
+    def __init__(self, binary: str, upstream: str, log: Path, options: dict[str, str], config: str = "") -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        file = log.with_suffix(".toml")
+        file.write_text(config or f'[[upstream]]\nurl = "http://{upstream}"\n')
+        command = [binary, "serve", "--config", str(file), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]
+        for option, value in options.items():
+            command += ["--set", f"{option}={value}"]
+        self.server = Server(command, log, clean_environment())
+        self.addresses: dict[str, str] = {}
+        try:
+            self.server.wait(self.listens, 20)
+        except BaseException:
+            self.server.stop()
+            raise
+        self.address, self.admin = self.addresses["proxy"], self.addresses["admin"]
+
+    def listens(self) -> bool:
+        for line in self.server.log.read_text().splitlines():
+            with contextlib.suppress(ValueError):
+                told = json.loads(line)
+                if told.get("message") == "listening":
+                    self.addresses[told["listener"]] = told["address"]
+        return {"proxy", "admin"} <= set(self.addresses)
+
+    def stop(self) -> int:
+        """Its exit code; negative if it had to be killed."""
+        self.server.stop()
+        return self.server.process.returncode
+
+
+def knows(binary: str, option: str, value: str) -> bool:
+    """Whether this samewire has an option."""
+    command = [binary, "check", "--upstream", "http://127.0.0.1:1", "--set", f"{option}={value}"]
+    return subprocess.run(command, env=clean_environment(), capture_output=True, check=False).returncode == 0
