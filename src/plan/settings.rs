@@ -179,7 +179,8 @@ pub(super) fn no_reasoning(fit: &mut Fit<'_>) -> bool {
     const SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];
     let known = fit.top.said("chat_template_kwargs").unwrap_or("{}");
     let Some(Members(members)) = Members::of(known) else { return false };
-    let mut json = known.trim_end().trim_end_matches('}').trim_end().to_owned();
+    let trimmed = known.trim_end();
+    let mut json = trimmed.strip_suffix('}').unwrap_or(trimmed).trim_end().to_owned();
     let mut any = !members.is_empty();
     for switch in SWITCHES.iter().filter(|switch| !members.iter().any(|(key, _)| key == **switch)) {
         json.push_str(&format!("{}\"{switch}\":false", if any { "," } else { "" }));

@@ -160,6 +160,13 @@ pub const ROWS: &[Row] = &[
         after: r#""chat_template_kwargs":{ "x":1,"thinking":true,"enable_thinking":false}"#,
     },
     Row {
+        rule: "no_reasoning",
+        within: &["vllm 0.21.0"],
+        outside: &["vllm"],
+        before: r#""reasoning_effort":"none","chat_template_kwargs":{"x":{"y":1}}"#,
+        after: r#""chat_template_kwargs":{"x":{"y":1},"enable_thinking":false,"thinking":false}"#,
+    },
+    Row {
         rule: "effort",
         within: &["vllm 0.10.1", "vllm 0.17.0", "sglang 0.5.1"],
         outside: &["vllm 0.10.0", "vllm 0.21.0", "vllm", "sglang 0.5.0", "sglang"],
