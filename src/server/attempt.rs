@@ -86,6 +86,7 @@ impl Sender {
                 Credentials::Pass => self.authorization.clone(),
             },
             request_id: format!("{}-{}", self.id, to.attempt),
+            again: to.attempt > 1,
             trace: self.trace.clone(),
             body: match &self.share {
                 Some(share) => Share::hold(share, body),

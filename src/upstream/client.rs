@@ -50,6 +50,9 @@ pub struct Outgoing {
     pub authorization: Option<HeaderValue>,
     /// The id under which the engine logs it.
     pub request_id: String,
+    /// It has been tried elsewhere. A connection that is kept may die as a request goes out, and one request is sent once more
+    /// for that, not one at each upstream (faults 7, class A').
+    pub again: bool,
     /// The trace that it is part of.
     pub trace: Onward,
     /// The body.
@@ -155,7 +158,9 @@ impl Client {
         let head = self.head(request);
         // Whose turn it is comes before who has a connection, so that new engines behind a name get their part.
         let to = self.turn();
-        if let Some(line) = self.checkout(to) {
+        if !request.again
+            && let Some(line) = self.checkout(to)
+        {
             match exchange(line, &head, &request.body, true).await {
                 Err(error) if error.aged => {}
                 other => return other,
@@ -164,7 +169,8 @@ impl Client {
         exchange(self.connection(to).await?, &head, &request.body, false).await
     }
 
-    /// The same in HTTP/2. A request that the engine has not begun is sent once more, on a connection that is newer.
+    /// The same in HTTP/2. A request that the engine has not begun is sent once more, on a connection that is newer; so is one
+    /// that may have died with an old connection, if that is its first upstream.
     async fn send_http2(&self, lines: &Lines, request: &Outgoing) -> Result<Answer, Error> {
         let head = lines.head(request, &self.prefix, &self.peer).ok_or_else(|| Error::from(Fault::Proxy))?;
         let (mut after, newest) = (0, lines.newest());
@@ -177,7 +183,7 @@ impl Client {
             let first = after == 0;
             after = newest.max(place.number());
             match http2::exchange(place, head.clone(), request.body.clone()).await {
-                Err(error) if error.aged && first => {}
+                Err(error) if error.aged && first && (!request.again || error.class == Class::Unsent) => {}
                 other => return other,
             }
         }

@@ -236,6 +236,7 @@ impl<'u> Probe<'u> {
             accept: "*/*",
             authorization,
             request_id: "samewire-probe".to_owned(),
+            again: false,
             trace: Onward::Passed(Vec::new()),
             body: Bytes::new(),
         };

@@ -390,3 +390,30 @@ async fn retries_have_a_budget() {
     assert!(spent.and_then(|n| n.parse::<usize>().ok()).is_some_and(|n| n >= 60), "{spent:?}");
     world.end().await;
 }
+
+/// A connection that dies as a request goes out costs the request one more at that engine, and at no other one: what is tried
+/// elsewhere goes out on a connection that is new.
+#[tokio::test]
+async fn fault_u03_one_replay_for_each_request() {
+    let engine = || {
+        Engine::answering(|attempt| match attempt.text().contains("poison") {
+            true => Script::new().fin(),
+            false => Script::answer("good", 2),
+        })
+    };
+    // Connections stay with the thread that made them.
+    let world = fleet(vec![engine().await, engine().await], setup().args(&["--threads", "1"])).await;
+    while world.shares().contains(&0) {
+        assert_eq!(world.ask(&Request::stream("")).await.text(), good_stream());
+    }
+    let answer = world.ask(&Request::stream(r#","user":"poison""#)).await;
+    assert_eq!(answer.head.status, 502);
+    let poisoned: Vec<_> = world
+        .engines()
+        .flat_map(Engine::attempts)
+        .filter(|attempt| attempt.text().contains("poison"))
+        .collect();
+    assert_eq!(poisoned.len(), 3, "two at the first, one at the second");
+    assert_eq!(poisoned.iter().filter(|attempt| attempt.reused).count(), 1);
+    world.end().await;
+}

@@ -77,6 +77,7 @@ async fn ask(writes: &[&[u8]]) -> (Read, bool) {
         accept: "*/*",
         authorization: None,
         request_id: "r".to_owned(),
+        again: false,
         trace: Onward::Passed(Vec::new()),
         body: bytes::Bytes::new(),
     };
