@@ -306,9 +306,12 @@ fn escape(text: &str, out: &mut BytesMut) {
 
 /// The string that a member of an object is.
 pub(crate) fn member(object: &str, key: &str) -> Option<String> {
-    let Members(members) = read(object).ok()?;
-    let (_, value) = members.into_iter().find(|(known, _)| known == key)?;
-    Text::of(value).map(|text| text.decoded().into_owned())
+    raw_member(object, key).and_then(Text::of).map(|text| text.decoded().into_owned())
+}
+
+/// A member of an object, unread.
+pub(crate) fn raw_member<'a>(object: &'a str, key: &str) -> Option<Raw<'a>> {
+    Members::of(object)?.get(key)
 }
 
 /// Appends `"text"`, quotes included.
@@ -446,6 +449,11 @@ impl<'a> Members<'a> {
     /// The members of the object that `text` is; `None` if it is not one.
     pub fn of(text: &'a str) -> Option<Self> {
         read(text).ok()
+    }
+
+    /// The value of a member, unread.
+    pub fn get(&self, key: &str) -> Option<Raw<'a>> {
+        self.0.iter().find(|(own, _)| own == key).map(|(_, value)| *value)
     }
 }
 

@@ -325,16 +325,8 @@ fn entries(load: &Load, text: &str, name: &str) -> Vec<f64> {
 // === JSON ===
 
 /// The members of an object.
-struct All<'a>(Members<'a>);
-
-fn members(body: &[u8]) -> Option<All<'_>> {
-    Members::of(std::str::from_utf8(body).ok()?.trim()).map(All)
-}
-
-impl<'a> All<'a> {
-    fn get(&self, key: &str) -> Option<Raw<'a>> {
-        self.0.0.iter().find(|(known, _)| known == key).map(|(_, value)| *value)
-    }
+fn members(body: &[u8]) -> Option<Members<'_>> {
+    Members::of(std::str::from_utf8(body).ok()?.trim())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::fit::{Fit, Message};
 use super::settings::quoted;
-use crate::json::{self, Members, Raw, Text};
+use crate::json::{self, Members, Raw, Text, raw_member};
 use crate::request::fields::place;
 use crate::request::responses::arguments as object_of;
 use crate::wire::event::ToolKind;
@@ -51,14 +51,12 @@ fn join_leading(fit: &mut Fit<'_>) {
     let Some(all) = all.and_then(Fit::list) else { return };
     let mut texts = Vec::new();
     for message in &all {
-        let Some(Members(members)) = Members::of(message.get()) else { break };
-        let role = members.iter().find(|(key, _)| key == "role").map(|(_, role)| role.get());
-        if !matches!(role, Some("\"system\"" | "\"developer\"")) {
+        let Some(members) = Members::of(message.get()) else { break };
+        if !matches!(members.get("role").map(Raw::get), Some("\"system\"" | "\"developer\"")) {
             break;
         }
-        let content = members.iter().find(|(key, _)| key == "content").map(|(_, content)| content.get());
-        match content.and_then(|content| joined(content, "\n")) {
-            Some(text) if members.len() == 2 => texts.push(text),
+        match members.get("content").and_then(|content| joined(content.get(), "\n")) {
+            Some(text) if members.0.len() == 2 => texts.push(text),
             _ => return,
         }
     }
@@ -85,9 +83,7 @@ pub(super) fn joined(content: &str, between: &str) -> Option<String> {
                 if at > 0 {
                     Text::plain(between).write(&mut out);
                 }
-                let Members(members) = Members::of(part.get())?;
-                let text = members.into_iter().find(|(key, _)| key == "text").map(|(_, text)| text)?;
-                Text::of(text)?.write(&mut out);
+                Text::of(raw_member(part.get(), "text")?)?.write(&mut out);
             }
         }
     }
@@ -157,54 +153,43 @@ pub(super) fn content_beside_calls(fit: &mut Fit<'_>) -> bool {
     })
 }
 
-fn member<'a>(object: &'a str, key: &str) -> Option<Raw<'a>> {
-    let Members(members) = Members::of(object)?;
-    members.into_iter().find(|(own, _)| own == key).map(|(_, json)| json)
-}
-
-pub(super) fn arguments(fit: &mut Fit<'_>) -> bool {
+/// Puts something else in the place of calls of the assistant, or of parts of them: for each call `change` gives the part and
+/// what becomes of it.
+fn each_call(fit: &mut Fit<'_>, change: impl for<'c> Fn(Raw<'c>) -> Option<(Raw<'c>, String)>) -> bool {
     let Fit { messages, edits, text, .. } = fit;
     any(messages.iter_mut().filter(|message| message.role == ASSISTANT), |message| {
         let Some(json) = message.draft.original("tool_calls") else { return false };
         let mut any = false;
-        for call in Fit::list(json).unwrap_or_default() {
-            let function = member(call.get(), "function");
-            let Some(raw) = function.and_then(|function| member(function.get(), "arguments")) else {
-                continue;
-            };
-            let Some(said) = Text::of(raw) else { continue };
-            let object = object_of(said, ToolKind::Function);
-            if object != said.decoded() {
-                edits.replace(place(text, raw.get()), quoted(&object));
-                any = true;
-            }
+        for (part, becomes) in Fit::list(json).unwrap_or_default().into_iter().filter_map(&change) {
+            edits.replace(place(text, part.get()), becomes);
+            any = true;
         }
         any
     })
 }
 
+pub(super) fn arguments(fit: &mut Fit<'_>) -> bool {
+    each_call(fit, |call| {
+        let raw = raw_member(raw_member(call.get(), "function")?.get(), "arguments")?;
+        let said = Text::of(raw)?;
+        let object = object_of(said, ToolKind::Function);
+        (object != said.decoded()).then(|| (raw, quoted(&object)))
+    })
+}
+
 /// Calls of custom tools, which the engine knows as functions.
 pub(super) fn custom(fit: &mut Fit<'_>) -> bool {
-    let Fit { messages, edits, text, .. } = fit;
-    any(messages.iter_mut().filter(|message| message.role == ASSISTANT), |message| {
-        let Some(json) = message.draft.original("tool_calls") else { return false };
-        let mut any = false;
-        for call in Fit::list(json).unwrap_or_default() {
-            let Some(custom) = member(call.get(), "custom").filter(|custom| custom.get() != "null") else {
-                continue;
-            };
-            let input = member(custom.get(), "input").and_then(Text::of).unwrap_or_default();
-            let name = json::member(custom.get(), "name").unwrap_or_default();
-            let id = member(call.get(), "id").map_or("\"\"", Raw::get);
-            let written = format!(
-                "{{\"id\":{id},\"type\":\"function\",\"function\":{{\"name\":{},\"arguments\":{}}}}}",
-                quoted(&name),
-                quoted(&object_of(input, ToolKind::Custom))
-            );
-            edits.replace(place(text, call.get()), written);
-            any = true;
-        }
-        any
+    each_call(fit, |call| {
+        let custom = raw_member(call.get(), "custom").filter(|custom| custom.get() != "null")?;
+        let input = raw_member(custom.get(), "input").and_then(Text::of).unwrap_or_default();
+        let name = json::member(custom.get(), "name").unwrap_or_default();
+        let id = raw_member(call.get(), "id").map_or("\"\"", Raw::get);
+        let function = format!(
+            "{{\"id\":{id},\"type\":\"function\",\"function\":{{\"name\":{},\"arguments\":{}}}}}",
+            quoted(&name),
+            quoted(&object_of(input, ToolKind::Custom))
+        );
+        Some((call, function))
     })
 }
 

@@ -4,7 +4,7 @@ use super::draft::Draft;
 use super::fit::{Fit, Message, unsupported};
 use super::messages::joined;
 use crate::engine::rule::Becomes;
-use crate::json::{self, Members, Raw, Text};
+use crate::json::{self, Raw, Text};
 use crate::request::fields::{self, Edits, Spot, place};
 use crate::wire::fault::Failure;
 use bytes::BytesMut;
@@ -45,10 +45,8 @@ fn flat(message: &mut Message<'_>, kind: &str, key: &str) -> bool {
                 Text::plain(between).write(&mut out);
             }
             let own = json::member(part.get(), "type").filter(|own| own == "text" || own == kind)?;
-            let Members(members) = Members::of(part.get())?;
             let key = if own == kind { key } else { "text" };
-            let (_, said) = members.into_iter().find(|(own, _)| own == key)?;
-            Text::of(said)?.write(&mut out);
+            Text::of(json::raw_member(part.get(), key)?)?.write(&mut out);
         }
         String::from_utf8(out.to_vec()).ok()
     });

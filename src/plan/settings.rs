@@ -2,7 +2,7 @@
 
 use super::fit::{Fit, unsupported};
 use crate::engine::rule::{Constraint, Constraints, EFFORTS};
-use crate::json::{self, Members, Raw, Text, write_string};
+use crate::json::{self, Members, Raw, Text, raw_member, write_string};
 use crate::request::fields::place;
 use crate::wire::Api;
 use crate::wire::fault::Failure;
@@ -57,9 +57,7 @@ pub(super) fn empty_stops(fit: &mut Fit<'_>) -> bool {
 /// A member, or one of an object where a dot leads into it.
 fn constraint<'d>(fit: &'d Fit<'_>, key: &str) -> Option<&'d str> {
     let Some((outer, inner)) = key.split_once('.') else { return fit.top.said(key) };
-    let Members(members) = Members::of(fit.top.said(outer)?)?;
-    let found = members.into_iter().find(|(own, _)| own == inner)?;
-    Some(found.1.get()).filter(|json| *json != "null")
+    raw_member(fit.top.said(outer)?, inner).map(Raw::get).filter(|json| *json != "null")
 }
 
 pub(super) fn constrain(fit: &mut Fit<'_>, constraints: &Constraints) -> bool {
@@ -140,10 +138,9 @@ pub(super) fn one_choice(fit: &Fit<'_>) -> Result<bool, Failure> {
 
 pub(super) fn schema_name(fit: &mut Fit<'_>) -> bool {
     let Some(format) = fit.top.original("response_format") else { return false };
-    let Some(Members(members)) = Members::of(format) else { return false };
-    let Some((_, schema)) = members.into_iter().find(|(key, _)| key == "json_schema") else { return false };
-    let Some(Members(own)) = Members::of(schema.get()) else { return false };
-    if let Some((_, null)) = own.iter().find(|(key, _)| key == "name") {
+    let Some(schema) = raw_member(format, "json_schema") else { return false };
+    let Some(own) = Members::of(schema.get()) else { return false };
+    if let Some(null) = own.get("name") {
         let is_null = null.get() == "null";
         if is_null {
             fit.edits.replace(place(fit.text, null.get()), "\"schema\"");
@@ -151,7 +148,7 @@ pub(super) fn schema_name(fit: &mut Fit<'_>) -> bool {
         return is_null;
     }
     let at = place(fit.text, schema.get()).start + 1;
-    let comma = if own.is_empty() { "" } else { "," };
+    let comma = if own.0.is_empty() { "" } else { "," };
     fit.edits.replace(at..at, format!("\"name\":\"schema\"{comma}"));
     true
 }
@@ -161,8 +158,7 @@ pub(super) fn reasoning_object(fit: &mut Fit<'_>) -> bool {
         return false;
     };
     let effort = json::member(reasoning, "effort").map(|effort| quoted(&effort));
-    let Members(members) = Members::of(reasoning).unwrap_or_default();
-    let off = members.iter().any(|(key, json)| key == "enabled" && json.get() == "false");
+    let off = raw_member(reasoning, "enabled").is_some_and(|json| json.get() == "false");
     let effort = if off { Some("\"none\"".to_owned()) } else { effort };
     if let Some(effort) = effort.filter(|_| fit.top.said("reasoning_effort").is_none()) {
         fit.top.remove("reasoning_effort");
@@ -178,11 +174,11 @@ pub(super) fn no_reasoning(fit: &mut Fit<'_>) -> bool {
     }
     const SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];
     let known = fit.top.said("chat_template_kwargs").unwrap_or("{}");
-    let Some(Members(members)) = Members::of(known) else { return false };
+    let Some(members) = Members::of(known) else { return false };
     let trimmed = known.trim_end();
     let mut json = trimmed.strip_suffix('}').unwrap_or(trimmed).trim_end().to_owned();
-    let mut any = !members.is_empty();
-    for switch in SWITCHES.iter().filter(|switch| !members.iter().any(|(key, _)| key == **switch)) {
+    let mut any = !members.0.is_empty();
+    for switch in SWITCHES.iter().filter(|switch| members.get(switch).is_none()) {
         json.push_str(&format!("{}\"{switch}\":false", if any { "," } else { "" }));
         any = true;
     }

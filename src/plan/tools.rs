@@ -2,7 +2,7 @@
 
 use super::fit::{Fit, unsupported};
 use super::settings::quoted;
-use crate::json::{self, Members, Raw};
+use crate::json::{self, Members, Raw, raw_member};
 use crate::request::invalid;
 use crate::wire::fault::Failure;
 
@@ -53,14 +53,9 @@ pub(super) fn legacy(fit: &mut Fit<'_>) -> bool {
 
 /// The name of a tool, or of what `tool_choice` says of one.
 fn name(tool: &str) -> Option<String> {
-    let Members(members) = Members::of(tool)?;
-    let (_, inner) = members.into_iter().find(|(key, _)| key == "function" || key == "custom")?;
+    let members = Members::of(tool)?;
+    let inner = members.get("function").or_else(|| members.get("custom"))?;
     json::member(inner.get(), "name")
-}
-
-fn member<'a>(object: &'a str, key: &str) -> Option<&'a str> {
-    let Members(members) = Members::of(object)?;
-    members.into_iter().find(|(own, _)| own == key).map(|(_, json)| json.get())
 }
 
 /// The choice as a type and what stands under the key of that name.
@@ -69,7 +64,7 @@ fn choice<'d>(fit: &'d Fit<'_>, kind: &str) -> Option<&'d str> {
     if json::member(choice, "type").as_deref() != Some(kind) {
         return None;
     }
-    member(choice, kind)
+    raw_member(choice, kind).map(Raw::get)
 }
 
 pub(super) fn allowed(fit: &mut Fit<'_>) -> Result<bool, Failure> {
@@ -80,7 +75,7 @@ pub(super) fn allowed(fit: &mut Fit<'_>) -> Result<bool, Failure> {
         Some("required") => "\"required\"",
         _ => return Err(invalid(MODE, "it must be auto or required")),
     };
-    let names: Vec<_> = member(allowed, "tools").and_then(Fit::list).unwrap_or_default();
+    let names: Vec<_> = raw_member(allowed, "tools").map(Raw::get).and_then(Fit::list).unwrap_or_default();
     let names: Vec<_> = names.iter().filter_map(|tool| name(tool.get())).collect();
     let tools = fit.top.said("tools").and_then(Fit::list).unwrap_or_default();
     let is_allowed = |tool: &&Raw<'_>| name(tool.get()).is_some_and(|name| names.contains(&name));
@@ -111,10 +106,10 @@ pub(super) fn custom(fit: &mut Fit<'_>) -> Result<bool, Failure> {
     let mut written = Vec::with_capacity(tools.len());
     let mut count = 0;
     for (at, tool) in tools.iter().enumerate() {
-        let custom = member(tool.get(), "custom");
+        let custom = raw_member(tool.get(), "custom");
         count += usize::from(custom.is_some());
         written.push(match custom {
-            Some(custom) => function(custom, at)?,
+            Some(custom) => function(custom.get(), at)?,
             None => tool.get().to_owned(),
         });
     }
@@ -126,13 +121,13 @@ pub(super) fn custom(fit: &mut Fit<'_>) -> Result<bool, Failure> {
 
 /// A custom tool as a function of one string.
 fn function(custom: &str, at: usize) -> Result<String, Failure> {
-    let format = member(custom, "format").and_then(|format| json::member(format, "type"));
+    let format = raw_member(custom, "format").and_then(|format| json::member(format.get(), "type"));
     if format.is_some_and(|format| format != "text") {
         let param = format!("tools[{at}].custom.format");
         return Err(unsupported(param, "the engine cannot keep a tool's input to a grammar"));
     }
     let name = json::member(custom, "name").unwrap_or_default();
-    let told = member(custom, "description").filter(|json| *json != "null");
+    let told = raw_member(custom, "description").map(Raw::get).filter(|json| *json != "null");
     let told = told.map_or_else(String::new, |json| format!(",\"description\":{json}"));
     Ok(format!(
         "{{\"type\":\"function\",\"function\":{{\"name\":{}{told},\"parameters\":{INPUT}}}}}",

@@ -4,7 +4,7 @@ use super::check::{Checked, invalid, no_duplicates};
 use super::fields::{self, Edits, Field, place};
 use super::parts::Judge;
 use super::{Ask, Numbered, Places};
-use crate::json::{self, Members, Raw, Text};
+use crate::json::{self, Raw, Text};
 use crate::wire::Api;
 use crate::wire::fault::Failure;
 
@@ -167,9 +167,7 @@ fn is_plain(members: &[Field<'_>], is_last: bool) -> bool {
 /// The name of a tool, if it is a custom one.
 fn custom_name(tool: Raw<'_>) -> Option<String> {
     memchr::memmem::find(tool.get().as_bytes(), b"\"custom\"")?;
-    let Members(members) = Members::of(tool.get())?;
-    let (_, custom) = members.into_iter().find(|(key, _)| key == "custom")?;
-    json::member(custom.get(), "name")
+    json::member(json::raw_member(tool.get(), "custom")?.get(), "name")
 }
 
 /// The one function that `tool_choice` allows.

@@ -7,9 +7,8 @@ use bytes::{BufMut, BytesMut};
 
 /// Id and text of the `at`th item of the input of `response`; nothing if it is no object.
 pub fn item(item: &str, response: &str, at: usize) -> Option<(String, String)> {
-    let Members(members) = json::read(item).ok()?;
-    let get = |key: &str| members.iter().find(|(known, _)| known == key).map(|(_, value)| *value);
-    let text = |key: &str| get(key).and_then(Text::of).map(|text| text.decoded().into_owned());
+    let members = Members::of(item)?;
+    let text = |key: &str| members.get(key).and_then(Text::of).map(|text| text.decoded().into_owned());
     let kind = text("type").unwrap_or_else(|| "message".to_owned());
     let derived = || format!("{}_{}_in{at}", prefix(&kind), ident::compact(response));
     let id = text("id").filter(|id| !id.is_empty()).unwrap_or_else(derived);
@@ -22,8 +21,8 @@ pub fn item(item: &str, response: &str, at: usize) -> Option<(String, String)> {
         member("status", &mut out);
         write_string(text("status").as_deref().unwrap_or("completed"), &mut out);
     }
-    let assistant = get("role").is_some_and(|role| role.get() == "\"assistant\"");
-    for (key, value) in &members {
+    let assistant = members.get("role").is_some_and(|role| role.get() == "\"assistant\"");
+    for (key, value) in &members.0 {
         // Clients that write out all of their fields send null for what an item does not have.
         let dropped =
             matches!(key.as_ref(), "id" | "type") || known && (key == "status" || value.get() == "null");

@@ -42,8 +42,7 @@ pub(super) fn each(bytes: &[u8]) -> impl Iterator<Item = Event<'_>> {
 impl<'b> Event<'b> {
     /// The response that it carries.
     pub(super) fn response(&self) -> Option<&'b str> {
-        let Members(members) = json::read(self.data).ok()?;
-        members.into_iter().find(|(key, _)| key == "response").map(|(_, response)| response.get())
+        json::raw_member(self.data, "response").map(|response| response.get())
     }
 }
 

@@ -162,11 +162,10 @@ pub(super) struct Ended {
 
 impl Ended {
     pub(super) fn of(object: &str) -> Option<Self> {
-        let Members(members) = json::read(object).ok()?;
-        let get = |key: &str| members.iter().find(|(known, _)| known == key).map(|(_, value)| *value);
-        let text = |key: &str| get(key).and_then(Text::of).map(|text| text.decoded().into_owned());
+        let members = Members::of(object)?;
+        let text = |key: &str| members.get(key).and_then(Text::of).map(|text| text.decoded().into_owned());
         let word = text("status")?;
-        let output: Vec<Raw<'_>> = json::read(get("output")?.get()).ok()?;
+        let output: Vec<Raw<'_>> = json::read(members.get("output")?.get()).ok()?;
         let item = |raw: &Raw<'_>| Some(Item::new(&json::member(raw.get(), "id")?, raw.get()));
         Some(Self {
             id: text("id")?,

@@ -59,19 +59,20 @@ impl Told {
     }
 
     fn take(&mut self, event: &str) {
-        let Some(Members(members)) = Members::of(event) else { return };
-        let get = |key: &str| members.iter().find(|(known, _)| known == key).map(|(_, value)| *value);
-        let number = |key: &str| get(key).and_then(json::integer);
+        let Some(members) = Members::of(event) else { return };
+        let number = |key: &str| members.get(key).and_then(json::integer);
         // Events of the older description tell the same once more; those name their response.
-        let Some(index) = number("output_index").filter(|_| get("response").is_none()) else { return };
+        let Some(index) = number("output_index").filter(|_| members.get("response").is_none()) else {
+            return;
+        };
         let kind = json::member(event, "type").unwrap_or_default();
         let piece = self.0.entry(index).or_default();
         if let "response.output_item.added" | "response.output_item.done" = kind.as_str() {
             piece.done = kind.ends_with("done");
-            piece.item = get("item").map(|item| item.get().to_owned()).unwrap_or_default();
+            piece.item = members.get("item").map(|item| item.get().to_owned()).unwrap_or_default();
             return;
         }
-        let Some(text) = get("delta").map(spelled) else { return };
+        let Some(text) = members.get("delta").map(spelled) else { return };
         if let Some((_, part)) = PARTS.iter().find(|(known, _)| *known == kind) {
             let at = number("content_index").or_else(|| number("summary_index")).unwrap_or(0);
             let is_summary = *part == "summary_text";

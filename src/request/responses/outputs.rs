@@ -5,7 +5,7 @@
 
 use super::content::{self, Place};
 use super::object::Object;
-use crate::json::{self, Members, Raw, Text, compacted, write_string};
+use crate::json::{self, Raw, Text, compacted, write_string};
 use crate::request::check::{Checked, invalid, missing};
 use crate::request::{Rules, fields};
 use crate::wire::fault::{Failure, Fault};
@@ -106,7 +106,8 @@ pub struct Pending {
 
 /// The calls of a final object, in order.
 pub fn calls(object: &str) -> Vec<Pending> {
-    let output = member(object, "output").and_then(|raw| json::read::<Vec<Raw<'_>>>(raw.get()).ok());
+    let output =
+        json::raw_member(object, "output").and_then(|raw| json::read::<Vec<Raw<'_>>>(raw.get()).ok());
     let call = |item: Raw<'_>| {
         let custom = match json::member(item.get(), "type")?.as_str() {
             "function_call" => false,
@@ -127,7 +128,7 @@ pub fn calls(object: &str) -> Vec<Pending> {
 
 /// The conversation that a final object says it is in.
 pub fn conversation(object: &str) -> Option<String> {
-    json::member(member(object, "conversation")?.get(), "id")
+    json::member(json::raw_member(object, "conversation")?.get(), "id")
 }
 
 /// The items that the outputs become, as JSON.
@@ -157,12 +158,12 @@ pub enum After<'a> {
 /// answered, if the request does not name one.
 pub fn going_on(request: &str, model: &str, after: After<'_>, input: &[String], stream: bool) -> Bytes {
     let mut out = BytesMut::from(&b"{\"model\":"[..]);
-    match member(request, "model").filter(|model| Text::of(*model).is_some()) {
+    match json::raw_member(request, "model").filter(|model| Text::of(*model).is_some()) {
         Some(model) => out.extend_from_slice(compacted(model).as_bytes()),
         None => write_string(model, &mut out),
     }
     for key in KEPT {
-        if let Some(value) = member(request, key).filter(|value| value.get() != "null") {
+        if let Some(value) = json::raw_member(request, key).filter(|value| value.get() != "null") {
             out.extend_from_slice(format!(",\"{key}\":{}", value.get()).as_bytes());
         }
     }
@@ -174,11 +175,6 @@ pub fn going_on(request: &str, model: &str, after: After<'_>, input: &[String], 
     write_string(id, &mut out);
     out.extend_from_slice(format!(",\"input\":[{}],\"stream\":{stream}}}", input.join(",")).as_bytes());
     out.freeze()
-}
-
-fn member<'a>(object: &'a str, key: &str) -> Option<Raw<'a>> {
-    let Members(members) = Members::of(object.trim())?;
-    members.into_iter().find(|(known, _)| known == key).map(|(_, value)| value)
 }
 
 #[cfg(test)]

@@ -108,9 +108,8 @@ pub(super) async fn forget(store: &Arc<Store>, response: &Key, now: u64) {
 
 /// The output in an item, as JSON.
 fn outputs_of(item: &str) -> Option<String> {
-    let json::Members(members) = json::Members::of(item)?;
-    let (_, output) = members.into_iter().find(|(key, _)| key == "output")?;
-    Some(output.get().to_owned()).filter(|output| output != "null")
+    let output = json::raw_member(item, "output")?.get();
+    (output != "null").then(|| output.to_owned())
 }
 
 /// Outputs that one request has put in to go on with. Dropped, it takes them out again.

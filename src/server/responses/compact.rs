@@ -80,23 +80,23 @@ struct Summary {
 impl Summary {
     /// The text of a final object that is complete.
     fn of(object: &[u8]) -> Option<Self> {
-        let Members(members) = Members::of(std::str::from_utf8(object).ok()?)?;
-        let get = |key: &str| members.iter().find(|(known, _)| known == key).map(|(_, value)| *value);
-        get("status").filter(|status| status.get() == "\"completed\"")?;
-        let items: Vec<Raw<'_>> = json::read(get("output")?.get()).ok()?;
+        let members = Members::of(std::str::from_utf8(object).ok()?)?;
+        members.get("status").filter(|status| status.get() == "\"completed\"")?;
+        let items: Vec<Raw<'_>> = json::read(members.get("output")?.get()).ok()?;
         let mut text = String::new();
         for item in items {
-            let Members(item) = Members::of(item.get())?;
-            let get = |key: &str| item.iter().find(|(known, _)| known == key).map(|(_, value)| *value);
-            if get("type").is_none_or(|kind| kind.get() != "\"message\"") {
+            let item = Members::of(item.get())?;
+            if item.get("type").is_none_or(|kind| kind.get() != "\"message\"") {
                 continue;
             }
-            let parts: Vec<Raw<'_>> = json::read(get("content")?.get()).ok()?;
+            let parts: Vec<Raw<'_>> = json::read(item.get("content")?.get()).ok()?;
             text.extend(parts.iter().filter_map(|part| json::member(part.get(), "text")));
         }
         let text = text.trim().to_owned();
-        (!text.is_empty())
-            .then(|| Self { text, usage: get("usage").map_or("null", |usage| usage.get()).to_owned() })
+        (!text.is_empty()).then(|| Self {
+            text,
+            usage: members.get("usage").map_or("null", |usage| usage.get()).to_owned(),
+        })
     }
 }
 

@@ -74,9 +74,8 @@ impl Past {
 
 /// The texts of a message, which say the same however they are written.
 fn texts(message: &str) -> Vec<String> {
-    let Some(Members(members)) = Members::of(message) else { return Vec::new() };
-    let Some((_, content)) = members.iter().find(|(key, _)| key == "content") else { return Vec::new() };
-    if let Some(text) = Text::of(*content) {
+    let Some(content) = json::raw_member(message, "content") else { return Vec::new() };
+    if let Some(text) = Text::of(content) {
         return vec![text.decoded().into_owned()];
     }
     let parts: Vec<Raw<'_>> = json::read(content.get()).unwrap_or_default();
@@ -227,12 +226,11 @@ fn new_to(history: &[Item], asked: &Asked) -> Result<(), Failure> {
 
 /// What an item says, whatever the order of its keys.
 fn gist(item: &str) -> String {
-    let Members(members) = Members::of(item).unwrap_or_default();
-    let get = |key: &str| members.iter().find(|(known, _)| known == key).map(|(_, value)| *value);
-    let kind = get("type").and_then(Text::of).map(|kind| kind.decoded().into_owned());
+    let members = Members::of(item).unwrap_or_default();
+    let kind = members.get("type").and_then(Text::of).map(|kind| kind.decoded().into_owned());
     let mut gist = kind.unwrap_or_else(|| "message".to_owned());
     for key in ["role", "call_id", "name", "arguments", "input", "output", "content"] {
-        let Some(value) = get(key) else { continue };
+        let Some(value) = members.get(key) else { continue };
         gist.push('\0');
         let parts = json::read::<Vec<Raw<'_>>>(value.get()).unwrap_or_default();
         gist.extend(Text::of(value).map(|text| text.decoded().into_owned()));
