@@ -6,7 +6,7 @@ use samewire::config::{
     AuthFile, Config, File, KeyFile, Mistakes, ModelFile, Overrides, UpstreamConfig, UpstreamFile,
 };
 use samewire::engine::{Identity, named};
-use samewire::wire::options::Options;
+use samewire::wire::options::{Options, Parser};
 use std::collections::BTreeSet;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -547,6 +547,22 @@ fn keys_are_counted_and_their_hashes_never_shown() {
     }
     assert!(!config.shown().contains("grain"), "{}", config.shown());
     assert!(!read(&with(""), &Overrides::default()).unwrap().shown().contains("Keys"));
+}
+
+/// The configuration that is shipped names every parser, in the parsers' own order, and a mistake names none that is not there.
+#[test]
+fn every_parser_is_told() {
+    let start = EXAMPLE.find("# Parsers: ").expect("the list");
+    let end = start + EXAMPLE[start..].find(".\n").expect("its end");
+    let list = EXAMPLE[start..end].replace("# Parsers:", "").replace('#', "");
+    let told: Vec<_> = list.split(',').map(str::trim).collect();
+    let names: Vec<_> = Parser::names().collect();
+    assert_eq!(told, names);
+    let found = mistakes(&with("[wire]\nparser = \"x\""));
+    let (_, examples) = found.split_once("the name of a parser: ").expect("examples");
+    for example in examples.lines().next().expect("a line").split(", ").filter(|word| *word != "\u{2026}") {
+        assert!(names.contains(&example), "{example}");
+    }
 }
 
 /// Parsers have the names that vLLM and SGLang give theirs, wherever options stand.

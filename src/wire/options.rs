@@ -261,6 +261,13 @@ pub enum Parser {
     Family(String),
 }
 
+impl Parser {
+    /// The names of all families.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        super::parse::names()
+    }
+}
+
 impl TryFrom<String> for Parser {
     type Error = String;
 

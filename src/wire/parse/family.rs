@@ -484,25 +484,6 @@ mod tests {
     }
 
     #[test]
-    fn every_name_is_told() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/config/samewire.toml");
-        let file = std::fs::read_to_string(path).unwrap();
-        let start = file.find("# Parsers: ").expect("the list");
-        let end = start + file[start..].find(".\n").expect("its end");
-        let told: Vec<_> = file[start..end]
-            .replace("# Parsers:", "")
-            .replace('#', "")
-            .split(',')
-            .map(|name| name.trim().to_owned())
-            .collect();
-        let names: Vec<_> = FAMILIES.iter().flat_map(|family| family.names).copied().collect();
-        assert_eq!(told, names);
-        for example in super::super::EXAMPLES.split(", ").filter(|example| *example != "\u{2026}") {
-            assert!(names.contains(&example), "{example}");
-        }
-    }
-
-    #[test]
     fn flags_are_those_of_the_engine() {
         let family = Family::named("qwen3").unwrap();
         for (engine, reasoning, calls, flags) in [

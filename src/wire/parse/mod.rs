@@ -27,7 +27,7 @@ use super::event::{
 use super::options::{MissingFinish, ReasoningField};
 use super::rule::Rule;
 use crate::json::{Raw, Text};
-use family::Family;
+use family::{FAMILIES, Family};
 use harmony::Harmony;
 pub use script::{Offer, Script};
 use std::sync::Arc;
@@ -65,6 +65,11 @@ type Emit<'e> = &'e mut dyn FnMut(Piece<'_>);
 /// Whether there is a parser of this name.
 pub(super) fn knows(name: &str) -> bool {
     Family::named(name).is_some()
+}
+
+/// The names of all parsers.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    FAMILIES.iter().flat_map(|family| family.names).copied()
 }
 
 /// Some of their names, as examples; config/samewire.toml has all of them.
