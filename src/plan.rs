@@ -97,8 +97,10 @@ impl Fitted {
 /// # Errors
 /// A field that the API does not name, where these are refused; what cannot be said to this engine.
 pub fn plan(ask: &Ask, body: &Bytes, route: &Route) -> Result<Plan, Failure> {
-    let fitted = fitted(ask, body, route)?;
-    let shape = Shape { fitted: fitted.names(), ..shape(ask, route) };
+    ask.known(route.options.request_unknown)?;
+    let script = script(ask, route);
+    let fitted = upstream_body(ask, body, route, script.as_deref())?;
+    let shape = Shape { fitted: fitted.names(), ..shape_of(ask, route, script) };
     Ok(Plan { api: ask.api, path: path(ask.api), body: fitted.body, shape })
 }
 
@@ -108,7 +110,7 @@ pub fn plan(ask: &Ask, body: &Bytes, route: &Route) -> Result<Plan, Failure> {
 /// As [`plan`].
 pub fn fitted(ask: &Ask, body: &Bytes, route: &Route) -> Result<Fitted, Failure> {
     ask.known(route.options.request_unknown)?;
-    upstream_body(ask, body, route)
+    upstream_body(ask, body, route, script(ask, route).as_deref())
 }
 
 fn path(api: Api) -> &'static str {
@@ -121,6 +123,10 @@ fn path(api: Api) -> &'static str {
 
 /// How the answer to `ask` is read and written.
 pub fn shape(ask: &Ask, route: &Route) -> Shape {
+    shape_of(ask, route, script(ask, route))
+}
+
+fn shape_of(ask: &Ask, route: &Route, script: Option<Arc<Script>>) -> Shape {
     Shape {
         model: ask.model.clone(),
         choices: ask.choices,
@@ -137,20 +143,19 @@ pub fn shape(ask: &Ask, route: &Route) -> Shape {
         max_event_bytes: route.max_event_bytes,
         quirks: route.identity.engine.quirks,
         models: route.models.clone(),
-        script: Arc::new(script(ask, route)),
+        script,
         ..Shape::new(ask.api, ask.stream, route.options.clone())
     }
 }
 
 /// How the model writes what an engine may leave in the text.
-fn script(ask: &Ask, route: &Route) -> Script {
-    Script::of(&route.options, route.model_alias.as_ref().unwrap_or(&ask.model), ask.offer())
-        .with_tokens(&route.options, route.vocabulary.as_ref())
+fn script(ask: &Ask, route: &Route) -> Option<Arc<Script>> {
+    let script = Script::of(&route.options, route.model_alias.as_ref().unwrap_or(&ask.model), ask.offer())?;
+    Some(Arc::new(script.with_tokens(&route.options, route.vocabulary.as_ref())))
 }
 
 /// What the engine must be asked for, so that what it leaves in the text can be read here.
-fn ask_for_text(ask: &Ask, text: &str, route: &Route, edits: &mut Edits) {
-    let script = script(ask, route);
+fn ask_for_text(ask: &Ask, text: &str, route: &Route, script: &Script, edits: &mut Edits) {
     let passes = route.options.request_unknown == RequestUnknown::Pass;
     if script.needs_special_tokens() {
         ask.say_unsaid((SKIP_SPECIAL_TOKENS, "false"), text, passes, edits);
@@ -181,7 +186,8 @@ pub fn response_body(asked: &Asked, material: &Material<'_>, route: &Route) -> R
     let ask = Ask::of_ours(text, asked.rules())?;
     let (mut edits, rules) = fit::fit(&ask, text, route, true)?;
     // Behind the rules: to them it would be what the client wants.
-    if takes.wants_parser && asked.script(route.model_alias.as_deref(), &route.options).reads_calls() {
+    let script = asked.script(route.model_alias.as_deref(), &route.options);
+    if takes.wants_parser && script.is_some_and(|script| script.reads_calls()) {
         ask.hide_calls(text, &mut edits);
     }
     Ok(Fitted { body: edits.apply(&body), rules })
@@ -195,9 +201,9 @@ pub fn response(asked: &Asked, route: &Route) -> (&'static str, Shape, Reply) {
     let api = if way == Way::Native { Api::Responses } else { Api::Chat };
     let route = Route { options: Arc::new(options), ..route.clone() };
     let script = asked.script(route.model_alias.as_deref(), &route.options);
-    let script = Arc::new(script.with_tokens(&route.options, route.vocabulary.as_ref()));
-    let shape =
-        Shape { client: api, upstream: api, include_usage: true, script, ..shape(&asked.ask(), &route) };
+    let script = script.map(|script| Arc::new(script.with_tokens(&route.options, route.vocabulary.as_ref())));
+    let shape = shape_of(&asked.ask(), &route, script);
+    let shape = Shape { client: api, upstream: api, include_usage: true, ..shape };
     let mut calls = Calls::default();
     for (name, called) in asked.tools.iter() {
         let custom = called.kind == ToolKind::Custom;
@@ -218,7 +224,7 @@ pub fn response(asked: &Asked, route: &Route) -> (&'static str, Shape, Reply) {
     (path(api), shape, reply)
 }
 
-fn upstream_body(ask: &Ask, body: &Bytes, route: &Route) -> Result<Fitted, Failure> {
+fn upstream_body(ask: &Ask, body: &Bytes, route: &Route, script: Option<&Script>) -> Result<Fitted, Failure> {
     let body = body.slice(ask.places.offset.min(body.len())..);
     let Ok(text) = std::str::from_utf8(&body) else { return Ok(Fitted { body, rules: Vec::new() }) };
     let mut edits = ask.places.media.clone();
@@ -233,8 +239,8 @@ fn upstream_body(ask: &Ask, body: &Bytes, route: &Route) -> Result<Fitted, Failu
             None => insert_model(text, &name, &mut edits),
         }
     }
-    if ask.api == Api::Chat {
-        ask_for_text(ask, text, route, &mut edits);
+    if let Some(script) = script.filter(|_| ask.api == Api::Chat) {
+        ask_for_text(ask, text, route, script, &mut edits);
     }
     let (changes, rules) = fit::fit(ask, text, route, false)?;
     edits.extend(changes);

@@ -4,21 +4,24 @@
 //! that members that go together lose the right commas.
 
 use crate::request::fields::{Edits, Spot};
+use std::borrow::Cow;
 
 /// An object that is being changed.
 #[derive(Debug)]
 pub(super) struct Draft<'t> {
     text: &'t str,
-    members: Vec<Member>,
+    spots: Cow<'t, [Spot]>,
+    /// What becomes of its members, each by its number; the others stay as they are.
+    changes: Vec<(usize, Change)>,
     /// Members that it gets, at its end.
     more: Vec<(String, String)>,
     /// The place of its closing brace.
     end: usize,
 }
 
-#[derive(Debug)]
-struct Member {
-    spot: Spot,
+/// What becomes of a member.
+#[derive(Debug, Default)]
+struct Change {
     gone: bool,
     /// Its key now, if another one.
     key: Option<&'static str>,
@@ -28,30 +31,45 @@ struct Member {
     behind: String,
 }
 
-impl Member {
-    fn key(&self) -> &str {
-        self.key.unwrap_or(&self.spot.key)
-    }
-}
-
 impl<'t> Draft<'t> {
     /// Of the object with these members in `text`, its closing brace at `end`.
-    pub(super) fn new(text: &'t str, spots: Vec<Spot>, end: usize) -> Self {
-        let member = |spot| Member { spot, gone: false, key: None, value: None, behind: String::new() };
-        Self { text, members: spots.into_iter().map(member).collect(), more: Vec::new(), end }
+    pub(super) fn new(text: &'t str, spots: impl Into<Cow<'t, [Spot]>>, end: usize) -> Self {
+        Self { text, spots: spots.into(), changes: Vec::new(), more: Vec::new(), end }
     }
 
-    fn find(&self, key: &str) -> Option<usize> {
-        self.members.iter().position(|member| !member.gone && member.key() == key)
+    fn change(&self, at: usize) -> Option<&Change> {
+        self.changes.iter().find(|(own, _)| *own == at).map(|(_, change)| change)
+    }
+
+    /// What becomes of the member of this number, to be said.
+    fn change_mut(&mut self, at: usize) -> Option<&mut Change> {
+        let place = self.changes.iter().position(|(own, _)| *own == at).unwrap_or_else(|| {
+            self.changes.push((at, Change::default()));
+            self.changes.len() - 1
+        });
+        self.changes.get_mut(place).map(|(_, change)| change)
+    }
+
+    /// What has not gone: number, key, place.
+    fn kept(&self) -> impl Iterator<Item = (usize, &str, &Spot)> {
+        self.spots.iter().enumerate().filter_map(|(at, spot)| {
+            let change = self.change(at);
+            let key = || change.and_then(|change| change.key).unwrap_or_else(|| spot.key(self.text));
+            (!change.is_some_and(|change| change.gone)).then(|| (at, key(), spot))
+        })
+    }
+
+    fn find(&self, key: &str) -> Option<(usize, &Spot)> {
+        self.kept().find(|(_, own, _)| *own == key).map(|(at, _, spot)| (at, spot))
     }
 
     /// The JSON of a member, `null` or not.
     pub(super) fn get(&self, key: &str) -> Option<&str> {
-        match self.find(key).and_then(|at| self.members.get(at)) {
-            Some(Member { value: Some(value), .. }) => Some(value),
-            Some(member) => self.text.get(member.spot.at.clone()),
-            None => self.more.iter().find(|(own, _)| own == key).map(|(_, json)| json.as_str()),
-        }
+        let Some((at, spot)) = self.find(key) else {
+            return self.more.iter().find(|(own, _)| own == key).map(|(_, json)| json.as_str());
+        };
+        let value = self.change(at).and_then(|change| change.value.as_deref());
+        value.or_else(|| self.text.get(spot.at.clone()))
     }
 
     /// The same if it is not null.
@@ -61,20 +79,21 @@ impl<'t> Draft<'t> {
 
     /// The JSON of a member as it stands in the text: places in it are places in the body.
     pub(super) fn original(&self, key: &str) -> Option<&'t str> {
-        let member = self.members.get(self.find(key)?).filter(|member| member.value.is_none())?;
-        self.text.get(member.spot.at.clone())
+        let (at, spot) = self.find(key)?;
+        let is_new = self.change(at).is_some_and(|change| change.value.is_some());
+        self.text.get(spot.at.clone()).filter(|_| !is_new)
     }
 
     /// Keys and values as they stand in the text, of what has not gone.
     pub(super) fn originals(&self) -> impl Iterator<Item = (&str, &'t str)> {
-        let kept = self.members.iter().filter(|member| !member.gone);
-        kept.filter_map(|member| Some((member.key(), self.text.get(member.spot.at.clone())?)))
+        self.kept().filter_map(|(_, key, spot)| Some((key, self.text.get(spot.at.clone())?)))
     }
 
     /// Says a member, in its old place if it has one.
     pub(super) fn set(&mut self, key: &str, json: impl Into<String>) {
-        match self.find(key).and_then(|at| self.members.get_mut(at)) {
-            Some(member) => member.value = Some(json.into()),
+        let at = self.find(key).map(|(at, _)| at);
+        match at.and_then(|at| self.change_mut(at)) {
+            Some(change) => change.value = Some(json.into()),
             None => {
                 self.more.retain(|(own, _)| own != key);
                 self.more.push((key.to_owned(), json.into()));
@@ -84,10 +103,10 @@ impl<'t> Draft<'t> {
 
     /// Says a member right behind another one.
     pub(super) fn set_behind(&mut self, other: &str, key: &str, json: &str) {
-        let is_there = self.find(key).is_some();
-        match self.find(other).and_then(|at| self.members.get_mut(at)) {
-            Some(member) if !is_there => member.behind = format!(",\"{key}\":{json}"),
-            _ => self.set(key, json),
+        let place = if self.find(key).is_none() { self.find(other).map(|(at, _)| at) } else { None };
+        match place.and_then(|at| self.change_mut(at)) {
+            Some(change) => change.behind = format!(",\"{key}\":{json}"),
+            None => self.set(key, json),
         }
     }
 
@@ -99,8 +118,9 @@ impl<'t> Draft<'t> {
     /// Takes a member out; says whether it was there.
     pub(super) fn remove(&mut self, key: &str) -> bool {
         let mut any = false;
-        while let Some(member) = self.find(key).and_then(|at| self.members.get_mut(at)) {
-            (member.gone, any) = (true, true);
+        while let Some((at, _)) = self.find(key) {
+            let Some(change) = self.change_mut(at) else { break };
+            (change.gone, any) = (true, true);
         }
         let before = self.more.len();
         self.more.retain(|(own, _)| own != key);
@@ -115,9 +135,13 @@ impl<'t> Draft<'t> {
         }
         // A null would say the same key twice.
         self.remove(to);
-        let Some(member) = self.find(from).and_then(|at| self.members.get_mut(at)) else { return };
-        match member.spot.key_at {
-            Some(_) => member.key = Some(to),
+        let Some((at, spot)) = self.find(from) else { return };
+        match spot.key_at {
+            Some(_) => {
+                if let Some(change) = self.change_mut(at) {
+                    change.key = Some(to);
+                }
+            }
             // Its characters stand nowhere as they are.
             None => {
                 let json = self.get(from).unwrap_or("null").to_owned();
@@ -129,22 +153,24 @@ impl<'t> Draft<'t> {
 
     /// Writes down all changes.
     pub(super) fn finish(self, edits: &mut Edits) {
-        for member in &self.members {
-            if let (Some(key), Some(at), false) = (member.key, member.spot.key_at.clone(), member.gone) {
+        for (at, change) in &self.changes {
+            let Some(spot) = self.spots.get(*at) else { continue };
+            if let (Some(key), Some(at), false) = (change.key, spot.key_at.clone(), change.gone) {
                 edits.replace(at, key);
             }
-            if let (Some(value), false) = (&member.value, member.gone) {
-                edits.replace(member.spot.at.clone(), value.as_str());
+            if let (Some(value), false) = (&change.value, change.gone) {
+                edits.replace(spot.at.clone(), value.as_str());
             }
-            if !member.behind.is_empty() {
-                let end = member.spot.at.end;
-                edits.replace(end..end, member.behind.as_str());
+            if !change.behind.is_empty() {
+                let end = spot.at.end;
+                edits.replace(end..end, change.behind.as_str());
             }
         }
-        let (spots, gone): (Vec<_>, Vec<_>) =
-            self.members.into_iter().map(|member| (member.spot, member.gone)).unzip();
-        edits.remove_spots(self.text, &spots, |at| gone.get(at).copied().unwrap_or(false));
-        let mut any = gone.iter().any(|gone| !gone);
+        if self.changes.iter().any(|(_, change)| change.gone) {
+            let is_gone = |at| self.change(at).is_some_and(|change| change.gone);
+            edits.remove_spots(self.text, &self.spots, is_gone);
+        }
+        let mut any = self.kept().next().is_some();
         for (key, json) in &self.more {
             let comma = if any { "," } else { "" };
             edits.replace(self.end..self.end, format!("{comma}\"{key}\":{json}"));

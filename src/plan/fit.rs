@@ -68,7 +68,7 @@ impl<'t> Fit<'t> {
             let object = text.get(range.clone())?;
             let members = fields::read(text, object).ok()?;
             let role = members.iter().find(|member| member.key == "role")?.value.get();
-            let spots = members.iter().map(Spot::from).collect();
+            let spots: Vec<_> = members.iter().map(Spot::from).collect();
             Some(Message { at: *at, role, draft: Draft::new(text, spots, range.end - 1) })
         };
         Self {
@@ -76,7 +76,7 @@ impl<'t> Fit<'t> {
             text,
             options,
             items,
-            top: Draft::new(text, places.members.clone(), places.end),
+            top: Draft::new(text, &*places.members, places.end),
             messages: places.notable.iter().filter_map(message).collect(),
             edits: Edits::default(),
         }

@@ -84,7 +84,7 @@ fn within(
         if !is_it(&quoted) {
             continue;
         }
-        let spots = members.iter().map(Spot::from).collect();
+        let spots: Vec<_> = members.iter().map(Spot::from).collect();
         let mut draft = Draft::new(text, spots, place(text, part.get()).end - 1);
         match becomes {
             Becomes::Text(key) => {

@@ -52,8 +52,8 @@ pub struct Field<'a> {
 /// Where a member of an object stands, its value unread.
 #[derive(Clone, Debug)]
 pub struct Spot {
-    /// The key.
-    pub key: Box<str>,
+    /// The key, if it was written with escapes: its characters stand nowhere as they are.
+    resolved: Option<Box<str>>,
     /// Where the value stands.
     pub at: Range<usize>,
     /// Where the key's characters stand, if it was written without escapes.
@@ -62,7 +62,16 @@ pub struct Spot {
 
 impl From<&Field<'_>> for Spot {
     fn from(field: &Field<'_>) -> Self {
-        Self { key: field.key.as_ref().into(), at: field.at.clone(), key_at: field.key_at.clone() }
+        let resolved = field.key_at.is_none().then(|| field.key.as_ref().into());
+        Self { resolved, at: field.at.clone(), key_at: field.key_at.clone() }
+    }
+}
+
+impl Spot {
+    /// The key. `text`: the one that it stands in.
+    pub(crate) fn key<'s>(&'s self, text: &'s str) -> &'s str {
+        let written = || self.key_at.clone().and_then(|at| text.get(at)).unwrap_or_default();
+        self.resolved.as_deref().unwrap_or_else(written)
     }
 }
 

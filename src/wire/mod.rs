@@ -108,8 +108,8 @@ pub struct Shape {
     pub quirks: Quirks,
     /// What the answer's model may be called besides what the client called it; `None`: anything.
     pub models: Option<Models>,
-    /// How the text is written, where the engine may leave it unparsed.
-    pub script: Arc<Script>,
+    /// How the text is written, where the engine may leave it unparsed; `None`: it stays as it is.
+    pub script: Option<Arc<Script>>,
     /// The options in force.
     pub options: Arc<Options>,
 }
@@ -136,7 +136,7 @@ impl Shape {
             models: None,
             max_event_bytes: 4 << 20,
             quirks: Quirks::default(),
-            script: Arc::default(),
+            script: None,
             options,
         }
     }

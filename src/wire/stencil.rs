@@ -241,7 +241,7 @@ mod tests {
         let parser = "qwen3".to_owned().try_into().unwrap();
         let options = Options { parser, ..Options::default() };
         let offer = Offer { tools: r#"[{"function":{"name":"f"}}]"#, ..Offer::default() };
-        let script = Arc::new(Script::of(&options, "m", offer));
+        let script = Script::of(&options, "m", offer).map(Arc::new);
         let shape = Shape { script, ..Shape::new(Api::Chat, true, Arc::new(options)) };
         let mut rewriter = Rewriter::new(shape, Stamp::default());
         let mut out = Out::default();

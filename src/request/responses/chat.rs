@@ -103,7 +103,8 @@ impl Asked {
             out.extend_from_slice(format!(",\"verbosity\":\"{verbosity}\"").as_bytes());
         }
         self.write_cache_salt(takes, options, &mut out);
-        if script.needs_special_tokens() && !self.passes(SKIP_SPECIAL_TOKENS, options) {
+        let is_special = script.is_some_and(|script| script.needs_special_tokens());
+        if is_special && !self.passes(SKIP_SPECIAL_TOKENS, options) {
             out.extend_from_slice(format!(",\"{SKIP_SPECIAL_TOKENS}\":false").as_bytes());
         }
         if takes.token_ids && options.harmony == Harmony::Tokens && !self.passes(RETURN_TOKEN_IDS, options) {
@@ -115,7 +116,7 @@ impl Asked {
     }
 
     /// How the model writes what an engine may leave in the text. `alias`: the name by which the engine knows it.
-    pub fn script(&self, alias: Option<&str>, options: &Options) -> Script {
+    pub fn script(&self, alias: Option<&str>, options: &Options) -> Option<Script> {
         let tools = if options.parser == Parser::Off { String::new() } else { self.tools.callable() };
         let of = |key: &str| self.unknown.iter().find(|(known, _)| known == key).map(|(_, json)| json);
         let kwargs = of("chat_template_kwargs").and_then(|json| std::str::from_utf8(json).ok());

@@ -154,8 +154,8 @@ impl Parsing {
     ///
     /// A client of the legacy Completions asks for the text as it is, and has no place for anything else.
     pub(super) fn of(shape: &Shape, items: bool) -> Option<Self> {
-        shape.reads_text().then(|| Self {
-            script: Arc::clone(&shape.script),
+        shape.read_by().map(|script| Self {
+            script: Arc::clone(script),
             choices: Vec::new(),
             most: shape.choices as usize,
             items,

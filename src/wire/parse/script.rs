@@ -11,6 +11,7 @@ use super::tokens::Tokens;
 use super::vocabulary::Vocabulary;
 use super::{Reader, Shape};
 use crate::json::Members;
+use crate::wire::Api;
 use crate::wire::options::{self, Options, Parser, ThinkMode};
 use crate::wire::tools::Tools;
 use std::sync::Arc;
@@ -53,17 +54,17 @@ pub struct Script {
 }
 
 impl Script {
-    /// What is known of the text of a model of this name.
-    pub fn of(options: &Options, model: &str, offer: Offer<'_>) -> Self {
+    /// What is known of the text of a model of this name; `None`: nothing, it stays as it is.
+    pub fn of(options: &Options, model: &str, offer: Offer<'_>) -> Option<Self> {
         if options.harmony != options::Harmony::Off {
-            return Self { harmony: true, special: true, ..Self::default() };
+            return Some(Self { harmony: true, special: true, ..Self::default() });
         }
         let family = match &options.parser {
-            Parser::Off => return Self { think: options.think.clone(), ..Self::default() },
-            Parser::Auto => Some(Family::of_model(model)),
-            Parser::Family(name) => Family::named(name),
+            Parser::Off if options.think.mode == ThinkMode::Off => return None,
+            Parser::Off => return Some(Self { think: options.think.clone(), ..Self::default() }),
+            Parser::Auto => Family::of_model(model),
+            Parser::Family(name) => Family::named(name)?,
         };
-        let Some(family) = family else { return Self::default() };
         let auto = options.parser == Parser::Auto;
         let tools = Tools::read(offer.tools);
         let mut calls = if tools.is_empty() { Vec::new() } else { family.calls.to_vec() };
@@ -76,7 +77,7 @@ impl Script {
             Special::All => true,
         };
         let opened = family.think.map_or(Opened::Never, |tags| tags.opened);
-        Self {
+        Some(Self {
             harmony: false,
             vocabulary: None,
             think: think(&options.think, family, auto || offer.unthinking),
@@ -86,7 +87,7 @@ impl Script {
             tools: Arc::new(tools),
             special,
             found: auto.then_some(family),
-        }
+        })
     }
 
     /// What is looked for are special tokens, which engines leave out of text unless they are asked not to.
@@ -109,11 +110,6 @@ impl Script {
     /// Calls are read by the parser that somebody has named: the engine has none.
     pub fn reads_calls(&self) -> bool {
         !self.calls.is_empty() && self.found.is_none()
-    }
-
-    /// Something is looked for.
-    pub(super) fn is_read(&self) -> bool {
-        self.harmony || self.think.mode != ThinkMode::Off || !self.calls.is_empty() || !self.turns.is_empty()
     }
 
     /// The family whose marks are looked for, where nobody has named it.
@@ -149,9 +145,8 @@ fn think(option: &options::Think, family: &Family, unsure: bool) -> options::Thi
 }
 
 impl Shape {
-    /// Whether the text of the answer is read.
-    pub(super) fn reads_text(&self) -> bool {
-        use crate::wire::Api;
-        self.upstream != Api::Responses && self.client != Api::Completions && self.script.is_read()
+    /// How the text of the answer is read, if it is.
+    pub(super) fn read_by(&self) -> Option<&Arc<Script>> {
+        self.script.as_ref().filter(|_| self.upstream != Api::Responses && self.client != Api::Completions)
     }
 }
