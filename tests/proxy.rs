@@ -30,6 +30,8 @@ mod collector;
 mod abuse;
 #[path = "proxy/answers.rs"]
 mod answers;
+#[path = "proxy/awaits.rs"]
+mod awaits;
 #[path = "proxy/azure.rs"]
 mod azure;
 #[path = "proxy/background.rs"]

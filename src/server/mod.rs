@@ -20,6 +20,7 @@ mod event;
 mod headers;
 mod http2;
 mod keep;
+mod leavings;
 mod listing;
 mod memory;
 mod panics;
@@ -46,6 +47,7 @@ use budget::Budget;
 use course::{Course, End, Phase};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioTimer;
+use leavings::dropped_in_time;
 use present::Present;
 use quota::Quotas;
 use reload::Reload;
@@ -248,7 +250,7 @@ fn work(
             while let Some((stream, mut seat)) = arrivals.recv().await {
                 seat.connected = Some(connected.clone());
                 let router = router.clone();
-                tokio::spawn(async move { serve_connection(seat, router, stream).await });
+                tokio::spawn(dropped_in_time(serve_connection(seat, router, stream)));
             }
         }
         drop(connected);

@@ -9,7 +9,7 @@ use super::quota::Standing;
 use super::record::Record;
 use super::relay::{Asking, Order, Relay, asking};
 use super::responses::{Conversing, Stored};
-use super::{App, Worker, auth, headers, panics};
+use super::{App, Worker, auth, headers, leavings, panics};
 use crate::auth::Caller;
 use crate::config::Limits;
 use crate::json;
@@ -137,6 +137,7 @@ async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Doo
     let request_id =
         headers::request_id(&head.headers).map_or_else(|| chance.request_id(), ToOwned::to_owned);
     panics::arm(&head.headers, &request_id);
+    leavings::arm(&head.headers);
     // A target with a host in it is meant for a proxy of another kind.
     let target = if head.uri.authority().is_some() { Target::Nothing } else { target };
     let record = Record::new(&app, target.route(), request_id).traced(&head);

@@ -98,12 +98,12 @@ async fn fleet(counts: &Counts) -> World {
 }
 
 /// Descriptors of the process.
-fn descriptors(world: &World) -> usize {
+pub fn descriptors(world: &World) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", world.samewire.pid())).expect("it lives").count()
 }
 
 /// Everything is as it was: no work, no connection, no permit is left over.
-async fn is_as_before(world: &World, before: usize) {
+pub async fn is_as_before(world: &World, before: usize) {
     until("no generation", PATIENCE, || world.engines().all(|engine| engine.active_generations() == 0)).await;
     let start = Instant::now();
     while world.samewire.metrics().await.lines().any(|line| {
