@@ -270,38 +270,40 @@ fn respell(body: &str, out: &mut BytesMut) {
 
 /// Plain characters to canonical spelling.
 fn escape(text: &str, out: &mut BytesMut) {
-    let mut copied = 0;
-    let mut flush = |upto: usize, next: usize, out: &mut BytesMut| {
-        out.extend_from_slice(text.as_bytes().get(copied..upto).unwrap_or_default());
-        copied = next;
-    };
-    for (at, character) in text.char_indices() {
-        let short: &[u8] = match character {
-            '"' => b"\\\"",
-            '\\' => b"\\\\",
-            '\n' => b"\\n",
-            '\r' => b"\\r",
-            '\t' => b"\\t",
-            '\u{8}' => b"\\b",
-            '\u{c}' => b"\\f",
-            '\u{85}' => b"\\u0085",
-            '\u{2028}' => b"\\u2028",
-            '\u{2029}' => b"\\u2029",
-            '\0'..='\u{1f}' => {
-                flush(at, at + 1, out);
-                let digits = b"0123456789abcdef";
-                let code = character as usize;
-                out.extend_from_slice(b"\\u00");
-                out.put_u8(digits.get(code >> 4).copied().unwrap_or(b'0'));
-                out.put_u8(digits.get(code & 15).copied().unwrap_or(b'0'));
-                continue;
-            }
-            _ => continue,
-        };
-        flush(at, at + character.len_utf8(), out);
-        out.extend_from_slice(short);
+    let mut rest = text;
+    loop {
+        // 0xc2 and 0xe2 lead U+0085 and U+2028/U+2029.
+        let (plain, special) = rest.split_at(scan::run(rest.as_bytes(), [b'"', b'\\', 0xc2, 0xe2], 0x20));
+        out.extend_from_slice(plain.as_bytes());
+        let Some(character) = special.chars().next() else { return };
+        escape_one(character, out);
+        rest = special.get(character.len_utf8()..).unwrap_or("");
     }
-    flush(text.len(), text.len(), out);
+}
+
+fn escape_one(character: char, out: &mut BytesMut) {
+    let short: &[u8] = match character {
+        '"' => b"\\\"",
+        '\\' => b"\\\\",
+        '\n' => b"\\n",
+        '\r' => b"\\r",
+        '\t' => b"\\t",
+        '\u{8}' => b"\\b",
+        '\u{c}' => b"\\f",
+        '\u{85}' => b"\\u0085",
+        '\u{2028}' => b"\\u2028",
+        '\u{2029}' => b"\\u2029",
+        '\0'..='\u{1f}' => {
+            let digits = b"0123456789abcdef";
+            let code = character as usize;
+            out.extend_from_slice(b"\\u00");
+            out.put_u8(digits.get(code >> 4).copied().unwrap_or(b'0'));
+            out.put_u8(digits.get(code & 15).copied().unwrap_or(b'0'));
+            return;
+        }
+        plain => return out.extend_from_slice(plain.encode_utf8(&mut [0; 4]).as_bytes()),
+    };
+    out.extend_from_slice(short);
 }
 
 /// The string that a member of an object is.
