@@ -137,7 +137,7 @@ fn shape_of(ask: &Ask, route: &Route, script: Option<Arc<Script>>) -> Shape {
         limit: ask.limit,
         forced_function: ask.forced_function.clone(),
         one_call: ask.legacy_functions
-            || ask.one_call && route.identity.requests().any(|rule| rule.change == Change::OneCall),
+            || ask.one_call && route.identity.requests().any(|rule| matches!(rule.change, Change::OneCall)),
         custom_tools: ask.custom_tools.clone(),
         legacy_functions: ask.legacy_functions,
         max_event_bytes: route.max_event_bytes,
@@ -228,7 +228,7 @@ fn upstream_body(ask: &Ask, body: &Bytes, route: &Route, script: Option<&Script>
     let body = body.slice(ask.places.offset.min(body.len())..);
     let Ok(text) = std::str::from_utf8(&body) else { return Ok(Fitted { body, rules: Vec::new() }) };
     let mut edits = ask.places.media.clone();
-    if !route.identity.requests().any(|rule| rule.change == Change::NoStreamOptions) {
+    if !route.identity.requests().any(|rule| matches!(rule.change, Change::NoStreamOptions)) {
         ask.stream_edits(text, &mut edits);
     }
     let named = ask.named_by_path.then_some(&ask.model);

@@ -13,6 +13,8 @@ pub(super) struct Draft<'t> {
     spots: Cow<'t, [Spot]>,
     /// What becomes of its members, each by its number; the others stay as they are.
     changes: Vec<(usize, Change)>,
+    /// A bit for each key that it may have, so that most that are asked for need not be looked for.
+    bits: u64,
     /// Members that it gets, at its end.
     more: Vec<(String, String)>,
     /// The place of its closing brace.
@@ -34,7 +36,9 @@ struct Change {
 impl<'t> Draft<'t> {
     /// Of the object with these members in `text`, its closing brace at `end`.
     pub(super) fn new(text: &'t str, spots: impl Into<Cow<'t, [Spot]>>, end: usize) -> Self {
-        Self { text, spots: spots.into(), changes: Vec::new(), more: Vec::new(), end }
+        let spots = spots.into();
+        let bits = spots.iter().fold(0, |bits, spot| bits | bit(spot.key(text)));
+        Self { text, spots, changes: Vec::new(), bits, more: Vec::new(), end }
     }
 
     fn change(&self, at: usize) -> Option<&Change> {
@@ -60,6 +64,9 @@ impl<'t> Draft<'t> {
     }
 
     fn find(&self, key: &str) -> Option<(usize, &Spot)> {
+        if self.bits & bit(key) == 0 {
+            return None;
+        }
         self.kept().find(|(_, own, _)| *own == key).map(|(at, _, spot)| (at, spot))
     }
 
@@ -140,6 +147,7 @@ impl<'t> Draft<'t> {
             Some(_) => {
                 if let Some(change) = self.change_mut(at) {
                     change.key = Some(to);
+                    self.bits |= bit(to);
                 }
             }
             // Its characters stand nowhere as they are.
@@ -177,4 +185,10 @@ impl<'t> Draft<'t> {
             any = true;
         }
     }
+}
+
+/// The bit of a key, which others share.
+fn bit(key: &str) -> u64 {
+    let first = key.bytes().next().unwrap_or(0);
+    1 << ((key.len() * 7 + usize::from(first)) % 64)
 }

@@ -127,7 +127,8 @@ impl<'t> Fit<'t> {
 
     /// It is a model that is spoken to in Harmony: nothing of it goes through a chat template.
     pub(super) fn is_gpt_oss(&self) -> bool {
-        self.ask.model.to_ascii_lowercase().contains("gpt-oss")
+        const NAME: &[u8] = b"gpt-oss";
+        self.ask.model.as_bytes().windows(NAME.len()).any(|part| part.eq_ignore_ascii_case(NAME))
     }
 
     /// The elements of a list, as JSON.

@@ -76,13 +76,17 @@ fn repeated(param: String) -> Failure {
     Failure::from(Fault::DuplicateKey).with_message(message).with_param(param)
 }
 
-/// Fails on a key of `keys` that occurs twice in `fields`; `prefix` leads to the object.
+/// Fails on a key of `keys`, of which there are at most 128, that occurs twice in `fields`; `prefix` leads to the object.
 pub(super) fn no_duplicates(fields: &[Field<'_>], keys: &[&str], prefix: &str) -> Result<(), Failure> {
-    let mut seen = HashSet::new();
+    // A bit for each of the keys.
+    let mut seen = 0_u128;
     for field in fields {
-        if keys.contains(&field.key.as_ref()) && !seen.insert(field.key.as_ref()) {
+        let Some(place) = keys.iter().position(|key| field.key == *key) else { continue };
+        let bit = u32::try_from(place).ok().and_then(|place| 1_u128.checked_shl(place)).unwrap_or(0);
+        if seen & bit != 0 {
             return Err(repeated(format!("{prefix}{}", field.key)));
         }
+        seen |= bit;
     }
     Ok(())
 }
