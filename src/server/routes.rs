@@ -540,9 +540,11 @@ impl Chance {
 
 /// Appends bytes as hex digits.
 pub(super) fn hex(bytes: &[u8], out: &mut String) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    out.reserve(bytes.len() * 2);
     for byte in bytes {
         for digit in [byte >> 4, byte & 15] {
-            out.extend(char::from_digit(digit.into(), 16));
+            out.push(DIGITS.get(usize::from(digit)).copied().map_or('0', char::from));
         }
     }
 }

@@ -173,14 +173,18 @@ pub(super) fn labels(pairs: &[(&str, &str)]) -> String {
         }
         text.push_str(name);
         text.push_str("=\"");
-        for letter in value.chars() {
-            match letter {
-                '\\' => text.push_str("\\\\"),
-                '"' => text.push_str("\\\""),
-                '\n' => text.push_str("\\n"),
-                letter => text.push(letter),
-            }
+        let mut rest = *value;
+        while let Some(at) = memchr::memchr3(b'\\', b'"', b'\n', rest.as_bytes()) {
+            let (plain, special) = rest.split_at(at);
+            text.push_str(plain);
+            text.push_str(match special.as_bytes() {
+                [b'\n', ..] => "\\n",
+                [b'"', ..] => "\\\"",
+                _ => "\\\\",
+            });
+            rest = special.get(1..).unwrap_or("");
         }
+        text.push_str(rest);
         text.push('"');
     }
     text

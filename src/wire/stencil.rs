@@ -121,7 +121,8 @@ impl Stencil {
         self.vain < PATIENCE
     }
 
-    /// A frame has gone the long way: it said this, `written` came out, and it counted so much. `encode` writes what the encoder makes of a delta, where nothing but the delta decides about that.
+    /// A frame has gone the long way: it said this, `written` came out, and it counted so much. `encode`: what the encoder
+    /// writes for a delta, where the delta alone decides that.
     pub(super) fn learn(
         &mut self,
         frame: &Frame<'_>,
