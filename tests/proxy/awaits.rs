@@ -3,9 +3,11 @@
 //! is as it was (P11).
 
 use crate::interleavings::{descriptors, is_as_before};
+use crate::responses::chunk;
 use crate::sim::{Attempt, Client, Ended, Engine, Request, Script, Setup, World};
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// More waits than any of these exchanges has.
@@ -103,10 +105,10 @@ async fn leaving_at_any_wait_of_a_whole_answer() {
 /// While an engine breaks off, while the pause before the next one lasts, and while that one answers.
 #[tokio::test]
 async fn leaving_at_any_wait_of_a_second_attempt() {
-    let seen = std::sync::Arc::new(Mutex::new(HashMap::<String, usize>::new()));
+    let seen = Arc::new(Mutex::new(HashMap::<String, usize>::new()));
     let mut engines = Vec::new();
     for _ in 0..4 {
-        let seen = std::sync::Arc::clone(&seen);
+        let seen = Arc::clone(&seen);
         let script = move |attempt: &Attempt| {
             let (_, user) = attempt.text().split_once("\"user\":\"").expect("a user");
             let mut seen = seen.lock().expect("no panic");
@@ -129,10 +131,18 @@ async fn leaving_at_any_wait_for_an_engine_that_says_nothing() {
     world.end().await;
 }
 
-/// What is stored is written before the engine is asked, while it answers, and behind the end.
+/// What is stored is written when the answer is there, and before its end is told.
 #[tokio::test]
 async fn leaving_at_any_wait_of_a_response() {
-    let world = alone(|_| paced()).await;
+    let count = AtomicUsize::new(0);
+    let world = alone(move |_| {
+        // A record is there once, under the id of its answer.
+        let id = format!("chatcmpl-{}", count.fetch_add(1, Ordering::Relaxed));
+        let piece = |text: &str| chunk(&id, &format!(r#"{{"content":"{text}"}}"#), "null");
+        let stream = Script::new().head_sse().ev(&piece("a")).sleep(MS).ev(&piece("b")).sleep(MS);
+        stream.ev(&chunk(&id, "{}", "\"stop\"")).sleep(MS).done().end()
+    })
+    .await;
     for stream in [true, false] {
         let body = format!(r#"{{"model":"m","input":"x","stream":{stream}}}"#);
         explored(&world, 200, false, |_| Request::post("/v1/responses", body.clone())).await;
