@@ -195,6 +195,10 @@ fn is_rude(letter: char) -> bool {
 
 /// The same JSON, with those escaped: they stand nowhere but in strings.
 fn tame(json: &[u8]) -> Cow<'_, [u8]> {
+    // They are one byte or begin with this one.
+    if memchr::memchr2(0x7f, 0xc2, json).is_none() {
+        return Cow::Borrowed(json);
+    }
     match std::str::from_utf8(json) {
         Ok(text) if text.contains(is_rude) => {
             let mut out = String::with_capacity(text.len() + 64);

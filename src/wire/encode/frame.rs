@@ -12,6 +12,10 @@ pub(super) const DONE: &[u8] = b"data: [DONE]\n\n";
 
 const DATA: &[u8] = b"data: ";
 
+/// Bytes of an envelope, and of what is mostly written behind it: so much is made room for at once.
+const ENVELOPE: usize = 256;
+const REST: usize = 192;
+
 /// The constant part of all frames of one stream, or of one object, rendered when it becomes known.
 #[derive(Debug)]
 pub(super) struct Envelope {
@@ -31,6 +35,7 @@ impl Envelope {
     pub(super) fn render(&mut self, head: &Head<'_>) {
         let out = &mut self.rendered;
         out.clear();
+        out.reserve(ENVELOPE);
         out.extend_from_slice(DATA);
         out.extend_from_slice(b"{\"id\":\"");
         if let Some(id) = head.id {
@@ -56,6 +61,7 @@ impl Envelope {
 
     /// Opens a frame, up to and with `"choices":[`.
     pub(super) fn open_frame(&self, out: &mut BytesMut) {
+        out.reserve(self.rendered.len() + REST);
         out.extend_from_slice(&self.rendered);
     }
 
