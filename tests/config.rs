@@ -273,7 +273,7 @@ fn every_mistake_is_told_with_its_path() {
         ),
         (
             "[[upstream]]\nurl = \"http://a\"\nengine = \"tgi\"",
-            "upstream[0].engine: unknown engine; one of auto, vllm, sglang, llamacpp, tensorrt_llm, lmdeploy, transformers, ollama, generic",
+            "upstream[0].engine: unknown engine; one of auto, vllm, sglang, llamacpp, tensorrt_llm, lmdeploy, transformers, openai, ollama, generic",
         ),
         (
             "[[upstream]]\nurl = \"http://a\"\nengine_version = \"0.21.0\"",

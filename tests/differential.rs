@@ -18,7 +18,7 @@ mod random;
 mod seeded;
 mod slow;
 
-use cases::{captures, vectors};
+use cases::{Case, captures, vectors};
 use differential::both;
 use proptest::prelude::*;
 use random::library_case;
@@ -26,7 +26,9 @@ use seeded::seeded;
 
 #[test]
 fn fixtures_and_vectors() {
-    let captures = captures().into_iter().map(|fixture| fixture.case);
+    // The reference knows no engines: their ids stay, and so do calls that nobody wants.
+    let captures = captures().into_iter().map(|fixture| Case { engine: "auto".to_owned(), ..fixture.case });
+    let captures = captures.filter(|case| !case.wants_one_call());
     // Harmony is none of the reference's business.
     let vectors = vectors().into_iter().map(|(case, _)| case).filter(|case| !case.parses_text());
     let wrong: Vec<String> = captures.chain(vectors).filter_map(|case| both(&case).err()).collect();

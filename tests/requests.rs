@@ -128,6 +128,42 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
         "messages[0].content[0].type",
     ),
     (
+        "part_file",
+        "llamacpp",
+        r#""messages":[{"role":"user","content":[{"type":"file","file":{"file_id":"f"}}]}]"#,
+        "messages[0].content[0].type",
+    ),
+    (
+        "part_input_file",
+        "llamacpp",
+        r#""messages":[{"role":"user","content":[{"type":"input_file","file_id":"f"}]}]"#,
+        "messages[0].content[0].type",
+    ),
+    (
+        "part_file",
+        "ollama",
+        r#""messages":[{"role":"user","content":[{"type":"file","file":{"file_id":"f"}}]}]"#,
+        "messages[0].content[0].type",
+    ),
+    (
+        "part_input_file",
+        "ollama",
+        r#""messages":[{"role":"user","content":[{"type":"input_file","file_id":"f"}]}]"#,
+        "messages[0].content[0].type",
+    ),
+    (
+        "part_file",
+        "lmdeploy",
+        r#""messages":[{"role":"user","content":[{"type":"file","file":{"file_id":"f"}}]}]"#,
+        "messages[0].content[0].type",
+    ),
+    (
+        "part_input_file",
+        "lmdeploy",
+        r#""messages":[{"role":"user","content":[{"type":"input_file","file_id":"f"}]}]"#,
+        "messages[0].content[0].type",
+    ),
+    (
         "custom_tools",
         "vllm",
         r#""tools":[{"type":"custom","custom":{"name":"c","format":{"type":"grammar","grammar":{"syntax":"lark","definition":"x"}}}}]"#,
@@ -170,7 +206,7 @@ fn what_an_engine_cannot_be_told_is_refused() {
 #[test]
 fn every_rule_has_an_example() {
     let shown: HashSet<_> = ROWS.iter().map(|row| row.rule).chain(REFUSED.iter().map(|row| row.0)).collect();
-    let all = ENGINES.iter().flat_map(|engine| engine.requests);
+    let all = ENGINES.iter().flat_map(|engine| engine.rules());
     let answers = |rule: &&RequestRule| rule.change == Change::OneCall;
     let missing: BTreeSet<_> =
         all.filter(|rule| !answers(rule) && !shown.contains(rule.name)).map(|rule| rule.name).collect();
@@ -178,7 +214,7 @@ fn every_rule_has_an_example() {
     // And each in each engine that has it, in one of its versions.
     let mut missing = Vec::new();
     for engine in ENGINES {
-        for rule in engine.requests.iter().filter(|rule| !answers(rule)) {
+        for rule in engine.rules().filter(|rule| !answers(rule)) {
             let is_one = |to: &&str| {
                 let identity = identity(to);
                 identity.engine == *engine && rule.is_for(&identity)
@@ -196,7 +232,7 @@ fn every_rule_has_an_example() {
 #[test]
 fn every_rule_says_what_it_does_and_why() {
     let mut words = HashSet::new();
-    for rule in ENGINES.iter().flat_map(|engine| engine.requests) {
+    for rule in ENGINES.iter().flat_map(|engine| engine.rules()) {
         let is_name = rule.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
         assert!(is_name && !rule.what.is_empty(), "{rule:?}");
         assert!(!rule.evidence.is_empty(), "{rule:?}");
@@ -231,6 +267,19 @@ fn developer_stays_where_it_is_wanted() {
     assert_eq!(kept.body, body.as_bytes());
     let refused = planned(Api::Chat, identity("sglang 0.5.6"), options(), &body).unwrap();
     assert_eq!(refused.body, body.replace("developer", "system").as_bytes());
+}
+
+/// The service knows all of its own API, and refuses by name what an answer cannot be given without.
+#[test]
+fn the_service_itself_is_asked_in_its_own_words() {
+    for members in [
+        r#""messages":[{"role":"developer","content":"d"},{"role":"user","content":[{"type":"file","file":{"file_id":"f"}}]}],"max_completion_tokens":5,"store":true,"metadata":{"a":"b"},"verbosity":"low""#,
+        r#""tools":[{"type":"custom","custom":{"name":"c"}}],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"custom","custom":{"name":"c"}}]}},"parallel_tool_calls":false"#,
+        r#""functions":[{"name":"f"}],"function_call":"auto","stop":[""],"reasoning_effort":"minimal","n":2"#,
+        r#""guided_regex":"a+","min_tokens":5,"stop_token_ids":[1],"structured_outputs":{"regex":"a+"}"#,
+    ] {
+        assert_eq!(sent(Api::Chat, "openai", &chat(members)).unwrap().0, chat(members));
+    }
 }
 
 /// Edits of one request that touch each other.

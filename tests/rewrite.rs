@@ -14,6 +14,7 @@
 mod cases;
 
 use cases::{Case, captures, fixtures, vectors};
+use samewire::engine::named;
 use samewire::wire::{Api, Ending};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -83,7 +84,7 @@ fn assignments(prefix: &str, options: &Value) -> Vec<String> {
 
 fn run_case(case: &Case, folder: &Folder) -> Ran {
     let request = folder.file("request.json", &case.request.to_string());
-    let engine = if ["vllm", "sglang"].contains(&case.engine.as_str()) { &case.engine } else { "auto" };
+    let engine = named(&case.engine).map_or("auto", |engine| engine.name);
     let (now, status) = (case.now.to_string(), case.status.to_string());
     let api = if case.api == Api::Chat { "chat" } else { "completions" };
     let eof = if case.ending == Ending::Reset { "reset" } else { "clean" };

@@ -10,8 +10,8 @@ pub(super) static ENGINE: Engine = UNION;
 /// The same for engines of which little else is known than by what to recognise them.
 pub(super) const UNION: Engine = Engine {
     name: "auto",
-    quirks: Quirks { resends_arguments: true },
-    requests: REQUESTS,
+    quirks: Quirks { resends_arguments: true, recurring_ids: false },
+    requests: &[REQUESTS],
     takes: Takes::PLAIN,
     names_models: false,
     detection: Detection::NONE,

@@ -362,6 +362,8 @@ mod tests {
                 None,
             ),
             (r#"{"choices":[],"system_fingerprint":"fp_ollama"}"#, "ollama", None),
+            (r#"{"choices":[],"id":"","prompt_filter_results":[{"prompt_index":0}]}"#, "openai", None),
+            (r#"{"choices":[],"service_tier":"default","obfuscation":"a1"}"#, "openai", None),
             // Of two marks that of one engine alone counts.
             (r#"{"id":"chatcmpl-b8","choices":[{"stop_reason":null,"matched_stop":null}]}"#, "sglang", None),
         ] {
@@ -371,6 +373,8 @@ mod tests {
         for piece in [
             "",
             r#"{"id":"chatcmpl-1","choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}"#,
+            // Only the service itself says both.
+            r#"{"choices":[],"service_tier":null,"obfuscation":"a1"}"#,
             // Cut short, or said by a model.
             r#"{"id":"chatcmpl-b8","matched_sto"#,
             r#"{"content":"\"matched_stop\":1,\"system_fingerprint\":\"vllm-0.21.0-1\""}"#,

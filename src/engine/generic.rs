@@ -6,7 +6,7 @@ use crate::wire::decode::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "generic",
-    quirks: Quirks { resends_arguments: false },
+    quirks: Quirks { resends_arguments: false, recurring_ids: false },
     requests: &[],
     takes: Takes {
         verbosity: true,

@@ -141,7 +141,7 @@ impl Identity {
     /// What is changed in requests for it, in this order.
     pub fn requests(&self) -> impl Iterator<Item = &'static RequestRule> {
         let this = *self;
-        this.engine.requests.iter().filter(move |rule| rule.is_for(&this))
+        this.engine.rules().filter(move |rule| rule.is_for(&this))
     }
 }
 

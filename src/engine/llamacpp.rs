@@ -1,4 +1,7 @@
-//! llama.cpp's server (one snapshot, engine-quirks A.3).
+//! llama.cpp's server: 0c1e570 (recorded), and one snapshot before it (engine-quirks A.3).
+//!
+//! What does not fit its grammar for calls is an error, in the midst of a stream too, which just ends then. Of several choices
+//! each has a usage of its own, and a whole answer that of one alone: there is no sum.
 //!
 //! Its version is a build (`b5432-1a2b3c4`), no release. It counts in `/metrics` if told to (`--metrics`); builds of late have
 //! no gauge of the cache any more.
@@ -25,18 +28,10 @@ pub(super) static ENGINE: Engine = Engine {
             cache: &["llamacpp:kv_cache_usage_ratio"],
         }],
     },
-    requests: REQUESTS,
+    requests: &[usual::TOOLS, usual::MESSAGES, REASONING, usual::PARTS],
     ..UNION
 };
 
-static REQUESTS: &[RequestRule] = &[
-    usual::LEGACY.seen("engine-quirks E.2"),
-    usual::ALLOWED_TOOLS.seen("engine-quirks E.2"),
-    usual::CUSTOM_TOOLS.seen("engine-quirks E.2"),
-    usual::ONE_CALL.seen("engine-quirks E.2"),
-    usual::DEVELOPER.seen("engine-quirks E.2"),
-    usual::NO_CALLS.seen("engine-quirks E.3"),
-    usual::ARGUMENTS.seen("engine-quirks E.3"),
-    usual::TOOL_TEXT.seen("engine-quirks E.3"),
-    usual::reasoning_key("reasoning_content").seen("engine-quirks E.3"),
-];
+/// What reasoning is read under was seen in counts of prompt tokens.
+static REASONING: &[RequestRule] =
+    &[usual::reasoning_key("reasoning_content").seen("fixtures/llamacpp/tool-result-reasoning-whole")];

@@ -1,23 +1,30 @@
-//! LMDeploy (one snapshot, engine-quirks A.3). It says what it is in its list of models alone.
+//! LMDeploy: 0.18.0 (recorded, without its kernels), and 0.16 (engine-quirks A.3). It says what it is in its list of models
+//! alone. Every completion has the id `-1`.
+//!
+//! Parts of a message whose type it does not know are passed over, and what they say is lost. Efforts and choices are checked,
+//! null among them. It filters by `allowed_tools` itself, and reads reasoning in messages under either name.
 
 use super::auto::UNION;
 use super::rule::RequestRule;
 use super::{Detection, Engine, usual};
+use crate::wire::decode::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "lmdeploy",
     detection: Detection { owned_by: Some("lmdeploy"), ..Detection::NONE },
-    requests: REQUESTS,
+    quirks: Quirks { recurring_ids: true, ..UNION.quirks },
+    requests: &[OWN, usual::MESSAGES, REASONING, usual::PARTS],
     ..UNION
 };
 
-static REQUESTS: &[RequestRule] = &[
+static OWN: &[RequestRule] = &[
+    usual::NULLS.seen("fixtures/lmdeploy/error-nulls"),
+    usual::SCHEMA_NAME.seen("fixtures/lmdeploy/error-schema-name"),
+    usual::NO_REASONING.seen("fixtures/lmdeploy/thinking-off"),
+    usual::efforts(&["low", "medium", "high", "max"]).seen("fixtures/lmdeploy/error-effort"),
     usual::LEGACY.seen("engine-quirks E.2"),
-    usual::CUSTOM_TOOLS.seen("engine-quirks E.2"),
+    usual::CUSTOM_TOOLS.seen("fixtures/lmdeploy/error-custom-tool"),
     usual::ONE_CALL.seen("engine-quirks E.2"),
-    usual::DEVELOPER.seen("engine-quirks E.2"),
-    usual::NO_CALLS.seen("engine-quirks E.3"),
-    usual::ARGUMENTS.seen("engine-quirks E.3"),
-    usual::TOOL_TEXT.seen("engine-quirks E.3"),
-    usual::reasoning_key("reasoning_content").seen("engine-quirks E.3"),
 ];
+
+static REASONING: &[RequestRule] = &[usual::reasoning_key("reasoning_content").seen("engine-quirks E.3")];

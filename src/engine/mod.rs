@@ -8,6 +8,7 @@ mod identity;
 mod llamacpp;
 mod lmdeploy;
 mod ollama;
+mod openai;
 pub mod rule;
 mod sglang;
 mod tensorrt_llm;
@@ -32,8 +33,8 @@ pub struct Engine {
     pub name: &'static str,
     /// What its answers need.
     pub quirks: Quirks,
-    /// What is changed in requests for it, in this order.
-    pub requests: &'static [RequestRule],
+    /// What is changed in requests for it, in this order: its own rules, and lists that it shares with others.
+    pub requests: &'static [&'static [RequestRule]],
     /// What it takes of a Responses request.
     pub takes: Takes,
     /// Its answers name a model that its list names, or the one that was asked for.
@@ -49,6 +50,11 @@ impl PartialEq for Engine {
 }
 
 impl Engine {
+    /// What is changed in requests for it, in some version or other.
+    pub fn rules(&self) -> impl Iterator<Item = &'static RequestRule> + use<> {
+        self.requests.iter().copied().flatten()
+    }
+
     /// Whether this says which one it is.
     pub fn is_known(&self) -> bool {
         *self != auto::ENGINE
@@ -64,6 +70,7 @@ pub static ENGINES: &[&Engine] = &[
     &tensorrt_llm::ENGINE,
     &lmdeploy::ENGINE,
     &transformers::ENGINE,
+    &openai::ENGINE,
     &ollama::ENGINE,
     &generic::ENGINE,
 ];

@@ -1,8 +1,13 @@
-//! Ollama (one snapshot, engine-quirks A.3). Its models are owned by whoever made them, most by `library`.
+//! Ollama (one snapshot, engine-quirks A.3; no server was to be had). Its models are owned by whoever made them, most by
+//! `library`.
+//!
+//! It draws the id of an answer from 999, and says nothing of requests that it does not understand: `max_completion_tokens`,
+//! `tool_choice` and `n` are passed over. An error on the way becomes an empty chunk before the stream just ends.
 
 use super::auto::UNION;
 use super::rule::RequestRule;
 use super::{Detection, Engine, Mark, Place, Proof, usual};
+use crate::wire::decode::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "ollama",
@@ -16,18 +21,14 @@ pub(super) static ENGINE: Engine = Engine {
         marks: &[Mark::sure(&[r#""system_fingerprint":"fp_ollama""#])],
         ..Detection::NONE
     },
-    requests: REQUESTS,
+    quirks: Quirks { recurring_ids: true, ..UNION.quirks },
+    requests: &[OWN, usual::TOOLS, usual::MESSAGES, REASONING, usual::PARTS],
     ..UNION
 };
 
-static REQUESTS: &[RequestRule] = &[
-    usual::LEGACY.seen("engine-quirks E.2"),
-    usual::ALLOWED_TOOLS.seen("engine-quirks E.2"),
-    usual::CUSTOM_TOOLS.seen("engine-quirks E.2"),
-    usual::ONE_CALL.seen("engine-quirks E.2"),
-    usual::DEVELOPER.seen("engine-quirks E.2"),
-    usual::NO_CALLS.seen("engine-quirks E.3"),
-    usual::ARGUMENTS.seen("engine-quirks E.3"),
-    usual::TOOL_TEXT.seen("engine-quirks E.3"),
-    usual::reasoning_key("reasoning").seen("engine-quirks E.3"),
+static OWN: &[RequestRule] = &[
+    // Its answers were without end otherwise: it knows the older name alone, and says nothing of the newer one.
+    usual::LIMIT_COPIED.seen("fixtures/described/ollama/length"),
 ];
+
+static REASONING: &[RequestRule] = &[usual::reasoning_key("reasoning").seen("engine-quirks E.3")];

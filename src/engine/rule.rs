@@ -106,6 +106,8 @@ pub enum Change {
     OneCall,
     /// The key under which reasoning is read in assistant messages.
     ReasoningKey(&'static str),
+    /// Members of assistant messages that the engine does not read, and may refuse.
+    DropOfAssistant(&'static [&'static str]),
     /// `tool_calls` that are null or empty.
     NoCalls,
     /// Content stands beside calls, if only an empty one.
@@ -174,6 +176,8 @@ pub enum Constraint {
     Format(&'static str),
     /// Words become an expression.
     Expression(&'static str),
+    /// The engine has nothing of the kind: it stays as it is, for the engine to refuse.
+    Unsaid,
 }
 
 /// Every effort there is, from none to the most.

@@ -21,8 +21,8 @@ use crate::wire::decode::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "sglang",
-    quirks: Quirks { resends_arguments: true },
-    requests: REQUESTS,
+    quirks: Quirks { resends_arguments: true, recurring_ids: false },
+    requests: &[REQUESTS],
     takes: Takes {
         cache_salt: true,
         native: NativeTakes { hosted_items: false, limit_taken_off: 2 },

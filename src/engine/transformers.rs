@@ -1,14 +1,32 @@
-//! `transformers serve`, of which one snapshot was read (engine-quirks A.3, E, G). It refuses what it does not know, and what it
-//! knows and does not do: usage stands on its finish chunk whether one asks or not.
+//! `transformers serve`: 5.23.0 (recorded), and one snapshot before it (engine-quirks A.3, E, G).
+//!
+//! Both refuse members that they do not know. What they know and do not do was refused once, and is passed over now with a line
+//! in the log: so it is left out. Usage stands on the finish chunk whether one asks or not, and there is no `[DONE]`. From some
+//! version on reasoning and whole calls are told apart from text.
+//!
+//! It answers under the id in `x-request-id`, whoever has sent that, so the same may come twice. A call that breaks off is
+//! lost in streams, and a 500 otherwise; a stop string is part of the text.
 
 use super::auto::UNION;
 use super::rule::{Change, RequestRule};
-use super::{Detection, Engine, usual};
+use super::{Detection, Engine, Version, usual};
+use crate::wire::decode::Quirks;
 
-pub(super) static ENGINE: Engine =
-    Engine { name: "transformers", requests: REQUESTS, detection: Detection::NONE, ..UNION };
+pub(super) static ENGINE: Engine = Engine {
+    name: "transformers",
+    quirks: Quirks { recurring_ids: true, ..UNION.quirks },
+    requests: &[usual::TOOLS, OWN, usual::MESSAGES],
+    detection: Detection::NONE,
+    ..UNION
+};
 
-static REQUESTS: &[RequestRule] = &[
+static OWN: &[RequestRule] = &[
+    RequestRule::new(
+        "choice_none",
+        "tools that must not be called were left out, so that they are not in the prompt",
+        Change::ChoiceNone,
+    )
+    .seen("fixtures/transformers/tool-none-called"),
     RequestRule::new("no_stream_options", "stream_options were left out", Change::NoStreamOptions)
         .seen("engine-quirks E.1"),
     usual::LIMIT_RENAMED.seen("engine-quirks E.1"),
@@ -18,6 +36,8 @@ static REQUESTS: &[RequestRule] = &[
         Change::Drop(usual::OF_THE_SERVICE),
     )
     .seen("engine-quirks E.1"),
+    usual::REASONING_OBJECT.seen("fixtures/transformers/error-unknown-field"),
+    usual::NO_REASONING.from(Version::new(5, 23, 0)).seen("fixtures/transformers/thinking-off"),
     RequestRule::new(
         "fields_without_effect",
         "fields that the engine refuses, and that ask for nothing here, were left out",
@@ -25,11 +45,7 @@ static REQUESTS: &[RequestRule] = &[
     )
     .seen("engine-quirks E.1"),
     RequestRule::new("one_choice", "more than one choice is refused", Change::OneChoice)
-        .seen("engine-quirks E.1"),
+        .seen("fixtures/transformers/n2-one"),
     RequestRule::new("choices", "n, where it asks for one choice, was left out", Change::Drop(&["n"]))
         .seen("engine-quirks E.1"),
-    usual::DEVELOPER.seen("engine-quirks E.2"),
-    usual::NO_CALLS.seen("engine-quirks E.3"),
-    usual::ARGUMENTS.seen("engine-quirks E.3"),
-    usual::TOOL_TEXT.seen("engine-quirks E.3"),
 ];

@@ -2,6 +2,32 @@
 
 use super::rule::{Becomes, Change, RequestRule};
 
+/// Tools as nearly every server that goes by chat templates needs them.
+pub(super) const TOOLS: &[RequestRule] = &[
+    LEGACY.seen("engine-quirks E.2"),
+    ALLOWED_TOOLS.seen("engine-quirks E.2"),
+    CUSTOM_TOOLS.seen("fixtures/llamacpp/error-custom-tool"),
+    ONE_CALL.seen("fixtures/llamacpp/tool-parallel-unwanted"),
+];
+
+/// Messages as they all need them.
+pub(super) const MESSAGES: &[RequestRule] = &[
+    DEVELOPER.seen("engine-quirks E.2"),
+    NO_CALLS.seen("engine-quirks E.3"),
+    ARGUMENTS.seen("fixtures/llamacpp/error-arguments"),
+    TOOL_TEXT.seen("engine-quirks E.3"),
+];
+
+/// Parts of messages where there are none but text, images and sounds: another type is refused, or passed over.
+pub(super) const PARTS: &[RequestRule] = &[
+    PART_INPUT_TEXT.seen("fixtures/llamacpp/error-part"),
+    PART_OUTPUT_TEXT.seen("fixtures/llamacpp/error-part"),
+    PART_REFUSAL.seen("fixtures/llamacpp/error-part"),
+    PART_INPUT_IMAGE.seen("fixtures/llamacpp/error-part"),
+    PART_FILE.seen("fixtures/llamacpp/error-part"),
+    PART_INPUT_FILE.seen("fixtures/lmdeploy/part-lost-whole"),
+];
+
 /// vLLM 400 in new versions; a choice goes with it.
 pub(super) const EMPTY_TOOLS: RequestRule =
     RequestRule::new("empty_tools", "an empty list of tools was left out", Change::EmptyTools);

@@ -109,6 +109,7 @@ impl<'t> Fit<'t> {
             // It is the answer that is changed.
             Change::OneCall => false,
             Change::ReasoningKey(key) => messages::reasoning_key(self, key),
+            Change::DropOfAssistant(keys) => messages::drop_of_assistant(self, keys),
             Change::NoCalls => messages::no_calls(self),
             Change::ContentBesideCalls => messages::content_beside_calls(self),
             Change::Arguments => messages::arguments(self),

@@ -131,6 +131,10 @@ pub(super) fn reasoning_key(fit: &mut Fit<'_>, key: &'static str) -> bool {
     })
 }
 
+pub(super) fn drop_of_assistant(fit: &mut Fit<'_>, keys: &[&str]) -> bool {
+    any(fit.of_role(ASSISTANT), |message| keys.iter().filter(|key| message.draft.remove(key)).count() > 0)
+}
+
 fn calls<'d>(message: &'d Message<'_>) -> Option<Vec<Raw<'d>>> {
     Fit::list(message.draft.said("tool_calls")?)
 }

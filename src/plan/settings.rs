@@ -62,7 +62,9 @@ fn constraint<'d>(fit: &'d Fit<'_>, key: &str) -> Option<&'d str> {
 
 pub(super) fn constrain(fit: &mut Fit<'_>, constraints: &Constraints) -> bool {
     let mut any = false;
-    for (unread, read) in constraints.unread.iter().zip(constraints.read) {
+    let said =
+        constraints.unread.iter().zip(constraints.read).filter(|(_, read)| *read != Constraint::Unsaid);
+    for (unread, read) in said.clone() {
         let Some(json) = constraint(fit, unread).map(ToOwned::to_owned) else { continue };
         any = true;
         match read {
@@ -78,10 +80,11 @@ pub(super) fn constrain(fit: &mut Fit<'_>, constraints: &Constraints) -> bool {
                 Some(expression) => fit.top.set(key, expression),
                 None => continue,
             },
+            Constraint::Unsaid => {}
         }
     }
     if any {
-        for unread in constraints.unread {
+        for (unread, _) in said {
             fit.top.remove(unread.split('.').next().unwrap_or(unread));
         }
     }

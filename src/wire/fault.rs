@@ -458,7 +458,10 @@ impl Report {
         let exceeds = message.find("exceeds").and_then(|at| message.get(at..));
         message.contains("maximum context length")
             || message.contains("longer than the model's context")
-            || exceeds.is_some_and(|rest| rest.contains("context length"))
+            // LMDeploy: "must be smaller than".
+            || message.contains("smaller than the model context length")
+            // llama.cpp: "the available context size".
+            || exceeds.is_some_and(|rest| rest.contains("context length") || rest.contains("context size"))
     }
 }
 

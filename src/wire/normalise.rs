@@ -221,7 +221,7 @@ impl Normaliser {
         // Responses made of another API keep that one's id until the object is begun.
         let prefix = self.shape.upstream.id_prefix();
         let id = match engine.as_str() {
-            "" => format!("{prefix}{}", self.stamp.id),
+            id if id.is_empty() || self.shape.quirks.recurring_ids => format!("{prefix}{}", self.stamp.id),
             engine => ident::completion(engine, prefix),
         };
         if id != engine {

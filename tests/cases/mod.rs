@@ -162,6 +162,11 @@ impl Case {
         Self { upstream, ..self }
     }
 
+    /// The client wants one call, whatever the engine gives.
+    pub fn wants_one_call(&self) -> bool {
+        self.request["parallel_tool_calls"] == false
+    }
+
     /// Text becomes something else than text.
     pub fn parses_text(&self) -> bool {
         ["harmony", "think", "parser"].iter().any(|option| self.options.get(option).is_some())
@@ -289,15 +294,25 @@ pub fn responses() -> Vec<Fixture> {
     all
 }
 
+/// Recorded exchanges by engine, and those written from descriptions.
 fn captures_of() -> Vec<Fixture> {
-    let mut all = Vec::new();
-    for engine in ["vllm", "sglang"] {
-        let mut folders: Vec<_> =
-            std::fs::read_dir(fixtures().join(engine)).unwrap().map(|entry| entry.unwrap().path()).collect();
-        folders.sort();
-        all.extend(folders.into_iter().filter_map(|folder| capture(engine, folder)));
-    }
-    all
+    let folders = |path: &Path| {
+        let mut all: Vec<_> = std::fs::read_dir(path)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|at| at.is_dir())
+            .collect();
+        all.sort();
+        all
+    };
+    let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+    let is_engine = |path: &PathBuf| named(&name(path)).is_some() && name(path) != "openai";
+    let described = folders(&fixtures().join("described"));
+    let engines = folders(&fixtures()).into_iter().filter(is_engine).chain(described);
+    engines
+        .flat_map(|engine| folders(&engine).into_iter().map(move |folder| (name(&engine), folder)))
+        .filter_map(|(engine, folder)| capture(&engine, folder))
+        .collect()
 }
 
 fn capture(engine: &str, folder: PathBuf) -> Option<Fixture> {
@@ -329,7 +344,7 @@ fn capture(engine: &str, folder: PathBuf) -> Option<Fixture> {
             body.remove("stream_options");
         }
     }
-    let name = format!("{engine}/{}", folder.file_name().unwrap().to_string_lossy());
+    let name = folder.strip_prefix(fixtures()).unwrap().to_str().unwrap().to_owned();
     let case = Case {
         name,
         api,

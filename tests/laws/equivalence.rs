@@ -34,7 +34,11 @@ fn parts(answer: &Answer) -> Collected {
     }
     let choices = object["choices"].as_array().unwrap().iter().map(|choice| {
         let said = choice.get("message").unwrap_or(choice);
-        let calls = said["tool_calls"].as_array().cloned().unwrap_or_default();
+        let mut calls = said["tool_calls"].as_array().cloned().unwrap_or_default();
+        for call in &mut calls {
+            call["function"] = called(call);
+            call.as_object_mut().unwrap().remove("custom");
+        }
         json!({
             "index": choice["index"], "content": text(&said["content"]) + text(&said["text"]).as_str(),
             "reasoning": reasoning(said), "refusal": text(&said["refusal"]),
@@ -43,6 +47,14 @@ fn parts(answer: &Answer) -> Collected {
         })
     });
     Ok(answer_of(&object, choices.collect(), &object["usage"]))
+}
+
+/// What a call calls: a function, or a custom tool as one.
+fn called(call: &Value) -> Value {
+    match &call["custom"] {
+        Value::Object(custom) => json!({"name": custom.get("name"), "arguments": custom.get("input")}),
+        _ => call["function"].clone(),
+    }
 }
 
 /// What a stream says when it is over.
@@ -94,13 +106,13 @@ fn take(part: &Value, choices: &mut Vec<Value>) {
         let at = usize::try_from(call["index"].as_u64().unwrap()).unwrap();
         let calls = choice["calls"].as_array_mut().unwrap();
         if calls.len() == at {
-            let (id, kind, function) = (&call["id"], &call["type"], &call["function"]);
+            let (id, kind, function) = (&call["id"], &call["type"], called(call));
             calls.push(
                 json!({"id": id, "type": kind, "function": {"name": function["name"], "arguments": ""}}),
             );
         }
         let arguments = &mut calls[at]["function"]["arguments"];
-        *arguments = json!(text(arguments) + &text(&call["function"]["arguments"]));
+        *arguments = json!(text(arguments) + &text(&called(call)["arguments"]));
     }
     if let Some(function) = said.get("function_call").filter(|function| !function.is_null()) {
         let before = choice["function"].clone();

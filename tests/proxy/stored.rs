@@ -428,6 +428,28 @@ async fn an_id_that_the_engine_gives_twice_is_stored_once() {
     world.end().await;
 }
 
+/// The engine's ids name nothing there, so that ours stand in their place.
+#[tokio::test]
+async fn ids_that_come_again_by_design_are_not_taken() {
+    for kind in ["ollama", "transformers"] {
+        let engine = Engine::answering(|attempt| {
+            let body: Value = serde_json::from_slice(&attempt.body).unwrap();
+            scripted(body["model"].as_str().unwrap(), "chatcmpl-417", body["stream"] == true)
+        });
+        let folder = Folder::new();
+        let world = World::start_as(engine.await, kind, folder.setup()).await;
+        let first = object(&world.ask(&prompt("text", "")).await);
+        let second = last(&events(&world.ask(&prompt("reason", r#","stream":true"#)).await)).clone();
+        assert_eq!([&first["store"], &second["store"]], [true, true], "{kind}");
+        assert_ne!(first["id"], second["id"], "{kind}");
+        for response in [&first, &second] {
+            assert!(!id(response).contains("417"), "{kind}: {response}");
+            assert_eq!(&object(&get(&world, id(response)).await), response, "{kind}");
+        }
+        world.end().await;
+    }
+}
+
 #[tokio::test]
 async fn fault_o15_a_slow_store_delays_nothing_but_the_end() {
     let folder = Folder::new();

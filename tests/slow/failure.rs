@@ -281,8 +281,10 @@ fn status_of_own(kind: &str, code: &str) -> u16 {
 
 fn speaks_of_context(message: &str) -> bool {
     let message = message.to_lowercase();
-    let exceeds = message.find("exceeds").is_some_and(|at| message[at..].contains("context length"));
-    exceeds
+    let exceeds = |what: &str| message.find("exceeds").is_some_and(|at| message[at..].contains(what));
+    exceeds("context length")
+        || exceeds("context size")
+        || message.contains("smaller than the model context length")
         || message.contains("maximum context length")
         || message.contains("longer than the model's context")
 }

@@ -1,0 +1,116 @@
+//! The OpenAI service itself, and Azure OpenAI, which says the same with results of its content filter beside it.
+//!
+//! It knows all of its own API (custom tools, `allowed_tools`, the role `developer`, old functions, files as parts), so none
+//! of that is rewritten. It refuses members that it does not know (`unknown_parameter`), in new words and old: what only tunes
+//! an engine is left out for it, and so is reasoning in messages, which it does not read. What would change what an answer may
+//! be (`guided_regex`, `min_tokens`, `chat_template` …) stays, for the service to refuse by its name: left out, the
+//! answer would look as if it had been kept to.
+//!
+//! Azure is reached at its routes without a date, `https://NAME.openai.azure.com/openai/v1`, which take the key as
+//! `authorization: Bearer`. Its first chunk is of the filter alone (`choices` empty, `id` and `model` too), and with its
+//! asynchronous filter chunks without `delta` come in between.
+//!
+//! `owned_by` in its list of models is `openai`, `system` or a customer's; gateways say `openai` before whatever engine they
+//! have, so that proves nothing.
+
+use super::rule::{Change, Constraint, Constraints, RequestRule};
+use super::{Detection, Engine, Mark, usual};
+use crate::request::responses::{NativeTakes, Takes};
+use crate::wire::decode::Quirks;
+
+pub(super) static ENGINE: Engine = Engine {
+    name: "openai",
+    quirks: Quirks { resends_arguments: false, recurring_ids: false },
+    requests: &[REQUESTS],
+    takes: Takes {
+        verbosity: true,
+        native: NativeTakes { hosted_items: true, limit_taken_off: 0 },
+        ..Takes::PLAIN
+    },
+    // A name that stands for the latest of a model is answered with that one's; Azure's list has no deployments.
+    names_models: false,
+    detection: Detection {
+        marks: &[
+            Mark::sure(&[r#""prompt_filter_results":"#]),
+            Mark::sure(&[r#""content_filter_results":"#]),
+            Mark { texts: &[r#""obfuscation":""#, r#""service_tier":""#], version: false, weak: true },
+        ],
+        ..Detection::NONE
+    },
+};
+
+static REQUESTS: &[RequestRule] = &[
+    // Members that are not understood, or refused.
+    usual::NULLS.seen("engine-quirks E.1"),
+    RequestRule::new(
+        "fields_of_engines",
+        "fields of other engines that only tune them were left out",
+        Change::Drop(OF_ENGINES),
+    )
+    .seen("fixtures/described/openai/error-unknown-parameter"),
+    RequestRule::new(
+        "constraints",
+        "guided_json became response_format",
+        Change::Constrain(&Constraints {
+            unread: ["guided_json", "guided_regex", "guided_choice", "guided_grammar"],
+            read: SCHEMA_ALONE,
+        }),
+    )
+    .seen("engine-quirks E.2"),
+    RequestRule::new(
+        "constraints",
+        "a schema in structured_outputs became response_format",
+        Change::Constrain(&Constraints {
+            unread: [
+                "structured_outputs.json",
+                "structured_outputs.regex",
+                "structured_outputs.choice",
+                "structured_outputs.grammar",
+            ],
+            read: SCHEMA_ALONE,
+        }),
+    )
+    .seen("engine-quirks E.2"),
+    usual::SCHEMA_NAME.seen("engine-quirks E.2"),
+    // Reasoning.
+    usual::REASONING_OBJECT.seen("fixtures/described/openai/error-unknown-parameter"),
+    RequestRule::new(
+        "no_reasoning_in_messages",
+        "reasoning in messages, which the service does not read, was left out",
+        Change::DropOfAssistant(&["reasoning_content", "reasoning"]),
+    )
+    .seen("fixtures/described/openai/error-unknown-parameter"),
+    // Tools.
+    usual::EMPTY_TOOLS.seen("engine-quirks E.2"),
+    usual::CHOICE_ALONE.seen("engine-quirks E.2"),
+    // Messages.
+    usual::NO_CALLS.seen("engine-quirks E.3"),
+];
+
+/// What vLLM and SGLang have of their own, as far as an answer without it is one to the same question.
+const OF_ENGINES: &[&str] = &[
+    "add_generation_prompt",
+    "add_special_tokens",
+    "cache_salt",
+    "chat_template_kwargs",
+    "guided_decoding_backend",
+    "guided_whitespace_pattern",
+    "include_reasoning",
+    "kv_transfer_params",
+    "length_penalty",
+    "min_p",
+    "mm_processor_kwargs",
+    "priority",
+    "repetition_penalty",
+    "request_id",
+    "return_token_ids",
+    "rid",
+    "separate_reasoning",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+    "stream_reasoning",
+    "top_k",
+];
+
+const SCHEMA_ALONE: [Constraint; 4] =
+    [Constraint::Format("response_format"), Constraint::Unsaid, Constraint::Unsaid, Constraint::Unsaid];
