@@ -4,6 +4,11 @@
 //! the client. A client that reads slowly slows the engine; one that is gone drops the relay, and with it the engine's
 //! connection.
 
+mod exchange;
+mod pen;
+
+pub(super) use exchange::{Asking, asking};
+
 use super::attempt::{Leg, Letter, Search, To, tell};
 use super::body::{Body, Broken as Unsendable};
 use super::clock::{Clock, Due};
@@ -11,16 +16,17 @@ use super::keep::{Keeper, Keeping};
 use super::record::Record;
 use super::{event, headers, panics};
 use crate::config::Limits;
-use crate::error::{Class, Error};
-use crate::upstream::{Answer, Broken, Chosen, Client, Head, Outgoing, Read, Upstream};
+use crate::error::Class;
+use crate::upstream::{Answer, Broken, Read, Upstream};
 use crate::wire::encode::Encode;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::Options;
-use crate::wire::{Ending, Form, Out, Rewriter};
-use bytes::{Bytes, BytesMut};
+use crate::wire::{Ending, Out};
+use bytes::Bytes;
+use exchange::{Engine, Exchange, Manner, Reading, after, manner, says_events};
 use http::Response;
 use http_body::Frame;
-use std::pin::Pin;
+use pen::Pen;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -28,58 +34,6 @@ use tokio::time::Instant;
 
 /// Reads that are joined in one write at most, so that a fast engine does not starve other streams of the thread.
 const READS: usize = 64;
-/// Bytes before the first one that tells what an answer is.
-const BLANK: usize = 64;
-
-/// What the relay does next with the engine.
-enum Engine {
-    /// It waits for the head of the answer.
-    Asked(Asking),
-    /// It reads the body.
-    Answers(Box<Answer>, Manner),
-    /// It has let go of it.
-    Done,
-}
-
-/// An exchange with one upstream. What is not over when it is dropped is broken off.
-struct Exchange {
-    engine: Engine,
-    /// Who is asked.
-    chosen: Chosen,
-}
-
-impl Exchange {
-    /// The engine is not to go on.
-    fn let_go(&mut self) {
-        let goes_on = match std::mem::replace(&mut self.engine, Engine::Done) {
-            Engine::Asked(_) => true,
-            Engine::Answers(answer, _) => !answer.is_over(),
-            Engine::Done => false,
-        };
-        self.chosen.upstream().figures.cancels.add(goes_on.into());
-    }
-}
-
-impl Drop for Exchange {
-    fn drop(&mut self) {
-        self.let_go();
-    }
-}
-
-/// A request on its way, up to the head of its answer.
-pub(super) type Asking = Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>;
-
-/// How a body is read.
-enum Manner {
-    /// Not known before its first byte; so many blanks went before.
-    Unknown(usize),
-    /// As an event stream.
-    Events,
-    /// As one object.
-    Whole(BytesMut),
-    /// As an error.
-    Refusal(BytesMut),
-}
 
 /// One request under way.
 pub(super) struct Relay {
@@ -126,84 +80,6 @@ enum Keep {
     Now { storing: Keeping, end: Out },
 }
 
-/// The rewriter and what it has written.
-///
-/// A role is no answer yet: it is held until something follows it (faults 1). If an event of the engine then says what
-/// went wrong, that goes behind the role, in the stream (wire-format 3.2); if the engine falls silent or breaks off, the
-/// client sees the error alone.
-struct Pen {
-    rewriter: Rewriter,
-    /// Canonical bytes that have not been handed over.
-    out: Out,
-    /// It ended before the engine said anything.
-    unspoken: bool,
-    /// Events are numbered: once the status has gone out, none of them may be taken back.
-    numbered: bool,
-    /// The status has gone out.
-    committed: bool,
-}
-
-impl Pen {
-    /// Pushes line by line until the engine speaks, so that the role can be told apart from what follows.
-    fn push(&mut self, mut bytes: &[u8]) {
-        while !self.spoken() && !bytes.is_empty() {
-            let end = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
-            let (line, rest) = bytes.split_at(end.map_or(bytes.len(), |end| end + 1));
-            self.write(|rewriter, out| _ = rewriter.push(line, out));
-            bytes = rest;
-        }
-        if !bytes.is_empty() {
-            self.rewriter.push(bytes, &mut self.out);
-        }
-    }
-
-    fn commit(&mut self) {
-        self.rewriter.commit();
-        self.committed = true;
-    }
-
-    fn whole(&mut self, body: &[u8]) {
-        self.rewriter.whole(body, &mut self.out);
-    }
-
-    fn fail(&mut self, failure: Failure) {
-        self.write(|rewriter, out| _ = rewriter.fail(failure, out));
-    }
-
-    fn finish(&mut self, ending: Ending) {
-        self.write(|rewriter, out| _ = rewriter.finish(ending, out));
-    }
-
-    fn write(&mut self, write: impl FnOnce(&mut Rewriter, &mut Out)) {
-        let (held, ended) = (self.out.mark(), self.ended());
-        write(&mut self.rewriter, &mut self.out);
-        let failed = self.rewriter.any_failure().is_some_and(|failure| failure.fault.breaks_off());
-        let stays = self.spoken() || self.numbered && self.committed;
-        if failed && !ended && !stays {
-            self.out = self.out.split_off(held);
-            self.unspoken = true;
-        }
-    }
-
-    /// The failure that is the whole answer.
-    fn refusal(&self) -> Option<&Failure> {
-        self.rewriter.failure().or_else(|| self.rewriter.any_failure().filter(|_| self.unspoken))
-    }
-
-    fn spoken(&self) -> bool {
-        self.rewriter.progress().spoken
-    }
-
-    fn ended(&self) -> bool {
-        self.rewriter.progress().ended
-    }
-
-    /// There is something that may be sent.
-    fn is_due(&self) -> bool {
-        self.ended() || self.spoken() && !self.out.is_empty()
-    }
-}
-
 /// What a request needs to be relayed.
 pub(super) struct Order {
     pub(super) leg: Leg,
@@ -218,11 +94,6 @@ pub(super) struct Order {
     pub(super) keeper: Option<Box<Keeper>>,
     /// Events are numbered.
     pub(super) numbered: bool,
-}
-
-/// Sends a request as it is.
-pub(super) fn asking(client: Arc<Client>, request: Outgoing) -> Asking {
-    Box::pin(async move { client.send(&request).await })
 }
 
 impl Relay {
@@ -658,82 +529,6 @@ impl Relay {
         }
         Poll::Ready(())
     }
-}
-
-/// How a body behind this head is read; `None`: not at all.
-fn manner(head: &Head) -> Option<Manner> {
-    match head.status {
-        400..=599 => Some(Manner::Refusal(BytesMut::new())),
-        200..=299 if head.status != 204 && !head.is_encoded() => Some(Manner::Unknown(0)),
-        _ => None,
-    }
-}
-
-fn says_events(head: &Head) -> bool {
-    let label = head.headers.get(http::header::CONTENT_TYPE).map_or(&b""[..], http::HeaderValue::as_bytes);
-    label.to_ascii_lowercase().starts_with(b"text/event-stream")
-}
-
-/// What is done with the bytes of one read.
-struct Reading<'r> {
-    pen: &'r mut Pen,
-    received: &'r mut usize,
-    manner: &'r mut Manner,
-    limits: &'r Limits,
-    upstream: &'r Upstream,
-    /// It is too much, or neither an object nor events.
-    wrong: bool,
-    /// When the rewriter got the first of them.
-    began: Option<Instant>,
-}
-
-impl Reading<'_> {
-    fn bytes(&mut self, mut bytes: &[u8]) {
-        *self.received += bytes.len();
-        if let Manner::Unknown(blanks) = self.manner {
-            let text = bytes.trim_ascii_start();
-            *blanks += bytes.len() - text.len();
-            let Some(first) = text.first() else {
-                self.wrong |= *blanks > BLANK;
-                return;
-            };
-            *self.manner = match Form::of(*first) {
-                Some(Form::Object) => Manner::Whole(BytesMut::new()),
-                Some(Form::Events) => Manner::Events,
-                None => {
-                    self.wrong = true;
-                    return;
-                }
-            };
-            bytes = text;
-        }
-        match self.manner {
-            Manner::Events => {
-                self.began.get_or_insert_with(Instant::now);
-                self.pen.push(bytes);
-            }
-            Manner::Whole(body) => body.extend_from_slice(bytes),
-            Manner::Refusal(body) => {
-                let room = self.limits.max_error_bytes.saturating_sub(body.len());
-                body.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
-                return;
-            }
-            Manner::Unknown(_) => {}
-        }
-        self.upstream.overhear(bytes);
-        self.wrong |= *self.received > self.limits.max_answer_bytes && !self.pen.ended();
-    }
-}
-
-/// Asks after a pause.
-fn after(pause: Duration, asking: Asking) -> Asking {
-    if pause.is_zero() {
-        return asking;
-    }
-    Box::pin(async move {
-        tokio::time::sleep(pause).await;
-        asking.await
-    })
 }
 
 impl std::fmt::Debug for Relay {
