@@ -21,6 +21,7 @@ pub mod embeddings;
 pub mod encode;
 pub mod event;
 pub mod fault;
+mod gather;
 mod held;
 pub(crate) mod ident;
 mod normalise;
@@ -37,6 +38,7 @@ use decode::{Decode, Quirks, Reading, Sink};
 use encode::{Encode, Limits};
 use event::{Delta, Event, Reason, Riders, ToolEntry, Usage};
 use fault::{Failure, Fault};
+pub use gather::Gather;
 use normalise::{Normaliser, Output};
 use options::{InvalidEvent, Options};
 pub use out::Out;
@@ -153,6 +155,16 @@ pub struct Stamp {
     pub seed: u64,
 }
 
+impl Stamp {
+    /// The same for the answer that gives one of several choices: what is made of its id is not made twice.
+    fn of_choice(&self, choice: u32) -> Self {
+        let known = u128::from_str_radix(&self.id, 16).unwrap_or_default();
+        let id =
+            if choice > 0 { format!("{:032x}", known.wrapping_add(choice.into())) } else { self.id.clone() };
+        Self { id, ..self.clone() }
+    }
+}
+
 /// What the body of an engine's answer is, whatever its label says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
@@ -211,6 +223,27 @@ pub struct Summary {
     pub events: u64,
     /// What the engine left in the text although nobody had said so.
     pub unparsed: Option<Unparsed>,
+}
+
+impl Summary {
+    /// Adds that of the answer that gives another choice.
+    pub fn add(&mut self, other: Self) {
+        self.usage = match (self.usage, other.usage) {
+            (Some(one), Some(other)) => Some(one.beside(&other)),
+            (one, other) => one.or(other),
+        };
+        self.finishes.extend(other.finishes);
+        for (rule, times) in other.tally.iter() {
+            self.tally.add(rule, times);
+        }
+        for rule in other.fitted {
+            if !self.fitted.contains(&rule) {
+                self.fitted.push(rule);
+            }
+        }
+        self.events += other.events;
+        self.unparsed = self.unparsed.or(other.unparsed);
+    }
 }
 
 /// The pipeline for one answer.
