@@ -72,6 +72,8 @@ pub struct Plan {
     pub path: &'static str,
     /// The body.
     pub body: Bytes,
+    /// The bodies of the requests for the other choices, where the engine gives one: it is asked once for each.
+    pub others: Vec<Bytes>,
     /// How the answer is read and written.
     pub shape: Shape,
 }
@@ -86,6 +88,11 @@ pub struct Fitted {
 }
 
 impl Fitted {
+    /// It asks for the first of several choices: each of the others takes a request of its own.
+    pub fn fans_out(&self) -> bool {
+        self.rules.iter().any(|rule| matches!(rule.change, Change::FanOut { .. }))
+    }
+
     /// The names of the rules.
     pub fn names(&self) -> Vec<&'static str> {
         self.rules.iter().map(|rule| rule.name).collect()
@@ -99,7 +106,18 @@ impl Fitted {
 pub fn plan(ask: &Ask, body: &Bytes, route: &Route) -> Result<Plan, Failure> {
     let fitted = fitted(ask, body, route)?;
     let shape = Shape { fitted: fitted.names(), ..shape(ask, route) };
-    Ok(Plan { api: ask.api, path: path(ask.api), body: fitted.body, shape })
+    let others = if fitted.fans_out() { others(ask, body, &fitted, route)? } else { Vec::new() };
+    Ok(Plan { api: ask.api, path: path(ask.api), body: fitted.body, others, shape })
+}
+
+/// The bodies for all choices but the first. Without a seed they are all the same.
+fn others(ask: &Ask, body: &Bytes, first: &Fitted, route: &Route) -> Result<Vec<Bytes>, Failure> {
+    let is_seeded = ask.places.members.iter().any(|member| &*member.key == "seed");
+    let other = |choice| match is_seeded {
+        true => Ok(fitted(&ask.one_of_several(choice), body, route)?.body),
+        false => Ok(first.body.clone()),
+    };
+    (1..ask.choices).map(other).collect()
 }
 
 /// The body for the engine.

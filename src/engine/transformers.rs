@@ -24,8 +24,7 @@ static REQUESTS: &[RequestRule] = &[
         Change::Drop(&["user", "parallel_tool_calls", "reasoning_effort", "reasoning", "tool_choice"]),
     )
     .seen("engine-quirks E.1"),
-    RequestRule::new("one_choice", "more than one choice is refused", Change::OneChoice)
-        .seen("engine-quirks E.1"),
+    usual::FAN_OUT.seen("engine-quirks E.1"),
     RequestRule::new("choices", "n, where it asks for one choice, was left out", Change::Drop(&["n"]))
         .seen("engine-quirks E.1"),
     usual::DEVELOPER.seen("engine-quirks E.2"),

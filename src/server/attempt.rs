@@ -15,9 +15,9 @@ use crate::error::{Class, Error};
 use crate::plan::Route;
 use crate::telemetry::{Onward, Trace};
 use crate::upstream::{Chosen, Client, Nobody, Outcome, Outgoing, Tries, Upstream, Wish};
-use crate::wire::Rewriter;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{Options, ResponsesDialect};
+use crate::wire::{Gather, Rewriter};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -68,6 +68,17 @@ impl Sender {
         Some(trace)
     }
 
+    /// From now on several are sent at once.
+    pub(super) fn at_once(&self) {
+        self.trace.at_once();
+    }
+
+    /// A further body for the same client's request, counted among those in memory.
+    pub(super) fn counted(&self, body: Bytes) -> Result<Bytes, Failure> {
+        let share = self.app.budget.share(body.len())?;
+        Ok(Share::hold(&Arc::new(share), body))
+    }
+
     /// A request to this upstream.
     pub(super) fn outgoing(
         &self,
@@ -85,7 +96,11 @@ impl Sender {
                 Credentials::Own(key) => Some(key.value()),
                 Credentials::Pass => self.authorization.clone(),
             },
-            request_id: format!("{}-{}", self.id, to.attempt),
+            request_id: match to.part {
+                None => format!("{}-{}", self.id, to.attempt),
+                // Engines call their work after it: two at once must not be called the same.
+                Some(Part { choice, .. }) => format!("{}-{}-{choice}", self.id, to.attempt),
+            },
             trace: self.trace.clone(),
             body: match &self.share {
                 Some(share) => Share::hold(share, body),
@@ -160,6 +175,22 @@ pub(super) struct Exchanged {
 pub(super) struct To<'u> {
     pub(super) upstream: &'u Arc<Upstream>,
     pub(super) attempt: u32,
+    /// What of the answer it is for; `None`: all of it.
+    pub(super) part: Option<Part<'u>>,
+}
+
+impl<'u> To<'u> {
+    /// The first attempt.
+    pub(super) fn first(upstream: &'u Arc<Upstream>) -> Self {
+        Self { upstream, attempt: 1, part: None }
+    }
+}
+
+/// One choice of an answer that is put together of several.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'g> {
+    pub(super) choice: u32,
+    pub(super) gather: &'g Gather,
 }
 
 /// A request that can be sent to any of the upstreams.
@@ -168,17 +199,38 @@ pub(super) trait Letter: Send {
     ///
     /// # Errors
     /// It cannot be said to this engine.
-    fn send(&mut self, to: &To<'_>) -> Result<(Asking, Rewriter), Failure>;
+    fn send(&mut self, to: &To<'_>) -> Result<Sent, Failure>;
+}
+
+/// What was sent, and what reads the answer.
+pub(super) struct Sent {
+    pub(super) asking: Asking,
+    pub(super) rewriter: Rewriter,
+    /// It is for the first choice; what was sent for the others.
+    pub(super) fan: Option<Box<Fan>>,
+}
+
+impl Sent {
+    /// One request, which has all of the answer that it is for.
+    pub(super) fn alone(asking: Asking, rewriter: Rewriter) -> Self {
+        Self { asking, rewriter, fan: None }
+    }
+}
+
+/// A request for each choice but the first, in order.
+pub(super) struct Fan {
+    pub(super) gather: Gather,
+    pub(super) others: Vec<(Asking, Rewriter)>,
 }
 
 /// One attempt.
 pub(super) struct Leg {
     pub(super) chosen: Chosen,
-    pub(super) asking: Asking,
-    pub(super) rewriter: Rewriter,
+    pub(super) sent: Sent,
 }
 
 /// The way through the upstreams for one request.
+#[derive(Clone)]
 pub(super) struct Search {
     model: String,
     together: Option<u64>,
@@ -309,8 +361,8 @@ impl Handling {
     /// Begins a request: the first upstream that can be asked.
     pub(super) fn begin(&mut self, search: &mut Search, letter: &mut dyn Letter) -> Result<Leg, Failure> {
         let chosen = self.choose(search)?;
-        let (asking, rewriter) = letter.send(&To { upstream: chosen.upstream(), attempt: 1 })?;
-        Ok(Leg { chosen, asking, rewriter })
+        let sent = letter.send(&To::first(chosen.upstream()))?;
+        Ok(Leg { chosen, sent })
     }
 
     /// Why nobody is asked, for the client.
@@ -339,7 +391,7 @@ impl Handling {
         let mut chosen = self.choose(search)?;
         let until = Instant::now() + *app.config.timeouts.total_whole;
         loop {
-            let outgoing = request(&To { upstream: chosen.upstream(), attempt: search.attempts() })?;
+            let outgoing = request(&To { attempt: search.attempts(), ..To::first(chosen.upstream()) })?;
             let exchanged = sender.exchange(chosen.upstream(), &outgoing, limit);
             let result = tokio::select! {
                 Exchanged { result, status, passed } = exchanged => {

@@ -5,11 +5,12 @@
 //! connection.
 
 mod exchange;
+mod fan;
 mod pen;
 
 pub(super) use exchange::{Asking, asking};
 
-use super::attempt::{Leg, Letter, Search, To, tell};
+use super::attempt::{Leg, Letter, Part, Search, Sent, To, tell};
 use super::body::{Body, Broken as Unsendable};
 use super::clock::{Clock, Due};
 use super::keep::{Keeper, Keeping};
@@ -24,6 +25,7 @@ use crate::wire::options::Options;
 use crate::wire::{Ending, Out};
 use bytes::Bytes;
 use exchange::{Engine, Exchange, Manner, Reading, after, manner, says_events};
+use fan::Other;
 use http::Response;
 use http_body::Frame;
 use pen::Pen;
@@ -37,16 +39,15 @@ const READS: usize = 64;
 
 /// One request under way.
 pub(super) struct Relay {
+    /// The only one, or of several the one whose turn it is.
     exchange: Exchange,
+    /// Those of the other choices, where each has one of its own.
+    others: Vec<Other>,
     /// The thread that this is polled by.
     thread: usize,
     /// How another one is asked; nothing as soon as it is too late.
     again: Option<Box<Again>>,
-    /// What kind of failure it was, where the failure does not say it.
-    class: Option<Class>,
     pen: Pen,
-    /// Bytes received from the engine.
-    received: usize,
     clock: Clock,
     /// A comment is to be sent.
     comment: bool,
@@ -56,8 +57,6 @@ pub(super) struct Relay {
     goes_on: bool,
     /// SSE for the client, or one object.
     stream: bool,
-    /// Headers of the engine's answer that pass.
-    passed: http::HeaderMap,
     record: Record,
     keep: Keep,
 }
@@ -100,27 +99,29 @@ impl Relay {
     /// Begins to send.
     pub(super) fn new(order: Order) -> Box<Self> {
         let Order { leg, again, thread, options, stream, mut record, keeper, numbered } = order;
-        let Leg { chosen, asking, rewriter } = leg;
+        let Leg { chosen, sent: Sent { asking, rewriter, fan } } = leg;
         record.attempts = 1;
         record.upstream = Some(Arc::clone(chosen.upstream()));
         let clock = Clock::new(stream, &record.app.config.timeouts, &options);
         let again = again.filter(|_| !record.app.pool.is_single());
-        Box::new(Self {
-            exchange: Exchange { engine: Engine::Asked(asking), chosen },
+        let mut this = Box::new(Self {
+            exchange: Exchange::begin(chosen, asking, 0),
+            others: Vec::new(),
             thread,
             again: again.map(|(letter, search)| Box::new(Again { letter, search, wait: None })),
-            class: None,
-            pen: Pen { rewriter, out: Out::default(), unspoken: false, numbered, committed: false },
-            received: 0,
+            pen: Pen::new(rewriter, numbered, false),
             clock,
             comment: false,
             by_events: false,
             goes_on: false,
             stream,
-            passed: http::HeaderMap::new(),
             record,
             keep: keeper.map_or(Keep::Nothing, Keep::Later),
-        })
+        });
+        if let Some(fan) = fan {
+            this.fan_out(*fan, Duration::ZERO);
+        }
+        this
     }
 
     /// Who is asked.
@@ -158,7 +159,7 @@ impl Relay {
 
     /// The encoder of an answer that is over, to go on with another.
     pub(super) fn into_encoder(mut self: Box<Self>) -> Box<dyn Encode> {
-        if !matches!(self.exchange.engine, Engine::Done) {
+        if !self.exchange.is_done() {
             self.close();
         }
         self.pen.rewriter.into_encoder()
@@ -185,11 +186,12 @@ impl Relay {
         self.record.answered(200);
         let head = headers::Success {
             request_id: &self.record.request_id,
-            passed: &self.passed,
+            passed: self.passed(),
             attempts: self.record.attempts,
         };
         if self.stream {
             let response = head.stream();
+            self.pen.committed = true;
             return response.map(|()| Body::relay(self));
         }
         let response = head.object(self.record.started.elapsed());
@@ -204,16 +206,16 @@ impl Relay {
     fn refusal(mut self: Box<Self>, failure: &Failure) -> Response<Body> {
         let again = self.again.as_ref();
         if let Some(wait) = again.and_then(|again| again.wait) {
-            let own = self.passed.get(headers::RETRY_AFTER);
+            let own = self.exchange.passed.get(headers::RETRY_AFTER);
             let least = wait.min(own.map_or(wait, |own| headers::retry_after(Some(own))));
-            self.passed.insert(headers::RETRY_AFTER, least.into());
+            self.exchange.passed.insert(headers::RETRY_AFTER, least.into());
         }
         let is_poison = self.again.as_ref().is_some_and(|again| again.search.is_poison());
         self.close();
         let refusal = headers::Refusal {
             failure,
             is_final: failure.is_final() || is_poison,
-            passed: &self.passed,
+            passed: &self.exchange.passed,
             attempts: self.record.attempts,
             elapsed: self.record.started.elapsed(),
         };
@@ -233,9 +235,10 @@ impl Relay {
             }
             if self.record.app.is_cut() {
                 self.fail(Fault::Draining.into());
+                self.settle();
                 break;
             }
-            waits = self.poll_engine(cx).is_pending();
+            waits = self.poll_engines(cx).is_pending();
             // What is due goes out before it is asked whether there is more: then there mostly is none.
             if waits || self.stream && self.has_drained() && self.pen.is_due() {
                 break;
@@ -254,9 +257,7 @@ impl Relay {
         }
         match ready!(due) {
             Due::Timeout => {
-                self.exchange.let_go();
-                self.class = Some(if self.clock.has_half() { Class::Perhaps } else { Class::Never });
-                self.pen.finish(Ending::Timeout);
+                self.time_out();
                 return self.over(cx);
             }
             Due::Comment => {
@@ -270,7 +271,8 @@ impl Relay {
 
     /// The attempt is over, and with it the answer, if no other one is made.
     fn over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.goes_elsewhere() {
+        let goes_on = if self.pen.is_of_several() { !self.pen.ended() } else { self.goes_elsewhere() };
+        if !goes_on {
             return Poll::Ready(());
         }
         cx.waker().wake_by_ref();
@@ -285,9 +287,10 @@ impl Relay {
         self.stream && self.pen.out.len() >= self.limits().stream_buffer_bytes / 8 && self.pen.is_due()
     }
 
-    /// The engine's socket held no more than what was read.
+    /// The engine's socket held no more than what was read. Of several that is not asked.
     fn has_drained(&self) -> bool {
-        matches!(&self.exchange.engine, Engine::Answers(answer, _) if answer.has_drained())
+        !self.pen.is_of_several()
+            && matches!(&self.exchange.engine, Engine::Answers(answer, _) if answer.has_drained())
     }
 
     fn poll_engine(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -299,7 +302,7 @@ impl Relay {
                     Err(error) => {
                         self.exchange.engine = Engine::Done;
                         self.record.because(&error);
-                        self.class = Some(error.class);
+                        self.exchange.class = Some(error.class);
                         self.fail(error.public);
                     }
                 }
@@ -312,8 +315,8 @@ impl Relay {
 
     /// The head has come.
     fn begin(&mut self, answer: Answer) {
-        self.passed = headers::passed(&answer.head.headers);
-        if let Some(limits) = headers::limits(&self.passed) {
+        self.exchange.passed = headers::passed(&answer.head.headers);
+        if let Some(limits) = headers::limits(&self.exchange.passed) {
             self.pen.rewriter.limits(limits);
         }
         self.record.attempts += answer.attempts.saturating_sub(1);
@@ -324,7 +327,7 @@ impl Relay {
     }
 
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Self { exchange: Exchange { engine, chosen }, pen, received, record, .. } = self;
+        let Self { exchange: Exchange { engine, chosen, received, .. }, pen, record, .. } = self;
         let Engine::Answers(answer, manner) = engine else { return Poll::Ready(()) };
         let (limits, upstream) = (&record.app.config.limits, chosen.upstream());
         let mut reading = Reading { pen, received, manner, limits, upstream, wrong: false, began: None };
@@ -363,18 +366,18 @@ impl Relay {
 
     /// The body is over.
     fn end(&mut self, ending: Ending) {
-        let Self { exchange: Exchange { engine, chosen }, pen, .. } = self;
+        let Self { exchange: Exchange { engine, chosen, class, .. }, pen, .. } = self;
         let Engine::Answers(answer, manner) = engine else { return };
         if pen.ended() {
             return;
         }
         if ending == Ending::Reset {
-            self.class = Some(Class::Reset);
+            *class = Some(Class::Reset);
         }
         match manner {
             Manner::Refusal(body) => {
                 let body = if answer.head.is_encoded() { &[] } else { body.as_ref() };
-                self.class = Some(Class::of_status(answer.head.status));
+                *class = Some(Class::of_status(answer.head.status));
                 let own_key = chosen.upstream().config.auth.are_ours();
                 pen.fail(Failure::of_answer(answer.head.status, body, own_key));
             }
@@ -391,7 +394,7 @@ impl Relay {
         if let Engine::Answers(_, Manner::Events) = &self.exchange.engine {
             self.end(Ending::Reset);
         } else {
-            self.class = Some(Class::Perhaps);
+            self.exchange.class = Some(Class::Perhaps);
             self.fail(Fault::InvalidResponse.into());
         }
     }
@@ -403,29 +406,27 @@ impl Relay {
 
     /// It failed before the client had anything of it, and another upstream is asked.
     fn goes_elsewhere(&mut self) -> bool {
-        let Some(failure) = self.pen.rewriter.any_failure().filter(|_| !self.pen.spoken()) else {
-            return false;
-        };
-        let class = self.class.take().unwrap_or_else(|| Class::of(failure));
+        let spoken = self.pen.rewriter.progress().spoken;
+        let Some(failure) = self.pen.rewriter.any_failure().filter(|_| !spoken) else { return false };
+        let class = self.exchange.class.take().unwrap_or_else(|| Class::of(failure));
         let Some(again) = &mut self.again else { return false };
         let Some((chosen, pause)) = again.search.after(class, &self.record.app) else { return false };
-        let to = To { upstream: chosen.upstream(), attempt: again.search.attempts() };
-        let Ok((asking, mut rewriter)) = again.letter.send(&to) else { return false };
+        let choice = self.exchange.choice;
+        let part = self.pen.gather().map(|gather| Part { choice, gather });
+        let to = To { upstream: chosen.upstream(), attempt: again.search.attempts(), part };
+        let Ok(Sent { asking, rewriter, fan }) = again.letter.send(&to) else { return false };
         if class == Class::Pushed {
-            let wait = headers::retry_after(self.passed.get(headers::RETRY_AFTER));
+            let wait = headers::retry_after(self.exchange.passed.get(headers::RETRY_AFTER));
             again.wait = Some(again.wait.map_or(wait, |least| least.min(wait)));
         }
         self.told();
         // The one before is let go of first.
         self.exchange.let_go();
-        self.exchange = Exchange { engine: Engine::Asked(after(pause, asking)), chosen };
-        if self.pen.committed {
-            rewriter.commit();
+        self.exchange = Exchange::begin(chosen, after(pause, asking), choice);
+        self.pen.begin_again(rewriter);
+        if let Some(fan) = fan {
+            self.fan_out(*fan, pause);
         }
-        let Pen { numbered, committed, .. } = self.pen;
-        self.pen = Pen { rewriter, out: Out::default(), unspoken: false, numbered, committed };
-        self.received = 0;
-        self.passed.clear();
         self.record.attempts += 1;
         self.record.upstream = Some(Arc::clone(self.exchange.chosen.upstream()));
         self.clock.asks_again();
@@ -434,7 +435,7 @@ impl Relay {
 
     /// The upstream's account of this attempt.
     fn told(&mut self) {
-        let Self { exchange: Exchange { engine, chosen }, pen, record, passed, .. } = self;
+        let Self { exchange: Exchange { engine, chosen, passed, .. }, pen, record, .. } = self;
         let failure = pen.rewriter.any_failure();
         let outcome = failure.map_or("ok", |failure| failure.code.as_deref().unwrap_or("refused"));
         record.app.metrics.attempt(&chosen.upstream().figures, outcome);
@@ -448,7 +449,7 @@ impl Relay {
     /// The last bytes are on their way: the record is complete, and the engine's connection may serve again.
     fn close(&mut self) {
         self.again = None;
-        self.record.summarised(self.pen.rewriter.summary());
+        self.record.summarised(self.pen.summary());
         let failure = self.pen.rewriter.any_failure();
         match failure {
             Some(failure) => self.record.failed(failure),
@@ -456,10 +457,18 @@ impl Relay {
         }
         let refused = matches!(&self.exchange.engine, Engine::Answers(_, Manner::Refusal(_)));
         let whole = failure.is_none() || refused;
-        self.told();
+        // Of several each is told of when it is over.
+        if !(self.pen.is_of_several() && failure.is_none()) {
+            self.told();
+        }
         if !whole {
             return self.exchange.let_go();
         }
+        self.give_back();
+    }
+
+    /// The engine's connection may serve again.
+    fn give_back(&mut self) {
         if let Engine::Answers(answer, _) = std::mem::replace(&mut self.exchange.engine, Engine::Done) {
             self.exchange.chosen.client(self.thread).give_back_soon(*answer);
         }

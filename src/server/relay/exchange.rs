@@ -2,10 +2,11 @@
 
 use super::pen::Pen;
 use crate::config::Limits;
-use crate::error::Error;
+use crate::error::{Class, Error};
 use crate::upstream::{Answer, Chosen, Client, Head, Outgoing, Upstream};
 use crate::wire::Form;
 use bytes::BytesMut;
+use http::HeaderMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,9 +30,28 @@ pub(super) struct Exchange {
     pub(super) engine: Engine,
     /// Who is asked.
     pub(super) chosen: Chosen,
+    /// Of what choice it is, where each has an exchange of its own.
+    pub(super) choice: u32,
+    /// What kind of failure it was, where the failure does not say it.
+    pub(super) class: Option<Class>,
+    /// Bytes received from the engine.
+    pub(super) received: usize,
+    /// Headers of the engine's answer that pass.
+    pub(super) passed: HeaderMap,
 }
 
 impl Exchange {
+    /// A request for this choice that is on its way.
+    pub(super) fn begin(chosen: Chosen, asking: Asking, choice: u32) -> Self {
+        let engine = Engine::Asked(asking);
+        Self { engine, chosen, choice, class: None, received: 0, passed: HeaderMap::new() }
+    }
+
+    /// The engine has been let go of.
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self.engine, Engine::Done)
+    }
+
     /// The engine is not to go on.
     pub(super) fn let_go(&mut self) {
         let goes_on = match std::mem::replace(&mut self.engine, Engine::Done) {
