@@ -14,7 +14,7 @@ use crate::config::{Affinity, Credentials};
 use crate::error::{Class, Error};
 use crate::plan::Route;
 use crate::telemetry::{Onward, Trace};
-use crate::upstream::{Chosen, Client, Nobody, Outcome, Outgoing, Tries, Upstream, Wish};
+use crate::upstream::{Chosen, Client, Nobody, Outcome, Outgoing, Pool, Tries, Upstream, Wish};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{Options, ResponsesDialect};
 use crate::wire::{Gather, Rewriter};
@@ -261,11 +261,25 @@ impl Search {
     pub(super) fn after(&mut self, class: Class, app: &App) -> Option<(Chosen, Duration)> {
         let pause = self.tries.after(class, &app.pool.retry)?;
         let chosen = self.next(app).ok()?;
-        if !app.pool.may_send_again() {
-            app.metrics.budget_exhausted.add(1);
-            return None;
-        }
-        Some((chosen, pause))
+        may_send_again(app).then_some((chosen, pause))
+    }
+
+    /// The same for one of several parts of an answer. `way`: where parts have gone from the first upstream on. All go the
+    /// same way, so that all of them together break no more engines than one may.
+    pub(super) fn along(
+        &mut self,
+        way: &mut Vec<Arc<Upstream>>,
+        class: Class,
+        app: &App,
+    ) -> Option<(Chosen, Duration)> {
+        let Some(known) = self.tries.visited.len().checked_sub(1).and_then(|at| way.get(at)) else {
+            let found = self.after(class, app)?;
+            way.push(Arc::clone(found.0.upstream()));
+            return Some(found);
+        };
+        let pause = self.tries.after(class, &app.pool.retry)?;
+        self.tries.ask(known.id);
+        may_send_again(app).then(|| (Pool::again(known), pause))
     }
 
     /// How many were asked.
@@ -277,6 +291,14 @@ impl Search {
     pub(super) fn is_poison(&self) -> bool {
         self.tries.is_poison()
     }
+}
+
+fn may_send_again(app: &App) -> bool {
+    let may = app.pool.may_send_again();
+    if !may {
+        app.metrics.budget_exhausted.add(1);
+    }
+    may
 }
 
 /// What an exchange says of the upstream (faults 8). `status`: its own, where it is an error.

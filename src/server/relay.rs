@@ -48,6 +48,8 @@ pub(super) struct Relay {
     /// How another one is asked; nothing as soon as it is too late.
     again: Option<Box<Again>>,
     pen: Pen,
+    /// Bytes received of the answer.
+    received: usize,
     clock: Clock,
     /// A comment is to be sent.
     comment: bool,
@@ -65,6 +67,8 @@ pub(super) struct Relay {
 struct Again {
     letter: Box<dyn Letter>,
     search: Search,
+    /// Where parts of the answer have gone, from the first upstream on.
+    way: Vec<Arc<Upstream>>,
     /// The shortest time after which one of those that pushed back may be asked again, in seconds.
     wait: Option<u64>,
 }
@@ -108,8 +112,10 @@ impl Relay {
             exchange: Exchange::begin(chosen, asking, 0),
             others: Vec::new(),
             thread,
-            again: again.map(|(letter, search)| Box::new(Again { letter, search, wait: None })),
+            again: again
+                .map(|(letter, search)| Box::new(Again { letter, search, way: Vec::new(), wait: None })),
             pen: Pen::new(rewriter, numbered, false),
+            received: 0,
             clock,
             comment: false,
             by_events: false,
@@ -327,7 +333,7 @@ impl Relay {
     }
 
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Self { exchange: Exchange { engine, chosen, received, .. }, pen, record, .. } = self;
+        let Self { exchange: Exchange { engine, chosen, .. }, pen, received, record, .. } = self;
         let Engine::Answers(answer, manner) = engine else { return Poll::Ready(()) };
         let (limits, upstream) = (&record.app.config.limits, chosen.upstream());
         let mut reading = Reading { pen, received, manner, limits, upstream, wrong: false, began: None };
@@ -410,7 +416,9 @@ impl Relay {
         let Some(failure) = self.pen.rewriter.any_failure().filter(|_| !spoken) else { return false };
         let class = self.exchange.class.take().unwrap_or_else(|| Class::of(failure));
         let Some(again) = &mut self.again else { return false };
-        let Some((chosen, pause)) = again.search.after(class, &self.record.app) else { return false };
+        let Some((chosen, pause)) = again.search.along(&mut again.way, class, &self.record.app) else {
+            return false;
+        };
         let choice = self.exchange.choice;
         let part = self.pen.gather().map(|gather| Part { choice, gather });
         let to = To { upstream: chosen.upstream(), attempt: again.search.attempts(), part };
@@ -424,6 +432,9 @@ impl Relay {
         self.exchange.let_go();
         self.exchange = Exchange::begin(chosen, after(pause, asking), choice);
         self.pen.begin_again(rewriter);
+        if !self.pen.is_of_several() {
+            self.received = 0;
+        }
         if let Some(fan) = fan {
             self.fan_out(*fan, pause);
         }

@@ -62,8 +62,8 @@ impl Gather {
         state.leader = state.leader.map(|leader| if leader == choice { NOBODY } else { leader });
         drop(state);
         let voice = Box::new(Voice { choice, gather: self.clone() });
-        let shape = Shape { choices: 1, ..shape };
-        let mut rewriter = Rewriter::with_encoder(shape, stamp.of_choice(choice), voice);
+        let shape = Shape { choices: 1, choice, ..shape };
+        let mut rewriter = Rewriter::with_encoder(shape, stamp.clone(), voice);
         // What of a failure becomes an HTTP answer depends on the others: it is not told here.
         rewriter.commit();
         rewriter
@@ -158,5 +158,51 @@ impl State {
 impl std::fmt::Debug for Gather {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Gather").field("choices", &self.state().choices).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Api;
+
+    fn two() -> (Gather, impl Fn(&Gather, u32) -> Rewriter) {
+        let shape = Shape { choices: 2, ..Shape::new(Api::Chat, true, Arc::default()) };
+        let stamp = Stamp { id: "f".repeat(32), ..Stamp::default() };
+        (Gather::new(&shape, &stamp), move |gather, choice| gather.rewriter(choice, shape.clone(), &stamp))
+    }
+
+    fn chunk(id: &str, delta: &str) -> Vec<u8> {
+        format!("data: {{{id}\"choices\":[{{\"index\":0,\"delta\":{delta}}}]}}\n\n").into_bytes()
+    }
+
+    /// Neither the answers nor their calls have ids: those that they get are not the same.
+    #[test]
+    fn what_is_made_of_an_id_is_not_made_twice() {
+        let (gather, rewriter) = two();
+        let mut out = Out::default();
+        let call = chunk("", r#"{"tool_calls":[{"index":0,"function":{"name":"f"}}]}"#);
+        for choice in [0, 1] {
+            rewriter(&gather, choice).push(&call, &mut out);
+        }
+        let text = String::from_utf8(out.copied()).unwrap();
+        let ids: Vec<_> = text.match_indices("call_").map(|(at, _)| &text[at..at + 33]).collect();
+        assert!(ids.len() == 2 && ids[0] != ids[1], "{text}");
+    }
+
+    /// Whose answer gave the head may be read anew, with another one; the client knows the first.
+    #[test]
+    fn the_head_stays() {
+        let (gather, rewriter) = two();
+        let mut out = Out::default();
+        rewriter(&gather, 0).push(&chunk("\"id\":\"a\",", r#"{"role":"assistant"}"#), &mut out);
+        for (choice, id) in [(0, "\"id\":\"b\","), (1, "\"id\":\"c\",")] {
+            let mut anew = rewriter(&gather, choice);
+            anew.push(&chunk(id, r#"{"role":"assistant"}"#), &mut out);
+            anew.push(&chunk(id, r#"{"content":"x"}"#), &mut out);
+        }
+        let text = String::from_utf8(out.copied()).unwrap();
+        assert_eq!(text.matches("\"id\":\"chatcmpl-a\"").count(), 4, "{text}");
+        assert_eq!(text.matches("data:").count(), 4, "one role for each: {text}");
     }
 }

@@ -14,6 +14,8 @@
 //! Parsers of text that an engine left unparsed (Harmony, reasoning between tags, calls) stand between decode and
 //! normalise, where an option asks for them: they take `Content` events and give `Reasoning`, `Content`, tool entries and items, so that neither side changes.
 //! With one of them only text takes the short way in which it finds nothing to look at.
+//!
+//! Where an engine gives one choice alone, several of these ways end in one encoder ([`Gather`]).
 
 mod arguments;
 pub mod decode;
@@ -84,6 +86,8 @@ pub struct Shape {
     pub model: String,
     /// How many choices were asked for.
     pub choices: u32,
+    /// The number of the only one, where others have answers of their own.
+    pub choice: u32,
     /// The client gets a usage frame.
     pub include_usage: bool,
     /// The client asked for `continuous_usage_stats`.
@@ -125,6 +129,7 @@ impl Shape {
             stream,
             model: String::new(),
             choices: 1,
+            choice: 0,
             include_usage: options.force_usage,
             continuous_usage: false,
             logprobs: false,
@@ -153,16 +158,6 @@ pub struct Stamp {
     pub now: u64,
     /// Seed of the obfuscation padding.
     pub seed: u64,
-}
-
-impl Stamp {
-    /// The same for the answer that gives one of several choices: what is made of its id is not made twice.
-    fn of_choice(&self, choice: u32) -> Self {
-        let known = u128::from_str_radix(&self.id, 16).unwrap_or_default();
-        let id =
-            if choice > 0 { format!("{:032x}", known.wrapping_add(choice.into())) } else { self.id.clone() };
-        Self { id, ..self.clone() }
-    }
 }
 
 /// What the body of an engine's answer is, whatever its label says.

@@ -396,6 +396,23 @@ async fn more_choices_than_there_may_be_are_refused() {
     world.end().await;
 }
 
+/// An answer is no longer for being several.
+#[tokio::test]
+async fn all_of_them_together_are_bounded() {
+    let long = |attempt: &Attempt| {
+        let choice = choice_of(attempt);
+        let text = "x".repeat(400_000);
+        let message = format!(
+            r#""choices":[{{"index":0,"message":{{"role":"assistant","content":"{text}"}},"finish_reason":"stop"}}]"#
+        );
+        Script::new().json("200 OK", &object(choice, "chat.completion", &message))
+    };
+    let world = world(long, Setup::new().faulty().config("[limits]\nmax_answer_bytes = 1000000\n")).await;
+    assert_eq!(world.ask(&Request::plain(r#","n":2"#)).await.head.status, 200);
+    assert_eq!(world.ask(&Request::plain(r#","n":3"#)).await.failure().0, 502);
+    world.end().await;
+}
+
 /// With a seed each has a body of its own, and those count; without one they share it.
 #[tokio::test]
 async fn their_bodies_are_counted() {
@@ -652,6 +669,24 @@ async fn each_choice_may_be_answered_elsewhere() {
             world.end().await;
         }
     }
+}
+
+/// What breaks one engine breaks no third one by another choice.
+#[tokio::test]
+async fn all_choices_go_the_same_way() {
+    let mut engines = Vec::new();
+    for _ in 0..5 {
+        engines.push(Engine::script(Script::new().rst()).await);
+    }
+    let setup = Setup::new().faulty().config("[health]\ninterval = 60\ndown_after = 100000");
+    let world = World::fleet(engines, setup, &[RUST; 5]).await;
+    world.is_up().await;
+    let answer = world.ask(&Request::stream(&n(8))).await;
+    assert_eq!(answer.failure().2.as_deref(), Some("upstream_reset"));
+    assert_eq!(answer.head.header("x-should-retry"), Some("false"), "another try would break two more");
+    let asked = world.shares().into_iter().filter(|requests| *requests > 0).count();
+    assert_eq!(asked, 2, "{:?}", world.shares());
+    world.end().await;
 }
 
 /// An engine that gives several fails, and one that gives one is asked instead.

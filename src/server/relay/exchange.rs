@@ -34,8 +34,6 @@ pub(super) struct Exchange {
     pub(super) choice: u32,
     /// What kind of failure it was, where the failure does not say it.
     pub(super) class: Option<Class>,
-    /// Bytes received from the engine.
-    pub(super) received: usize,
     /// Headers of the engine's answer that pass.
     pub(super) passed: HeaderMap,
 }
@@ -44,7 +42,7 @@ impl Exchange {
     /// A request for this choice that is on its way.
     pub(super) fn begin(chosen: Chosen, asking: Asking, choice: u32) -> Self {
         let engine = Engine::Asked(asking);
-        Self { engine, chosen, choice, class: None, received: 0, passed: HeaderMap::new() }
+        Self { engine, chosen, choice, class: None, passed: HeaderMap::new() }
     }
 
     /// The engine has been let go of.
