@@ -310,7 +310,10 @@ impl Filter<'_> {
             Some(request) => {
                 let ask = Ask::recall(api, request)
                     .map_err(|failure| Stopped::Refused(format!("The request: {}", failure.message)))?;
-                plan::shape(&ask, &order.route)
+                // Of several answers, one for each choice, this is one.
+                let fans_out =
+                    plan::fitted(&ask, request, &order.route).is_ok_and(|fitted| fitted.fans_out());
+                plan::shape(&if fans_out { ask.one_of_several(0) } else { ask }, &order.route)
             }
             None => Shape {
                 quirks: order.route.identity.engine.quirks,

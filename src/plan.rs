@@ -72,6 +72,8 @@ pub struct Plan {
     pub path: &'static str,
     /// The body.
     pub body: Bytes,
+    /// The bodies of the requests for the other choices, where the engine gives one: it is asked once for each.
+    pub others: Vec<Bytes>,
     /// How the answer is read and written.
     pub shape: Shape,
 }
@@ -86,6 +88,11 @@ pub struct Fitted {
 }
 
 impl Fitted {
+    /// It asks for the first of several choices: each of the others takes a request of its own.
+    pub fn fans_out(&self) -> bool {
+        self.rules.iter().any(|rule| matches!(rule.change, Change::FanOut { .. }))
+    }
+
     /// The names of the rules.
     pub fn names(&self) -> Vec<&'static str> {
         self.rules.iter().map(|rule| rule.name).collect()
@@ -101,7 +108,19 @@ pub fn plan(ask: &Ask, body: &Bytes, route: &Route) -> Result<Plan, Failure> {
     let script = script(ask, route);
     let fitted = upstream_body(ask, body, route, script.as_deref())?;
     let shape = Shape { fitted: fitted.names(), ..shape_of(ask, route, script) };
-    Ok(Plan { api: ask.api, path: path(ask.api), body: fitted.body, shape })
+    let others = if fitted.fans_out() { others(ask, body, &fitted, route)? } else { Vec::new() };
+    Ok(Plan { api: ask.api, path: path(ask.api), body: fitted.body, others, shape })
+}
+
+/// The bodies for all choices but the first. Without a seed they are all the same.
+fn others(ask: &Ask, body: &Bytes, first: &Fitted, route: &Route) -> Result<Vec<Bytes>, Failure> {
+    let text = body.get(ask.places.offset..).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or("");
+    let is_seeded = ask.places.members.iter().any(|member| member.key(text) == "seed");
+    let other = |choice| match is_seeded {
+        true => Ok(fitted(&ask.one_of_several(choice), body, route)?.body),
+        false => Ok(first.body.clone()),
+    };
+    (1..ask.choices).map(other).collect()
 }
 
 /// The body for the engine.

@@ -17,13 +17,19 @@ mod cases;
 mod engines;
 mod seeded;
 
+use bytes::Bytes;
 use canonical::{Frame, frames};
 use cases::{Answer, Case, Cut, captures};
 use engines::Dialect;
 use proptest::prelude::*;
+use samewire::engine::{Front, Identity, named};
+use samewire::plan::{Route, plan};
+use samewire::request::Ask;
+use samewire::wire::{Api, Ending, Gather, Out, Stamp};
 use seeded::seeded;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// An answer without what differs from run to run (fixtures/README.md, "Names"): ids, times, models, fingerprints,
 /// texts, arguments, logprobs and counts. Frames of one kind in a row are one, because that is what texts are cut into.
@@ -138,8 +144,56 @@ fn run(case: &Case) -> Answer {
     answer
 }
 
+/// The client's answer put together of those of an engine that gives one choice. `picks`: whose bytes come next; `piece`: how
+/// many.
+fn gathered(case: &Case, answers: &[Vec<u8>], picks: &[u8], piece: usize) -> String {
+    let body = Bytes::from(case.request.to_string());
+    let ask = Ask::recall(Api::Chat, &body).unwrap();
+    let identity = Identity { front: Front::Rust, ..named("vllm").unwrap().into() };
+    let options = Arc::new(serde_json::from_value(case.options.clone()).unwrap());
+    let plan = plan(&ask, &body, &Route::new(identity, options, 4 << 20)).unwrap();
+    assert_eq!(plan.others.len() + 1, answers.len());
+    let stamp = Stamp { id: "0".repeat(32), now: case.now, seed: 1 };
+    let gather = Gather::new(&plan.shape, &stamp);
+    let rewriter = |choice| gather.rewriter(choice, plan.shape.clone(), &stamp);
+    let mut rewriters: Vec<_> = (0..).take(answers.len()).map(rewriter).collect();
+    let mut left: Vec<_> = answers.iter().map(Vec::as_slice).collect();
+    let mut out = Out::default();
+    for pick in picks.iter().cycle() {
+        assert_eq!(gather.is_over(), rewriters.iter().all(|one| one.progress().ended));
+        let open: Vec<_> = (0..left.len()).filter(|at| !left[*at].is_empty()).collect();
+        let Some(at) = open.get(usize::from(*pick) % open.len().max(1)) else { break };
+        let (now, later) = left[*at].split_at(piece.min(left[*at].len()));
+        rewriters[*at].push(now, &mut out);
+        left[*at] = later;
+        if later.is_empty() {
+            rewriters[*at].finish(Ending::Clean, &mut out);
+        }
+    }
+    String::from_utf8(out.copied()).unwrap()
+}
+
 proptest! {
     #![proptest_config(seeded(2_000))]
+
+    /// Several answers of one choice each, in any pieces and any order: the same bytes for each choice as from an engine that
+    /// gives them all.
+    #[test]
+    fn a_choice_from_each(reply in engines::reply(), piece in 1..400_usize) {
+        let choices = reply.choices.len();
+        if choices == 1 {
+            return Ok(());
+        }
+        let case = reply.stream(Dialect::Python);
+        let (answers, picks) = reply.each(Dialect::Rust);
+        let body = gathered(&case, &answers, picks, piece);
+        let answer = Answer { status: 200, body };
+        prop_assert_eq!(canonical::check(&case, &answer), Ok(canonical::End::Complete), "{}", answer.body);
+        // What they reasoned is summed, too.
+        let one = run(&case).body.replace("\"reasoning_tokens\":2,", &format!("\"reasoning_tokens\":{},", 2 * choices));
+        prop_assert_eq!(by_choice(&answer.body), by_choice(&one));
+        prop_assert!(answer.body.ends_with("data: [DONE]\n\n"));
+    }
 
     /// The same tokens in the same chunks: the same bytes.
     #[test]

@@ -66,6 +66,8 @@ mod elsewhere;
 mod engine_errors;
 #[path = "proxy/engine_load.rs"]
 mod engine_load;
+#[path = "proxy/fan_out.rs"]
+mod fan_out;
 #[path = "proxy/fields.rs"]
 mod fields;
 #[path = "proxy/fixtures.rs"]

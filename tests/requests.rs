@@ -101,8 +101,6 @@ fn each_row_is_changed_within_its_versions_and_nowhere_else() {
 
 /// What is refused, with the parameter that is named.
 const REFUSED: &[(&str, &str, &str, &str)] = &[
-    ("one_choice", "vllm rust 0.22.0", r#""n":2"#, "n"),
-    ("one_choice", "transformers", r#""n":2"#, "n"),
     (
         "part_file",
         "vllm",
@@ -252,7 +250,7 @@ fn versions_decide() {
     let rule = |to: &str| identity(to).requests().map(|rule| rule.name).collect::<Vec<_>>();
     assert!(!rule("vllm").contains(&"developer_role"));
     assert!(rule("vllm 0.21.0").contains(&"developer_role"));
-    assert!(!rule("vllm").contains(&"one_choice") && rule("vllm rust 0.25.0").contains(&"one_choice"));
+    assert!(!rule("vllm").contains(&"fan_out") && rule("vllm rust 0.25.0").contains(&"fan_out"));
     assert!(rule("generic").is_empty());
 }
 
@@ -337,6 +335,56 @@ fn completions_are_changed_as_far_as_they_are_concerned() {
         let body = |members: &str| format!(r#"{{"model":"m","prompt":"a",{members}}}"#);
         assert_eq!(sent(Api::Completions, to, &body(before)).unwrap().0, body(after), "{to}");
     }
+}
+
+/// The requests for all choices, where each takes one.
+#[test]
+fn each_choice_is_asked_for_by_itself() {
+    let bodies = |api, to: &str, body: &str| {
+        let Plan { body, others, shape, .. } =
+            planned(api, identity(to), Options::default(), body).map_err(|failure| failure.param)?;
+        let text = |body: Bytes| String::from_utf8(body.to_vec()).unwrap();
+        let all = std::iter::once(body).chain(others).map(text).collect::<Vec<_>>();
+        assert_eq!(shape.fitted.contains(&"fan_out"), all.len() > 1, "{:?}", shape.fitted);
+        Ok::<_, Option<String>>(all)
+    };
+    let of_chat = |to, members: &str| bodies(Api::Chat, to, &chat(members)).unwrap();
+    let chats = |all: &[&str]| all.iter().map(|members| chat(members)).collect::<Vec<_>>();
+    // The choices of one request differ by their seeds as those of an engine that gives several.
+    assert_eq!(of_chat("vllm rust", r#""n":3"#), chats(&[r#""n":1"#; 3]));
+    assert_eq!(
+        of_chat("vllm rust", r#""seed": 7, "n": 3"#),
+        chats(&[r#""seed": 7, "n": 1"#, r#""seed": 8, "n": 1"#, r#""seed": 9, "n": 1"#])
+    );
+    let most = i64::MAX;
+    assert_eq!(
+        of_chat("transformers", &format!(r#""n":2,"seed":{most}"#)),
+        chats(&[&format!(r#""seed":{most}"#), &format!(r#""seed":{}"#, i64::MIN)])
+    );
+    assert_eq!(of_chat("vllm rust", r#""n":2,"seed":null"#), chats(&[r#""n":1"#; 2]));
+    // Old versions mix up calls in streams, and nothing else.
+    let tools = r#""tools":[{"type":"function","function":{"name":"f"}}]"#;
+    let stream = r#""stream":true,"stream_options":{"include_usage":true}"#;
+    for (to, members, requests) in [
+        ("vllm 0.19.1", format!(r#""n":2,{tools},{stream}"#), 2),
+        ("vllm 0.19.1", format!(r#""n":2,{tools}"#), 1),
+        ("vllm 0.19.1", format!(r#""n":2,{stream}"#), 1),
+        ("vllm 0.19.1", format!(r#""n":2,{tools},"tool_choice":"none",{stream}"#), 1),
+        ("vllm 0.19.1", format!(r#""n":1,{tools},{stream}"#), 1),
+        ("vllm 0.20.0", format!(r#""n":2,{tools},{stream}"#), 1),
+        ("vllm", format!(r#""n":2,{tools},{stream}"#), 1),
+    ] {
+        assert_eq!(of_chat(to, &members).len(), requests, "{to} {members}");
+    }
+    let prompt = |members: &str| format!(r#"{{"model":"m",{members}}}"#);
+    let of_prompt = |members: &str| bodies(Api::Completions, "vllm rust", &prompt(members));
+    let once = prompt(r#""prompt":"a","n":1"#);
+    assert_eq!(of_prompt(r#""prompt":"a","n":2"#), Ok(vec![once.clone(); 2]));
+    assert_eq!(of_prompt(r#""prompt":"a","n":2,"best_of":2"#), Ok(vec![once; 2]));
+    let two = r#""prompt":["a","b"],"n":1"#;
+    assert_eq!(of_prompt(two), Ok(vec![prompt(two)]));
+    assert_eq!(of_prompt(r#""prompt":["a","b"],"n":2"#), Err(Some("n".to_owned())));
+    assert_eq!(of_prompt(r#""prompt":"a","n":2,"best_of":3"#), Err(Some("best_of".to_owned())));
 }
 
 /// What the engine answers to a request, as the client reads it: frames, or one object.

@@ -345,6 +345,26 @@ fn what_is_changed_is_explained() {
     assert!(code == 2 && told.contains("a release such as 0.21.0"), "{told}");
 }
 
+/// Where each choice is asked for by itself, an answer is that of one of them.
+#[test]
+fn of_several_answers_each_is_rewritten_by_itself() {
+    let folder = Folder::new("several");
+    let request = |n: &str| {
+        let body =
+            format!(r#"{{"model":"m","messages":[{{"role":"user","content":"a"}}],"stream":true{n}}}"#);
+        folder.file("request.json", &body)
+    };
+    let input = text_of("vllm/text-length/upstream.sse");
+    let rewritten = |n: &str| {
+        let request = request(n);
+        run(&mut rewrite(&["--engine", "transformers", "--request", &request, "--explain"]), input.as_bytes())
+    };
+    let (one, several) = (rewritten(""), rewritten(r#","n":3"#));
+    assert_eq!((several.0, &several.1), (0, &one.1));
+    let line = "request  fan_out  each choice was asked for by a request of its own  transformers\n";
+    assert!(several.2.contains(line) && !one.2.contains(line), "{}", several.2);
+}
+
 #[test]
 fn help_explains_itself() {
     let (code, help, _) = run(&mut rewrite(&["--help"]), b"");

@@ -73,8 +73,11 @@ pub enum Change {
     EmptyStops,
     /// Ways to constrain an answer, spelled as this engine knows them.
     Constrain(&'static Constraints),
-    /// More than one choice is refused.
-    OneChoice,
+    /// An engine that gives one choice is asked as often as choices are wanted.
+    FanOut {
+        /// It gives more, but for streams in which tools may be called.
+        calls: bool,
+    },
     /// A schema that is to be kept to gets a name.
     SchemaName,
     /// `reasoning` of other services becomes `reasoning_effort`.
@@ -139,7 +142,7 @@ impl Change {
                 | Self::Nulls
                 | Self::EmptyStops
                 | Self::Constrain(_)
-                | Self::OneChoice
+                | Self::FanOut { .. }
         )
     }
 }

@@ -44,8 +44,7 @@ static OWN: &[RequestRule] = &[
         Change::Drop(&["user", "parallel_tool_calls", "reasoning_effort", "reasoning", "tool_choice"]),
     )
     .seen("engine-quirks E.1"),
-    RequestRule::new("one_choice", "more than one choice is refused", Change::OneChoice)
-        .seen("fixtures/transformers/n2-one"),
+    usual::FAN_OUT.seen("fixtures/transformers/n2-one"),
     RequestRule::new("choices", "n, where it asks for one choice, was left out", Change::Drop(&["n"]))
         .seen("engine-quirks E.1"),
 ];

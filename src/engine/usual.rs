@@ -77,6 +77,13 @@ pub(super) const NO_REASONING: RequestRule = RequestRule::new(
     Change::NoReasoning,
 );
 
+/// It gives one choice, whatever is asked for.
+pub(super) const FAN_OUT: RequestRule = RequestRule::new("fan_out", FANNED, Change::FanOut { calls: false });
+/// It gives several, but mixes up their calls in streams.
+pub(super) const FAN_OUT_CALLS: RequestRule =
+    RequestRule::new("fan_out", FANNED, Change::FanOut { calls: true });
+const FANNED: &str = "each choice was asked for by a request of its own";
+
 /// The nearest effort of those that the engine knows.
 pub(super) const fn efforts(known: &'static [&'static str]) -> RequestRule {
     RequestRule::new(

@@ -105,9 +105,7 @@ static REQUESTS: &[RequestRule] = &[
     .before(version(11, 0))
     .seen("engine-quirks E.2"),
     usual::SCHEMA_NAME.seen("engine-quirks E.2"),
-    RequestRule::new("one_choice", "more than one choice is refused", Change::OneChoice)
-        .behind(Front::Rust)
-        .seen("engine-quirks E.2"),
+    usual::FAN_OUT.behind(Front::Rust).seen("engine-quirks E.2"),
     // Reasoning.
     usual::REASONING_OBJECT.seen("engine-quirks E.2"),
     usual::NO_REASONING.before(version(22, 0)).seen("engine-quirks E.2"),
@@ -136,6 +134,8 @@ static REQUESTS: &[RequestRule] = &[
     )
     .seen("engine-quirks E.2"),
     usual::CHOICE_ALONE.seen("engine-quirks E.2"),
+    // One parser for all choices of a stream, up to 0.19.
+    usual::FAN_OUT_CALLS.before(version(20, 0)).seen("engine-quirks A.1.5"),
     usual::CUSTOM_TOOLS.seen("engine-quirks E.2"),
     usual::ONE_CALL.seen("engine-quirks E.2"),
     // Messages.

@@ -48,6 +48,9 @@ pub(super) fn fit(
 ) -> Result<(Edits, Vec<&'static RequestRule>), Failure> {
     let mut used = Vec::new();
     let mut fit = Fit::new(ask, text, &route.options, items);
+    if let Some(choice) = ask.choice {
+        settings::one_of_several(&mut fit, choice);
+    }
     let of_chat = ask.api == Api::Chat;
     for rule in route.identity.requests().filter(|rule| of_chat || !rule.change.is_of_chat()) {
         if fit.change(rule.change)? {
@@ -93,7 +96,7 @@ impl<'t> Fit<'t> {
             Change::Nulls => settings::nulls(self),
             Change::EmptyStops => settings::empty_stops(self),
             Change::Constrain(constraints) => settings::constrain(self, constraints),
-            Change::OneChoice => settings::one_choice(self)?,
+            Change::FanOut { calls } => settings::fan_out(self, calls)?,
             Change::SchemaName => settings::schema_name(self),
             Change::ReasoningObject => settings::reasoning_object(self),
             Change::NoReasoning => settings::no_reasoning(self),

@@ -132,10 +132,31 @@ fn expression(words: &str) -> Option<String> {
     (!words.is_empty()).then(|| quoted(&format!("({})", words.join("|"))))
 }
 
-pub(super) fn one_choice(fit: &Fit<'_>) -> Result<bool, Failure> {
-    match fit.top.said("n").is_some_and(|n| n != "1") {
-        true => Err(unsupported("n", "this engine gives one choice; ask it more than once")),
-        false => Ok(false),
+/// One choice is asked for, here and for each of the others.
+pub(super) fn fan_out(fit: &mut Fit<'_>, calls: bool) -> Result<bool, Failure> {
+    let Some(n) = fit.top.said("n").filter(|n| *n != "1") else { return Ok(false) };
+    let may_call = fit.ask.api == Api::Chat && fit.top.said("tools").is_some();
+    if calls && !(fit.ask.stream && may_call) {
+        return Ok(false);
+    }
+    if n.parse() != Ok(fit.ask.choices) {
+        return Err(unsupported("n", "of several prompts this engine gives one choice each"));
+    }
+    if fit.top.said("best_of").is_some_and(|best| best != n) {
+        return Err(unsupported("best_of", "this engine gives one choice, so it has none to choose from"));
+    }
+    fit.top.remove("best_of");
+    fit.top.set("n", "1");
+    Ok(true)
+}
+
+/// The request for one of several choices. Seeds differ as those that engines give the choices of one request.
+pub(super) fn one_of_several(fit: &mut Fit<'_>, choice: u32) {
+    fit.top.remove("best_of");
+    fit.top.set("n", "1");
+    let seed = fit.top.said("seed").and_then(|seed| seed.parse::<i64>().ok());
+    if let Some(seed) = seed.filter(|_| choice > 0) {
+        fit.top.set("seed", seed.wrapping_add(choice.into()).to_string());
     }
 }
 

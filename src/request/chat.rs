@@ -74,6 +74,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         model: from.string("model")?.unwrap_or_default(),
         stream: streaming.stream,
         choices: u32::try_from(from.whole("n", 1..=from.caps().choices)?.unwrap_or(1)).unwrap_or(1),
+        choice: None,
         include_usage: streaming.include_usage,
         continuous_usage: streaming.continuous_usage,
         include_obfuscation: streaming.include_obfuscation,

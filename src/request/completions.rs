@@ -48,6 +48,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         model: from.string("model")?.unwrap_or_default(),
         stream: streaming.stream,
         choices: u32::try_from(n.saturating_mul(prompts)).unwrap_or(u32::MAX),
+        choice: None,
         include_usage: streaming.include_usage,
         continuous_usage: streaming.continuous_usage,
         include_obfuscation: streaming.include_obfuscation,

@@ -43,6 +43,8 @@ pub struct Ask {
     pub stream: bool,
     /// How many choices the answer must have.
     pub choices: u32,
+    /// It asks for this one of several, each of which takes a request of its own.
+    pub(crate) choice: Option<u32>,
     /// The client asked for usage.
     pub include_usage: bool,
     /// The client asked for usage on every chunk.
@@ -204,6 +206,12 @@ impl Ask {
         let extras = checked.extras().map(|field| field.key.clone().into_owned());
         (ask.places.allowed, ask.places.unknown) = extras.partition(|key| rules.allows(key));
         Ok(ask)
+    }
+
+    /// The same for one of its choices.
+    #[must_use]
+    pub fn one_of_several(&self, choice: u32) -> Self {
+        Self { choices: 1, choice: Some(choice), ..self.clone() }
     }
 
     /// What may be called.

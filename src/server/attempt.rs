@@ -14,10 +14,10 @@ use crate::config::{Affinity, Credentials};
 use crate::error::{Class, Error};
 use crate::plan::Route;
 use crate::telemetry::{Onward, Trace};
-use crate::upstream::{Chosen, Client, Nobody, Outcome, Outgoing, Tries, Upstream, Wish};
-use crate::wire::Rewriter;
+use crate::upstream::{Chosen, Client, Nobody, Outcome, Outgoing, Pool, Tries, Upstream, Wish};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{Options, ResponsesDialect};
+use crate::wire::{Gather, Rewriter};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -68,6 +68,17 @@ impl Sender {
         Some(trace)
     }
 
+    /// From now on several are sent at once.
+    pub(super) fn at_once(&self) {
+        self.trace.at_once();
+    }
+
+    /// A further body for the same client's request, counted among those in memory.
+    pub(super) fn counted(&self, body: Bytes) -> Result<Bytes, Failure> {
+        let share = self.app.budget.share(body.len())?;
+        Ok(Share::hold(&Arc::new(share), body))
+    }
+
     /// A request to this upstream.
     pub(super) fn outgoing(
         &self,
@@ -85,7 +96,11 @@ impl Sender {
                 Credentials::Own(key) => Some(key.value()),
                 Credentials::Pass => self.authorization.clone(),
             },
-            request_id: format!("{}-{}", self.id, to.attempt),
+            request_id: match to.part {
+                None => format!("{}-{}", self.id, to.attempt),
+                // Engines call their work after it: two at once must not be called the same.
+                Some(Part { choice, .. }) => format!("{}-{}-{choice}", self.id, to.attempt),
+            },
             again: to.attempt > 1,
             trace: self.trace.clone(),
             body: match &self.share {
@@ -161,6 +176,22 @@ pub(super) struct Exchanged {
 pub(super) struct To<'u> {
     pub(super) upstream: &'u Arc<Upstream>,
     pub(super) attempt: u32,
+    /// What of the answer it is for; `None`: all of it.
+    pub(super) part: Option<Part<'u>>,
+}
+
+impl<'u> To<'u> {
+    /// The first attempt.
+    pub(super) fn first(upstream: &'u Arc<Upstream>) -> Self {
+        Self { upstream, attempt: 1, part: None }
+    }
+}
+
+/// One choice of an answer that is put together of several.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'g> {
+    pub(super) choice: u32,
+    pub(super) gather: &'g Gather,
 }
 
 /// A request that can be sent to any of the upstreams.
@@ -169,17 +200,38 @@ pub(super) trait Letter: Send {
     ///
     /// # Errors
     /// It cannot be said to this engine.
-    fn send(&mut self, to: &To<'_>) -> Result<(Asking, Rewriter), Failure>;
+    fn send(&mut self, to: &To<'_>) -> Result<Sent, Failure>;
+}
+
+/// What was sent, and what reads the answer.
+pub(super) struct Sent {
+    pub(super) asking: Asking,
+    pub(super) rewriter: Rewriter,
+    /// It is for the first choice; what was sent for the others.
+    pub(super) fan: Option<Box<Fan>>,
+}
+
+impl Sent {
+    /// One request, which has all of the answer that it is for.
+    pub(super) fn alone(asking: Asking, rewriter: Rewriter) -> Self {
+        Self { asking, rewriter, fan: None }
+    }
+}
+
+/// A request for each choice but the first, in order.
+pub(super) struct Fan {
+    pub(super) gather: Gather,
+    pub(super) others: Vec<(Asking, Rewriter)>,
 }
 
 /// One attempt.
 pub(super) struct Leg {
     pub(super) chosen: Chosen,
-    pub(super) asking: Asking,
-    pub(super) rewriter: Rewriter,
+    pub(super) sent: Sent,
 }
 
 /// The way through the upstreams for one request.
+#[derive(Clone)]
 pub(super) struct Search {
     model: String,
     together: Option<u64>,
@@ -210,11 +262,25 @@ impl Search {
     pub(super) fn after(&mut self, class: Class, app: &App) -> Option<(Chosen, Duration)> {
         let pause = self.tries.after(class, &app.pool.retry)?;
         let chosen = self.next(app).ok()?;
-        if !app.pool.may_send_again() {
-            app.metrics.budget_exhausted.add(1);
-            return None;
-        }
-        Some((chosen, pause))
+        may_send_again(app).then_some((chosen, pause))
+    }
+
+    /// The same for one of several parts of an answer. `way`: where parts have gone from the first upstream on. All go the
+    /// same way, so that all of them together break no more engines than one may.
+    pub(super) fn along(
+        &mut self,
+        way: &mut Vec<Arc<Upstream>>,
+        class: Class,
+        app: &App,
+    ) -> Option<(Chosen, Duration)> {
+        let Some(known) = self.tries.visited.len().checked_sub(1).and_then(|at| way.get(at)) else {
+            let found = self.after(class, app)?;
+            way.push(Arc::clone(found.0.upstream()));
+            return Some(found);
+        };
+        let pause = self.tries.after(class, &app.pool.retry)?;
+        self.tries.ask(known.id);
+        may_send_again(app).then(|| (Pool::again(known), pause))
     }
 
     /// How many were asked.
@@ -226,6 +292,14 @@ impl Search {
     pub(super) fn is_poison(&self) -> bool {
         self.tries.is_poison()
     }
+}
+
+fn may_send_again(app: &App) -> bool {
+    let may = app.pool.may_send_again();
+    if !may {
+        app.metrics.budget_exhausted.add(1);
+    }
+    may
 }
 
 /// What an exchange says of the upstream (faults 8). `status`: its own, where it is an error.
@@ -310,8 +384,8 @@ impl Handling {
     /// Begins a request: the first upstream that can be asked.
     pub(super) fn begin(&mut self, search: &mut Search, letter: &mut dyn Letter) -> Result<Leg, Failure> {
         let chosen = self.choose(search)?;
-        let (asking, rewriter) = letter.send(&To { upstream: chosen.upstream(), attempt: 1 })?;
-        Ok(Leg { chosen, asking, rewriter })
+        let sent = letter.send(&To::first(chosen.upstream()))?;
+        Ok(Leg { chosen, sent })
     }
 
     /// Why nobody is asked, for the client.
@@ -340,7 +414,7 @@ impl Handling {
         let mut chosen = self.choose(search)?;
         let until = Instant::now() + *app.config.timeouts.total_whole;
         loop {
-            let outgoing = request(&To { upstream: chosen.upstream(), attempt: search.attempts() })?;
+            let outgoing = request(&To { attempt: search.attempts(), ..To::first(chosen.upstream()) })?;
             let exchanged = sender.exchange(chosen.upstream(), &outgoing, limit);
             let result = tokio::select! {
                 Exchanged { result, status, passed } = exchanged => {

@@ -71,7 +71,7 @@ impl Handling {
 
 /// One upstream's list.
 async fn ask(sender: &Sender, upstream: &Arc<Upstream>) -> (Result<Vec<Model>, Error>, HeaderMap) {
-    let to = To { upstream, attempt: 1 };
+    let to = To::first(upstream);
     let request = sender.outgoing(&to, "GET", "/v1/models", Bytes::new());
     let Exchanged { result, passed, .. } = sender.exchange(upstream, &request, LIST).await;
     let read = |body: Bytes| models::read(&body).ok_or_else(|| Fault::InvalidResponse.into());

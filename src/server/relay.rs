@@ -4,23 +4,31 @@
 //! the client. A client that reads slowly slows the engine; one that is gone drops the relay, and with it the engine's
 //! connection.
 
-use super::attempt::{Leg, Letter, Search, To, tell};
+mod exchange;
+mod fan;
+mod pen;
+
+pub(super) use exchange::{Asking, asking};
+
+use super::attempt::{Leg, Letter, Part, Search, Sent, To, tell};
 use super::body::{Body, Broken as Unsendable};
 use super::clock::{Clock, Due};
 use super::keep::{Keeper, Keeping};
 use super::record::Record;
 use super::{event, headers, panics};
 use crate::config::Limits;
-use crate::error::{Class, Error};
-use crate::upstream::{Answer, Broken, Chosen, Client, Head, Outgoing, Read, Upstream};
+use crate::error::Class;
+use crate::upstream::{Answer, Broken, Read, Upstream};
 use crate::wire::encode::Encode;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::Options;
-use crate::wire::{Ending, Form, Out, Rewriter};
-use bytes::{Bytes, BytesMut};
+use crate::wire::{Ending, Out};
+use bytes::Bytes;
+use exchange::{Engine, Exchange, Manner, Reading, after, manner, says_events};
+use fan::Other;
 use http::Response;
 use http_body::Frame;
-use std::pin::Pin;
+use pen::Pen;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -28,70 +36,19 @@ use tokio::time::Instant;
 
 /// Reads that are joined in one write at most, so that a fast engine does not starve other streams of the thread.
 const READS: usize = 64;
-/// Bytes before the first one that tells what an answer is.
-const BLANK: usize = 64;
-
-/// What the relay does next with the engine.
-enum Engine {
-    /// It waits for the head of the answer.
-    Asked(Asking),
-    /// It reads the body.
-    Answers(Box<Answer>, Manner),
-    /// It has let go of it.
-    Done,
-}
-
-/// An exchange with one upstream. What is not over when it is dropped is broken off.
-struct Exchange {
-    engine: Engine,
-    /// Who is asked.
-    chosen: Chosen,
-}
-
-impl Exchange {
-    /// The engine is not to go on.
-    fn let_go(&mut self) {
-        let goes_on = match std::mem::replace(&mut self.engine, Engine::Done) {
-            Engine::Asked(_) => true,
-            Engine::Answers(answer, _) => !answer.is_over(),
-            Engine::Done => false,
-        };
-        self.chosen.upstream().figures.cancels.add(goes_on.into());
-    }
-}
-
-impl Drop for Exchange {
-    fn drop(&mut self) {
-        self.let_go();
-    }
-}
-
-/// A request on its way, up to the head of its answer.
-pub(super) type Asking = Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>;
-
-/// How a body is read.
-enum Manner {
-    /// Not known before its first byte; so many blanks went before.
-    Unknown(usize),
-    /// As an event stream.
-    Events,
-    /// As one object.
-    Whole(BytesMut),
-    /// As an error.
-    Refusal(BytesMut),
-}
 
 /// One request under way.
 pub(super) struct Relay {
+    /// The only one, or of several the one whose turn it is.
     exchange: Exchange,
+    /// Those of the other choices, where each has one of its own.
+    others: Vec<Other>,
     /// The thread that this is polled by.
     thread: usize,
     /// How another one is asked; nothing as soon as it is too late.
     again: Option<Box<Again>>,
-    /// What kind of failure it was, where the failure does not say it.
-    class: Option<Class>,
     pen: Pen,
-    /// Bytes received from the engine.
+    /// Bytes received of the answer.
     received: usize,
     clock: Clock,
     /// A comment is to be sent.
@@ -102,8 +59,6 @@ pub(super) struct Relay {
     goes_on: bool,
     /// SSE for the client, or one object.
     stream: bool,
-    /// Headers of the engine's answer that pass.
-    passed: http::HeaderMap,
     record: Record,
     keep: Keep,
 }
@@ -112,6 +67,8 @@ pub(super) struct Relay {
 struct Again {
     letter: Box<dyn Letter>,
     search: Search,
+    /// Where parts of the answer have gone, from the first upstream on.
+    way: Vec<Arc<Upstream>>,
     /// The shortest time after which one of those that pushed back may be asked again, in seconds.
     wait: Option<u64>,
 }
@@ -124,84 +81,6 @@ enum Keep {
     Later(Box<Keeper>),
     /// Now; its end waits for that.
     Now { storing: Keeping, end: Out },
-}
-
-/// The rewriter and what it has written.
-///
-/// A role is no answer yet: it is held until something follows it (faults 1). If an event of the engine then says what
-/// went wrong, that goes behind the role, in the stream (wire-format 3.2); if the engine falls silent or breaks off, the
-/// client sees the error alone.
-struct Pen {
-    rewriter: Rewriter,
-    /// Canonical bytes that have not been handed over.
-    out: Out,
-    /// It ended before the engine said anything.
-    unspoken: bool,
-    /// Events are numbered: once the status has gone out, none of them may be taken back.
-    numbered: bool,
-    /// The status has gone out.
-    committed: bool,
-}
-
-impl Pen {
-    /// Pushes line by line until the engine speaks, so that the role can be told apart from what follows.
-    fn push(&mut self, mut bytes: &[u8]) {
-        while !self.spoken() && !bytes.is_empty() {
-            let end = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
-            let (line, rest) = bytes.split_at(end.map_or(bytes.len(), |end| end + 1));
-            self.write(|rewriter, out| _ = rewriter.push(line, out));
-            bytes = rest;
-        }
-        if !bytes.is_empty() {
-            self.rewriter.push(bytes, &mut self.out);
-        }
-    }
-
-    fn commit(&mut self) {
-        self.rewriter.commit();
-        self.committed = true;
-    }
-
-    fn whole(&mut self, body: &[u8]) {
-        self.rewriter.whole(body, &mut self.out);
-    }
-
-    fn fail(&mut self, failure: Failure) {
-        self.write(|rewriter, out| _ = rewriter.fail(failure, out));
-    }
-
-    fn finish(&mut self, ending: Ending) {
-        self.write(|rewriter, out| _ = rewriter.finish(ending, out));
-    }
-
-    fn write(&mut self, write: impl FnOnce(&mut Rewriter, &mut Out)) {
-        let (held, ended) = (self.out.mark(), self.ended());
-        write(&mut self.rewriter, &mut self.out);
-        let failed = self.rewriter.any_failure().is_some_and(|failure| failure.fault.breaks_off());
-        let stays = self.spoken() || self.numbered && self.committed;
-        if failed && !ended && !stays {
-            self.out = self.out.split_off(held);
-            self.unspoken = true;
-        }
-    }
-
-    /// The failure that is the whole answer.
-    fn refusal(&self) -> Option<&Failure> {
-        self.rewriter.failure().or_else(|| self.rewriter.any_failure().filter(|_| self.unspoken))
-    }
-
-    fn spoken(&self) -> bool {
-        self.rewriter.progress().spoken
-    }
-
-    fn ended(&self) -> bool {
-        self.rewriter.progress().ended
-    }
-
-    /// There is something that may be sent.
-    fn is_due(&self) -> bool {
-        self.ended() || self.spoken() && !self.out.is_empty()
-    }
 }
 
 /// What a request needs to be relayed.
@@ -220,36 +99,35 @@ pub(super) struct Order {
     pub(super) numbered: bool,
 }
 
-/// Sends a request as it is.
-pub(super) fn asking(client: Arc<Client>, request: Outgoing) -> Asking {
-    Box::pin(async move { client.send(&request).await })
-}
-
 impl Relay {
     /// Begins to send.
     pub(super) fn new(order: Order) -> Box<Self> {
         let Order { leg, again, thread, options, stream, mut record, keeper, numbered } = order;
-        let Leg { chosen, asking, rewriter } = leg;
+        let Leg { chosen, sent: Sent { asking, rewriter, fan } } = leg;
         record.attempts = 1;
         record.upstream = Some(Arc::clone(chosen.upstream()));
         let clock = Clock::new(stream, &record.app.config.timeouts, &options);
         let again = again.filter(|_| !record.app.pool.is_single());
-        Box::new(Self {
-            exchange: Exchange { engine: Engine::Asked(asking), chosen },
+        let mut this = Box::new(Self {
+            exchange: Exchange::begin(chosen, asking, 0),
+            others: Vec::new(),
             thread,
-            again: again.map(|(letter, search)| Box::new(Again { letter, search, wait: None })),
-            class: None,
-            pen: Pen { rewriter, out: Out::default(), unspoken: false, numbered, committed: false },
+            again: again
+                .map(|(letter, search)| Box::new(Again { letter, search, way: Vec::new(), wait: None })),
+            pen: Pen::new(rewriter, numbered, false),
             received: 0,
             clock,
             comment: false,
             by_events: false,
             goes_on: false,
             stream,
-            passed: http::HeaderMap::new(),
             record,
             keep: keeper.map_or(Keep::Nothing, Keep::Later),
-        })
+        });
+        if let Some(fan) = fan {
+            this.fan_out(*fan, Duration::ZERO);
+        }
+        this
     }
 
     /// Who is asked.
@@ -287,7 +165,7 @@ impl Relay {
 
     /// The encoder of an answer that is over, to go on with another.
     pub(super) fn into_encoder(mut self: Box<Self>) -> Box<dyn Encode> {
-        if !matches!(self.exchange.engine, Engine::Done) {
+        if !self.exchange.is_done() {
             self.close();
         }
         self.pen.rewriter.into_encoder()
@@ -314,11 +192,12 @@ impl Relay {
         self.record.answered(200);
         let head = headers::Success {
             request_id: &self.record.request_id,
-            passed: &self.passed,
+            passed: self.passed(),
             attempts: self.record.attempts,
         };
         if self.stream {
             let response = head.stream();
+            self.pen.committed = true;
             return response.map(|()| Body::relay(self));
         }
         let response = head.object(self.record.started.elapsed());
@@ -333,16 +212,16 @@ impl Relay {
     fn refusal(mut self: Box<Self>, failure: &Failure) -> Response<Body> {
         let again = self.again.as_ref();
         if let Some(wait) = again.and_then(|again| again.wait) {
-            let own = self.passed.get(headers::RETRY_AFTER);
+            let own = self.exchange.passed.get(headers::RETRY_AFTER);
             let least = wait.min(own.map_or(wait, |own| headers::retry_after(Some(own))));
-            self.passed.insert(headers::RETRY_AFTER, least.into());
+            self.exchange.passed.insert(headers::RETRY_AFTER, least.into());
         }
         let is_poison = self.again.as_ref().is_some_and(|again| again.search.is_poison());
         self.close();
         let refusal = headers::Refusal {
             failure,
             is_final: failure.is_final() || is_poison,
-            passed: &self.passed,
+            passed: &self.exchange.passed,
             attempts: self.record.attempts,
             elapsed: self.record.started.elapsed(),
         };
@@ -362,9 +241,10 @@ impl Relay {
             }
             if self.record.app.is_cut() {
                 self.fail(Fault::Draining.into());
+                self.settle();
                 break;
             }
-            waits = self.poll_engine(cx).is_pending();
+            waits = self.poll_engines(cx).is_pending();
             // What is due goes out before it is asked whether there is more: then there mostly is none.
             if waits || self.stream && self.has_drained() && self.pen.is_due() {
                 break;
@@ -383,9 +263,7 @@ impl Relay {
         }
         match ready!(due) {
             Due::Timeout => {
-                self.exchange.let_go();
-                self.class = Some(if self.clock.has_half() { Class::Perhaps } else { Class::Never });
-                self.pen.finish(Ending::Timeout);
+                self.time_out();
                 return self.over(cx);
             }
             Due::Comment => {
@@ -399,7 +277,8 @@ impl Relay {
 
     /// The attempt is over, and with it the answer, if no other one is made.
     fn over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.goes_elsewhere() {
+        let goes_on = if self.pen.is_of_several() { !self.pen.ended() } else { self.goes_elsewhere() };
+        if !goes_on {
             return Poll::Ready(());
         }
         cx.waker().wake_by_ref();
@@ -414,9 +293,10 @@ impl Relay {
         self.stream && self.pen.out.len() >= self.limits().stream_buffer_bytes / 8 && self.pen.is_due()
     }
 
-    /// The engine's socket held no more than what was read.
+    /// The engine's socket held no more than what was read. Of several that is not asked.
     fn has_drained(&self) -> bool {
-        matches!(&self.exchange.engine, Engine::Answers(answer, _) if answer.has_drained())
+        !self.pen.is_of_several()
+            && matches!(&self.exchange.engine, Engine::Answers(answer, _) if answer.has_drained())
     }
 
     fn poll_engine(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -428,7 +308,7 @@ impl Relay {
                     Err(error) => {
                         self.exchange.engine = Engine::Done;
                         self.record.because(&error);
-                        self.class = Some(error.class);
+                        self.exchange.class = Some(error.class);
                         self.fail(error.public);
                     }
                 }
@@ -441,8 +321,8 @@ impl Relay {
 
     /// The head has come.
     fn begin(&mut self, answer: Answer) {
-        self.passed = headers::passed(&answer.head.headers);
-        if let Some(limits) = headers::limits(&self.passed) {
+        self.exchange.passed = headers::passed(&answer.head.headers);
+        if let Some(limits) = headers::limits(&self.exchange.passed) {
             self.pen.rewriter.limits(limits);
         }
         self.record.attempts += answer.attempts.saturating_sub(1);
@@ -453,7 +333,7 @@ impl Relay {
     }
 
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Self { exchange: Exchange { engine, chosen }, pen, received, record, .. } = self;
+        let Self { exchange: Exchange { engine, chosen, .. }, pen, received, record, .. } = self;
         let Engine::Answers(answer, manner) = engine else { return Poll::Ready(()) };
         let (limits, upstream) = (&record.app.config.limits, chosen.upstream());
         let mut reading = Reading { pen, received, manner, limits, upstream, wrong: false, began: None };
@@ -492,18 +372,18 @@ impl Relay {
 
     /// The body is over.
     fn end(&mut self, ending: Ending) {
-        let Self { exchange: Exchange { engine, chosen }, pen, .. } = self;
+        let Self { exchange: Exchange { engine, chosen, class, .. }, pen, .. } = self;
         let Engine::Answers(answer, manner) = engine else { return };
         if pen.ended() {
             return;
         }
         if ending == Ending::Reset {
-            self.class = Some(Class::Reset);
+            *class = Some(Class::Reset);
         }
         match manner {
             Manner::Refusal(body) => {
                 let body = if answer.head.is_encoded() { &[] } else { body.as_ref() };
-                self.class = Some(Class::of_status(answer.head.status));
+                *class = Some(Class::of_status(answer.head.status));
                 let own_key = chosen.upstream().config.auth.are_ours();
                 pen.fail(Failure::of_answer(answer.head.status, body, own_key));
             }
@@ -520,7 +400,7 @@ impl Relay {
         if let Engine::Answers(_, Manner::Events) = &self.exchange.engine {
             self.end(Ending::Reset);
         } else {
-            self.class = Some(Class::Perhaps);
+            self.exchange.class = Some(Class::Perhaps);
             self.fail(Fault::InvalidResponse.into());
         }
     }
@@ -532,29 +412,32 @@ impl Relay {
 
     /// It failed before the client had anything of it, and another upstream is asked.
     fn goes_elsewhere(&mut self) -> bool {
-        let Some(failure) = self.pen.rewriter.any_failure().filter(|_| !self.pen.spoken()) else {
+        let spoken = self.pen.rewriter.progress().spoken;
+        let Some(failure) = self.pen.rewriter.any_failure().filter(|_| !spoken) else { return false };
+        let class = self.exchange.class.take().unwrap_or_else(|| Class::of(failure));
+        let Some(again) = &mut self.again else { return false };
+        let Some((chosen, pause)) = again.search.along(&mut again.way, class, &self.record.app) else {
             return false;
         };
-        let class = self.class.take().unwrap_or_else(|| Class::of(failure));
-        let Some(again) = &mut self.again else { return false };
-        let Some((chosen, pause)) = again.search.after(class, &self.record.app) else { return false };
-        let to = To { upstream: chosen.upstream(), attempt: again.search.attempts() };
-        let Ok((asking, mut rewriter)) = again.letter.send(&to) else { return false };
+        let choice = self.exchange.choice;
+        let part = self.pen.gather().map(|gather| Part { choice, gather });
+        let to = To { upstream: chosen.upstream(), attempt: again.search.attempts(), part };
+        let Ok(Sent { asking, rewriter, fan }) = again.letter.send(&to) else { return false };
         if class == Class::Pushed {
-            let wait = headers::retry_after(self.passed.get(headers::RETRY_AFTER));
+            let wait = headers::retry_after(self.exchange.passed.get(headers::RETRY_AFTER));
             again.wait = Some(again.wait.map_or(wait, |least| least.min(wait)));
         }
         self.told();
         // The one before is let go of first.
         self.exchange.let_go();
-        self.exchange = Exchange { engine: Engine::Asked(after(pause, asking)), chosen };
-        if self.pen.committed {
-            rewriter.commit();
+        self.exchange = Exchange::begin(chosen, after(pause, asking), choice);
+        self.pen.begin_again(rewriter);
+        if !self.pen.is_of_several() {
+            self.received = 0;
         }
-        let Pen { numbered, committed, .. } = self.pen;
-        self.pen = Pen { rewriter, out: Out::default(), unspoken: false, numbered, committed };
-        self.received = 0;
-        self.passed.clear();
+        if let Some(fan) = fan {
+            self.fan_out(*fan, pause);
+        }
         self.record.attempts += 1;
         self.record.upstream = Some(Arc::clone(self.exchange.chosen.upstream()));
         self.clock.asks_again();
@@ -563,7 +446,7 @@ impl Relay {
 
     /// The upstream's account of this attempt.
     fn told(&mut self) {
-        let Self { exchange: Exchange { engine, chosen }, pen, record, passed, .. } = self;
+        let Self { exchange: Exchange { engine, chosen, passed, .. }, pen, record, .. } = self;
         let failure = pen.rewriter.any_failure();
         let outcome = failure.map_or("ok", |failure| failure.code.as_deref().unwrap_or("refused"));
         record.app.metrics.attempt(&chosen.upstream().figures, outcome);
@@ -577,7 +460,7 @@ impl Relay {
     /// The last bytes are on their way: the record is complete, and the engine's connection may serve again.
     fn close(&mut self) {
         self.again = None;
-        self.record.summarised(self.pen.rewriter.summary());
+        self.record.summarised(self.pen.summary());
         let failure = self.pen.rewriter.any_failure();
         match failure {
             Some(failure) => self.record.failed(failure),
@@ -585,10 +468,18 @@ impl Relay {
         }
         let refused = matches!(&self.exchange.engine, Engine::Answers(_, Manner::Refusal(_)));
         let whole = failure.is_none() || refused;
-        self.told();
+        // Of several each is told of when it is over.
+        if !(self.pen.is_of_several() && failure.is_none()) {
+            self.told();
+        }
         if !whole {
             return self.exchange.let_go();
         }
+        self.give_back();
+    }
+
+    /// The engine's connection may serve again.
+    fn give_back(&mut self) {
         if let Engine::Answers(answer, _) = std::mem::replace(&mut self.exchange.engine, Engine::Done) {
             self.exchange.chosen.client(self.thread).give_back_soon(*answer);
         }
@@ -658,82 +549,6 @@ impl Relay {
         }
         Poll::Ready(())
     }
-}
-
-/// How a body behind this head is read; `None`: not at all.
-fn manner(head: &Head) -> Option<Manner> {
-    match head.status {
-        400..=599 => Some(Manner::Refusal(BytesMut::new())),
-        200..=299 if head.status != 204 && !head.is_encoded() => Some(Manner::Unknown(0)),
-        _ => None,
-    }
-}
-
-fn says_events(head: &Head) -> bool {
-    let label = head.headers.get(http::header::CONTENT_TYPE).map_or(&b""[..], http::HeaderValue::as_bytes);
-    label.to_ascii_lowercase().starts_with(b"text/event-stream")
-}
-
-/// What is done with the bytes of one read.
-struct Reading<'r> {
-    pen: &'r mut Pen,
-    received: &'r mut usize,
-    manner: &'r mut Manner,
-    limits: &'r Limits,
-    upstream: &'r Upstream,
-    /// It is too much, or neither an object nor events.
-    wrong: bool,
-    /// When the rewriter got the first of them.
-    began: Option<Instant>,
-}
-
-impl Reading<'_> {
-    fn bytes(&mut self, mut bytes: &[u8]) {
-        *self.received += bytes.len();
-        if let Manner::Unknown(blanks) = self.manner {
-            let text = bytes.trim_ascii_start();
-            *blanks += bytes.len() - text.len();
-            let Some(first) = text.first() else {
-                self.wrong |= *blanks > BLANK;
-                return;
-            };
-            *self.manner = match Form::of(*first) {
-                Some(Form::Object) => Manner::Whole(BytesMut::new()),
-                Some(Form::Events) => Manner::Events,
-                None => {
-                    self.wrong = true;
-                    return;
-                }
-            };
-            bytes = text;
-        }
-        match self.manner {
-            Manner::Events => {
-                self.began.get_or_insert_with(Instant::now);
-                self.pen.push(bytes);
-            }
-            Manner::Whole(body) => body.extend_from_slice(bytes),
-            Manner::Refusal(body) => {
-                let room = self.limits.max_error_bytes.saturating_sub(body.len());
-                body.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
-                return;
-            }
-            Manner::Unknown(_) => {}
-        }
-        self.upstream.overhear(bytes);
-        self.wrong |= *self.received > self.limits.max_answer_bytes && !self.pen.ended();
-    }
-}
-
-/// Asks after a pause.
-fn after(pause: Duration, asking: Asking) -> Asking {
-    if pause.is_zero() {
-        return asking;
-    }
-    Box::pin(async move {
-        tokio::time::sleep(pause).await;
-        asking.await
-    })
 }
 
 impl std::fmt::Debug for Relay {

@@ -1,6 +1,6 @@
 //! Routes: read, plan, send, relay.
 
-use super::attempt::{Letter, Sender, To};
+use super::attempt::{Fan, Letter, Part, Sender, Sent, To};
 use super::body::{self, Body};
 use super::budget::Share;
 use super::connection::{Busy, Stage};
@@ -13,14 +13,14 @@ use super::{App, Worker, auth, headers, leavings, panics};
 use crate::auth::Caller;
 use crate::config::Limits;
 use crate::json;
-use crate::plan::plan;
+use crate::plan::{Plan, plan};
 use crate::request::embeddings::Wanted;
 use crate::request::{Ask, Rules, fields};
 use crate::telemetry::Route;
 use crate::upstream::models::{self, Model};
 use crate::wire::event::Usage;
 use crate::wire::fault::{Failure, Fault};
-use crate::wire::{self, Api, Rewriter, Stamp, Summary};
+use crate::wire::{self, Api, Gather, Rewriter, Stamp, Summary};
 use axum::Router;
 use axum::body::Body as Incoming;
 use axum::extract::{Request, State};
@@ -478,14 +478,48 @@ struct Chat {
 }
 
 impl Letter for Chat {
-    fn send(&mut self, to: &To<'_>) -> Result<(Asking, Rewriter), Failure> {
-        let plan = plan(&self.ask, &self.body, &self.sender.route(to.upstream, &self.ask.model))?;
-        let mut request = self.sender.outgoing(to, "POST", plan.path, plan.body);
+    fn send(&mut self, to: &To<'_>) -> Result<Sent, Failure> {
+        let route = self.sender.route(to.upstream, &self.ask.model);
+        if let Some(Part { choice, gather }) = to.part {
+            let plan = plan(&self.ask.one_of_several(choice), &self.body, &route)?;
+            let asking = self.asking(to, plan.path, plan.body);
+            return Ok(Sent::alone(asking, gather.rewriter(choice, plan.shape, &self.stamp)));
+        }
+        let plan = plan(&self.ask, &self.body, &route)?;
+        if !plan.others.is_empty() {
+            return self.fan_out(to, plan);
+        }
+        let asking = self.asking(to, plan.path, plan.body);
+        Ok(Sent::alone(asking, Rewriter::new(plan.shape, self.stamp.clone())))
+    }
+}
+
+impl Chat {
+    /// Sends one request for each choice.
+    fn fan_out(&self, to: &To<'_>, plan: Plan) -> Result<Sent, Failure> {
+        let Plan { path, body, others, shape, .. } = plan;
+        self.sender.at_once();
+        let gather = Gather::new(&shape, &self.stamp);
+        let one = |choice: u32, body: Bytes| {
+            let asking = self.asking(&To { part: Some(Part { choice, gather: &gather }), ..*to }, path, body);
+            (asking, gather.rewriter(choice, shape.clone(), &self.stamp))
+        };
+        let counted = |other: Bytes| match other.as_ptr() == body.as_ptr() {
+            true => Ok(other),
+            false => self.sender.counted(other),
+        };
+        let others: Vec<_> = others.into_iter().map(counted).collect::<Result<_, _>>()?;
+        let others = (1..).zip(others).map(|(choice, body)| one(choice, body)).collect();
+        let (asking, rewriter) = one(0, body);
+        Ok(Sent { asking, rewriter, fan: Some(Box::new(Fan { gather, others })) })
+    }
+
+    fn asking(&self, to: &To<'_>, path: &'static str, body: Bytes) -> Asking {
+        let mut request = self.sender.outgoing(to, "POST", path, body);
         if self.ask.stream {
             request.accept = "text/event-stream";
         }
-        let asking = asking(self.sender.client(to.upstream), request);
-        Ok((asking, Rewriter::new(plan.shape, self.stamp.clone())))
+        asking(self.sender.client(to.upstream), request)
     }
 }
 

@@ -158,8 +158,11 @@ pub(super) fn encoded(all: &[Told]) -> Vec<u8> {
 fn spans(told: &Told) -> Vec<Span> {
     let attempts = told.trace.attempts();
     let all = (0..).zip(&attempts).map(|(at, (id, attempt))| {
-        // One after the other, each as long as there is no next; lists of models are asked for of all at once.
-        let next = attempts.get(at + 1).filter(|_| told.route != Route::Models);
+        // One after the other, each as long as there is no next; lists of models are asked for of all at once, and so may
+        // the choices of an answer be.
+        let at_once = told.route == Route::Models || told.trace.were_at_once();
+        let next = attempts.get(at + 1).filter(|_| !at_once);
+        let tells = next.is_none() && (at + 1 == attempts.len() || told.route == Route::Models);
         let failed = next.is_some() || told.by_engine;
         Span {
             span_id: id.to_vec(),
@@ -168,7 +171,7 @@ fn spans(told: &Told) -> Vec<Span> {
             kind: CLIENT,
             start: nanoseconds(told, attempt.began),
             end: nanoseconds(told, next.map_or(told.ended.0, |(_, next)| next.began)),
-            attributes: of_attempt(told, at, &attempt.peer, next.is_none()),
+            attributes: of_attempt(told, at, &attempt.peer, (next.is_some(), tells)),
             status: failed.then_some(Status { code: ERROR }),
             flags: u32::from(told.trace.ids().flags) | HAS_IS_REMOTE,
             ..common(told)
@@ -214,16 +217,18 @@ fn of_server(told: &Told) -> Span {
     }
 }
 
-/// What an attempt adds. Only the last one had an answer that is told of.
-fn of_attempt(told: &Told, at: usize, peer: &Peer, last: bool) -> Vec<Attribute> {
+/// What an attempt adds. Only the last one had an answer that is told of; of several at once it tells of all.
+fn of_attempt(told: &Told, at: usize, peer: &Peer, (failed, tells): (bool, bool)) -> Vec<Attribute> {
     let mut attributes = Attributes::default();
     of_model(told, &mut attributes);
     attributes.add("server.address", peer.host.trim_start_matches('[').trim_end_matches(']'));
     attributes.add("server.port", u64::from(peer.port));
     attributes.add("samewire.upstream", peer.name.as_str());
     attributes.add("samewire.attempt", u64::try_from(at + 1).unwrap_or(u64::MAX));
-    if !last {
+    if failed {
         attributes.add("error.type", "_OTHER");
+    }
+    if !tells {
         return attributes.0;
     }
     attributes.add("gen_ai.provider.name", told.engine);

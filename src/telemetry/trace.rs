@@ -8,7 +8,7 @@ use crate::config::TraceConfig;
 use crate::wire::event::Usage;
 use http::{HeaderMap, HeaderValue, Method};
 use std::fmt::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -150,6 +150,13 @@ impl Onward {
         }
     }
 
+    /// From now on attempts begin beside each other.
+    pub fn at_once(&self) {
+        if let Self::Traced(trace) = self {
+            trace.at_once.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// The same trace for a further request that the same client makes by the same connection.
     pub fn again(&self) -> Option<Arc<Trace>> {
         match self {
@@ -159,7 +166,8 @@ impl Onward {
                 getrandom::fill(&mut spans).ok()?;
                 let (span, first) = spans_of(&spans);
                 let (state, attempts) = (trace.state.clone(), Mutex::default());
-                Some(Arc::new(Trace { span, first, state, attempts, ..**trace }))
+                let at_once = AtomicBool::new(false);
+                Some(Arc::new(Trace { span, first, state, attempts, at_once, ..**trace }))
             }
         }
     }
@@ -191,6 +199,8 @@ pub struct Trace {
     state: Option<HeaderValue>,
     method: &'static str,
     attempts: Mutex<Vec<Attempt>>,
+    /// Several of them were under way at the same time.
+    at_once: AtomicBool,
 }
 
 /// Who is asked.
@@ -243,6 +253,7 @@ impl Trace {
             state: parent.and_then(|_| state(headers)),
             method: known(method),
             attempts: Mutex::default(),
+            at_once: AtomicBool::new(false),
         }
     }
 
@@ -414,6 +425,12 @@ impl Trace {
     pub(super) fn attempts(&self) -> Vec<([u8; 8], Attempt)> {
         let attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
         attempts.iter().enumerate().map(|(at, attempt)| (self.of_attempt(at), attempt.clone())).collect()
+    }
+
+    /// Whether they were under way at the same time, not one after the other.
+    #[cfg(feature = "otlp")]
+    pub(super) fn were_at_once(&self) -> bool {
+        self.at_once.load(Ordering::Relaxed)
     }
 
     /// What else the trace carries.

@@ -12,7 +12,7 @@ const VISITS: usize = 4;
 const SECONDS: usize = 10;
 
 /// What has been tried for one request.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Tries {
     /// The upstreams that were asked.
     pub visited: Vec<u64>,

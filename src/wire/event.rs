@@ -332,6 +332,23 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// Of two choices for the same prompt: that counts once.
+    #[must_use]
+    pub fn beside(&self, other: &Self) -> Self {
+        let completion = self.completion.saturating_add(other.completion);
+        Self {
+            completion,
+            total: self.prompt.saturating_add(completion),
+            reasoning: self.reasoning.saturating_add(other.reasoning),
+            completion_audio: self.completion_audio.saturating_add(other.completion_audio),
+            accepted: self.accepted.saturating_add(other.accepted),
+            rejected: self.rejected.saturating_add(other.rejected),
+            // Whoever came later may have found what the first one left there.
+            cached: self.cached.min(other.cached),
+            ..*self
+        }
+    }
+
     /// The two together.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {

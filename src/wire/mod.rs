@@ -14,6 +14,8 @@
 //! Parsers of text that an engine left unparsed (Harmony, reasoning between tags, calls) stand between decode and
 //! normalise, where an option asks for them: they take `Content` events and give `Reasoning`, `Content`, tool entries and items, so that neither side changes.
 //! With one of them only text takes the short way in which it finds nothing to look at.
+//!
+//! Where an engine gives one choice alone, several of these ways end in one encoder ([`Gather`]).
 
 mod arguments;
 pub mod decode;
@@ -21,6 +23,7 @@ pub mod embeddings;
 pub mod encode;
 pub mod event;
 pub mod fault;
+mod gather;
 mod held;
 pub(crate) mod ident;
 mod normalise;
@@ -37,6 +40,7 @@ use decode::{Decode, Quirks, Reading, Sink};
 use encode::{Encode, Limits};
 use event::{Delta, Event, Reason, Riders, ToolEntry, Usage};
 use fault::{Failure, Fault};
+pub use gather::Gather;
 use normalise::{Normaliser, Output};
 use options::{InvalidEvent, Options};
 pub use out::Out;
@@ -82,6 +86,8 @@ pub struct Shape {
     pub model: String,
     /// How many choices were asked for.
     pub choices: u32,
+    /// The number of the only one, where others have answers of their own.
+    pub choice: u32,
     /// The client gets a usage frame.
     pub include_usage: bool,
     /// The client asked for `continuous_usage_stats`.
@@ -123,6 +129,7 @@ impl Shape {
             stream,
             model: String::new(),
             choices: 1,
+            choice: 0,
             include_usage: options.force_usage,
             continuous_usage: false,
             logprobs: false,
@@ -211,6 +218,27 @@ pub struct Summary {
     pub events: u64,
     /// What the engine left in the text although nobody had said so.
     pub unparsed: Option<Unparsed>,
+}
+
+impl Summary {
+    /// Adds that of the answer that gives another choice.
+    pub fn add(&mut self, other: Self) {
+        self.usage = match (self.usage, other.usage) {
+            (Some(one), Some(other)) => Some(one.beside(&other)),
+            (one, other) => one.or(other),
+        };
+        self.finishes.extend(other.finishes);
+        for (rule, times) in other.tally.iter() {
+            self.tally.add(rule, times);
+        }
+        for rule in other.fitted {
+            if !self.fitted.contains(&rule) {
+                self.fitted.push(rule);
+            }
+        }
+        self.events += other.events;
+        self.unparsed = self.unparsed.or(other.unparsed);
+    }
 }
 
 /// The pipeline for one answer.

@@ -405,7 +405,7 @@ impl Normaliser {
         riders: Riders<'a>,
         to: &mut Output<'_>,
     ) -> Riders<'a> {
-        let completion = self.envelope.as_ref().map_or("", |envelope| envelope.id.as_str());
+        let naming = Naming::of(&self.envelope, &self.shape);
         let Some(choice) = self.choices.get_mut(index as usize) else { return riders };
         let id = entry.id.map(|id| id.decoded()).filter(|id| !id.is_empty());
         let name = entry.name.map(|name| name.decoded()).filter(|name| !name.is_empty());
@@ -445,8 +445,7 @@ impl Normaliser {
             if entry.index.is_some_and(|said| said != u64::from(next)) {
                 self.tally.count(Rule::ToolIndex);
             }
-            let ids = self.shape.options.tool_call_ids;
-            call.start((index, next), completion, ids, &mut riders, &mut self.tally, to);
+            call.start((index, next), &naming, &mut riders, &mut self.tally, to);
         }
         let mut args = entry.args;
         if let Some(second) = args.and_then(|args| call.arguments.read(&args))
@@ -470,7 +469,7 @@ impl Normaliser {
     /// Starts calls that never got a name but can only be the forced function (2.5 rule 4). Says whether all calls of
     /// the choice have a name then.
     fn name_calls(&mut self, index: usize, to: &mut Output<'_>) -> bool {
-        let completion = self.envelope.as_ref().map_or("", |envelope| envelope.id.as_str());
+        let naming = Naming::of(&self.envelope, &self.shape);
         let Some(choice) = self.choices.get_mut(index) else { return true };
         let mut next = choice.started();
         let mut named = true;
@@ -484,7 +483,7 @@ impl Normaliser {
             self.tally.count(Rule::ToolName);
             let place = (u32::try_from(index).unwrap_or(u32::MAX), next);
             next += 1;
-            call.start(place, completion, self.shape.options.tool_call_ids, &mut None, &mut self.tally, to);
+            call.start(place, &naming, &mut None, &mut self.tally, to);
         }
         named
     }
@@ -670,19 +669,23 @@ impl Choice {
     }
 }
 
-impl Call {
-    /// Sends the header and the arguments that waited for it. `place`: choice and slot.
-    fn start(
-        &mut self,
-        place: (u32, u32),
-        completion: &str,
-        ids: ToolCallIds,
-        riders: &mut Option<Riders<'_>>,
-        tally: &mut Tally,
-        to: &mut Output<'_>,
-    ) {
-        let (choice, slot) = place;
-        let id = match (self.engine_id.as_deref(), ids) {
+/// What the ids of calls are made of.
+struct Naming<'n> {
+    completion: &'n str,
+    ids: ToolCallIds,
+    /// The number of the first choice.
+    first: u32,
+}
+
+impl<'n> Naming<'n> {
+    fn of(envelope: &'n Option<Envelope>, shape: &Shape) -> Self {
+        let completion = envelope.as_ref().map_or("", |envelope| envelope.id.as_str());
+        Self { completion, ids: shape.options.tool_call_ids, first: shape.choice }
+    }
+
+    fn id(&self, engine: Option<&str>, choice: u32, slot: u32) -> String {
+        let (completion, choice) = (self.completion, self.first.saturating_add(choice));
+        match (engine, self.ids) {
             (None, ToolCallIds::Strict) => {
                 let derived = ident::derived_call(completion, choice, slot);
                 ident::strict_call(&derived, completion, choice, slot)
@@ -691,7 +694,22 @@ impl Call {
             (Some(id), ToolCallIds::Canonical) => ident::canonical_call(id),
             (Some(id), ToolCallIds::Preserve) => id.to_owned(),
             (Some(id), ToolCallIds::Strict) => ident::strict_call(id, completion, choice, slot),
-        };
+        }
+    }
+}
+
+impl Call {
+    /// Sends the header and the arguments that waited for it. `place`: choice and slot.
+    fn start(
+        &mut self,
+        place: (u32, u32),
+        naming: &Naming<'_>,
+        riders: &mut Option<Riders<'_>>,
+        tally: &mut Tally,
+        to: &mut Output<'_>,
+    ) {
+        let (choice, slot) = place;
+        let id = naming.id(self.engine_id.as_deref(), choice, slot);
         if self.engine_id.as_deref() != Some(&id) {
             tally.count(Rule::ToolId);
         }

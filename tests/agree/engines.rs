@@ -181,6 +181,18 @@ impl Reply {
         self.case(dialect, false, self.events(dialect), true)
     }
 
+    /// What an engine that gives one choice streams, asked once for each, and in which order they speak.
+    pub fn each(&self, dialect: Dialect) -> (Vec<Vec<u8>>, &[u8]) {
+        let one = |(at, steps): (usize, &Vec<Step>)| {
+            let (choices, tokens) = (vec![steps.clone()], steps.len() + usize::from(at == 0));
+            let events = Self { choices, tokens, ..self.clone() }.events(dialect);
+            // Its ids count from choice 0.
+            let text = String::from_utf8(events).unwrap();
+            text.replace("chatcmpl-tool-0", &format!("chatcmpl-tool-{at}")).into_bytes()
+        };
+        (self.choices.iter().enumerate().map(one).collect(), &self.picks)
+    }
+
     /// The same tokens in fewer chunks.
     pub fn coarser(&self) -> Self {
         Self { choices: self.choices.iter().map(|steps| coarser(steps)).collect(), ..self.clone() }

@@ -27,6 +27,34 @@ async fn count(samewire: &Samewire, name: &str) -> u64 {
     value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {metrics}"))
 }
 
+/// The choices of an answer, where each is asked for by itself: none of them is an attempt that failed.
+#[tokio::test]
+async fn requests_at_once_are_spans_beside_each_other() {
+    let collector = Collector::start().await;
+    let setup = Setup::new().config(&collector.config());
+    let world = World::start_as(Engine::script(Script::answer("a", 5)).await, "transformers", setup).await;
+    assert_eq!(world.ask(&Request::stream(r#","n":3"#)).await.head.status, 200);
+    let spans = collector.wait(4).await;
+    let (server, client) = sides(&spans);
+    assert_eq!((server.len(), client.len()), (1, 3));
+    let mut told = Vec::new();
+    for span in &client {
+        assert_eq!((span.end_time_unix_nano, &span.status), (client[0].end_time_unix_nano, &None));
+        let attributes = attributes(&span.attributes);
+        assert_eq!(attributes.get("error.type"), None);
+        told.extend(attributes.get("gen_ai.usage.output_tokens").cloned());
+    }
+    assert_eq!(told, ["15"], "what all of them used is told once");
+    let seen: BTreeSet<_> = world
+        .engine
+        .attempts()
+        .iter()
+        .filter_map(|one| one.header("traceparent").map(str::to_owned))
+        .collect();
+    assert_eq!(seen.len(), 3);
+    world.end().await;
+}
+
 #[tokio::test]
 async fn a_request_is_told_of_with_the_engine_that_was_asked() {
     let collector = Collector::start().await;

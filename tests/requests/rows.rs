@@ -69,6 +69,27 @@ pub const ROWS: &[Row] = &[
         after: r#""top_k":1"#,
     },
     Row {
+        rule: "fan_out",
+        within: &["vllm rust 0.22.0", "vllm rust"],
+        outside: &["vllm", "vllm 0.19.0", "sglang", "auto", "generic"],
+        before: r#""n": 2,"top_k":1"#,
+        after: r#""n": 1,"top_k":1"#,
+    },
+    Row {
+        rule: "fan_out",
+        within: &["transformers"],
+        outside: &["generic"],
+        before: r#""n":2,"top_k":1"#,
+        after: r#""top_k":1"#,
+    },
+    Row {
+        rule: "fan_out",
+        within: &["vllm 0.19.1", "vllm 0.6.0"],
+        outside: &["vllm 0.20.0", "vllm", "sglang", "generic"],
+        before: r#""stream":true,"n":2,"tools":[{"type":"function","function":{"name":"f"}}],"stream_options":{"include_usage":true}"#,
+        after: r#""stream":true,"n":1,"tools":[{"type":"function","function":{"name":"f"}}],"stream_options":{"include_usage":true}"#,
+    },
+    Row {
         rule: "no_stream_options",
         within: &["transformers"],
         outside: &["generic"],

@@ -358,6 +358,7 @@ impl Asked {
             model: self.model.clone(),
             stream: self.stream,
             choices: 1,
+            choice: None,
             include_usage: true,
             continuous_usage: false,
             include_obfuscation: self.include_obfuscation,

@@ -14,7 +14,7 @@ use crate::json;
 use crate::plan::{self, Fitted, Route};
 use crate::request::responses::outputs::{self as given, Output, Pending};
 use crate::server::App;
-use crate::server::attempt::{Leg, Sender, To};
+use crate::server::attempt::{Leg, Sender, Sent, To};
 use crate::server::body::Body;
 use crate::server::event;
 use crate::server::keep::{self, Keeper};
@@ -355,7 +355,7 @@ impl Held {
         let body = legs.talk.body(&route, 0);
         let failed = body.as_ref().err().cloned();
         shape.fitted = body.as_ref().map(Fitted::names).unwrap_or_default();
-        let to = To { upstream: &legs.upstream, attempt: 1 };
+        let to = To::first(&legs.upstream);
         let mut request = legs.sender.outgoing(&to, "POST", path, body.unwrap_or_default().body);
         request.accept = "text/event-stream";
         // Ids that are made here must not come twice.
@@ -363,7 +363,7 @@ impl Held {
         let options = Arc::clone(&route.options);
         let asking = Arc::new(legs.talk.clone()).asking(&legs.sender, &legs.upstream, request, route);
         let rewriter = Rewriter::with_encoder(shape, stamp, wait.encoder);
-        let leg = Leg { chosen: Pool::again(&legs.upstream), asking, rewriter };
+        let leg = Leg { chosen: Pool::again(&legs.upstream), sent: Sent::alone(asking, rewriter) };
         let mut relay = Relay::new(Order {
             leg,
             again: None,

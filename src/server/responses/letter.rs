@@ -4,7 +4,7 @@ use super::fitting::Talk;
 use super::seal;
 use crate::plan;
 use crate::seal::Kind;
-use crate::server::attempt::{Letter, Sender, To};
+use crate::server::attempt::{Letter, Sender, Sent, To};
 use crate::server::relay::Asking;
 use crate::wire::encode::{Hold, Response as Encoder, Sealing};
 use crate::wire::fault::Failure;
@@ -56,11 +56,11 @@ impl Request {
 }
 
 impl Letter for Request {
-    fn send(&mut self, to: &To<'_>) -> Result<(Asking, Rewriter), Failure> {
+    fn send(&mut self, to: &To<'_>) -> Result<Sent, Failure> {
         let Made { asking, mut encoder, shape } = self.make(to)?;
         if self.queued {
             encoder.queue(&mut Out::default());
         }
-        Ok((asking, Rewriter::with_encoder(shape, self.stamp.clone(), encoder)))
+        Ok(Sent::alone(asking, Rewriter::with_encoder(shape, self.stamp.clone(), encoder)))
     }
 }

@@ -22,7 +22,7 @@ pub(super) use hold::Holds;
 pub(super) use stored::Stored;
 
 use super::Worker;
-use super::attempt::{Leg, Search, Sender, To};
+use super::attempt::{Leg, Search, Sender, Sent, To};
 use super::auth::no_such_model;
 use super::background::{self, Job};
 use super::body::Body;
@@ -241,15 +241,14 @@ impl Handling {
     ) -> Result<Response<Body>, Failure> {
         let (worker, app) = (Arc::clone(&self.worker), Arc::clone(&self.app));
         let chosen = self.choose(&mut search)?;
-        let Made { asking, mut encoder, shape } =
-            letter.make(&To { upstream: chosen.upstream(), attempt: 1 })?;
+        let Made { asking, mut encoder, shape } = letter.make(&To::first(chosen.upstream()))?;
         let options = Arc::clone(&shape.options);
         let (dialect, keepalive) = (options.responses_dialect, options.keepalive_seconds);
         let mut first = Out::default();
         let (id, object) = encoder.queue(&mut first);
         letter.queued = true;
         let rewriter = Rewriter::with_encoder(shape, letter.stamp.clone(), encoder);
-        let leg = Leg { chosen, asking, rewriter };
+        let leg = Leg { chosen, sent: Sent::alone(asking, rewriter) };
         let Some(keeper) = keeper else { return Err(Fault::StoreUnavailable.into()) };
         let place = app.runs.place()?;
         let (store, new) = keeper.queued(&id, &object);

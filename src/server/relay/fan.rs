@@ -1,0 +1,139 @@
+//! Answers that are put together of several: an engine that gives one choice is asked once for each.
+//!
+//! The exchange whose turn it is stands where the only one does otherwise, and its rewriter is the pen's: what is done with
+//! one is done with each of them in turn. All of them are polled by the client's connection, like the only one.
+
+use super::exchange::{Exchange, after};
+use super::{Class, Ending, Relay};
+use crate::server::attempt::{Fan, Search};
+use crate::upstream::Pool;
+use crate::wire::Rewriter;
+use http::HeaderMap;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// The exchange for another choice.
+pub(super) struct Other {
+    exchange: Exchange,
+    rewriter: Rewriter,
+    /// Who else may be asked for it.
+    search: Option<Search>,
+}
+
+impl Relay {
+    /// The present exchange is for the first choice; the requests for the others go to the same upstream.
+    pub(super) fn fan_out(&mut self, fan: Fan, pause: Duration) {
+        let Fan { gather, others } = fan;
+        self.pen.gather_in(gather);
+        let (upstream, again) = (Arc::clone(self.upstream()), self.again.as_ref());
+        let other = |(choice, (asking, rewriter))| Other {
+            exchange: Exchange::begin(Pool::again(&upstream), after(pause, asking), choice),
+            rewriter,
+            search: again.map(|again| again.search.clone()),
+        };
+        self.others = (1..).zip(others).map(other).collect();
+    }
+
+    /// Reads on, in the only answer or in each of several.
+    pub(super) fn poll_engines(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.pen.is_of_several() {
+            return self.poll_engine(cx);
+        }
+        let mut polled = Poll::Pending;
+        self.each(|this| {
+            if this.poll_engine(cx).is_ready() {
+                polled = Poll::Ready(());
+            }
+            this.is_full()
+        });
+        polled
+    }
+
+    /// The engines take too long, each of them that has not ended.
+    pub(super) fn time_out(&mut self) {
+        let class = if self.clock.has_half() { Class::Perhaps } else { Class::Never };
+        self.each(|this| {
+            this.exchange.let_go();
+            this.exchange.class = Some(class);
+            this.pen.finish(Ending::Timeout);
+            false
+        });
+    }
+
+    /// Does something with each exchange that is not over, until it says that it is enough or the answer has ended.
+    fn each(&mut self, mut act: impl FnMut(&mut Self) -> bool) {
+        let all = self.others.len();
+        for at in 0..=all {
+            // Each turn leaves in its place the one before: after the last, all of them have had theirs.
+            if at > 0 {
+                self.turn(at - 1);
+            }
+            let enough = act(self);
+            self.settle();
+            if self.pen.ended() {
+                break;
+            }
+            if enough {
+                // Whoever had no turn has the next.
+                self.others.rotate_left(at);
+                break;
+            }
+        }
+        self.sweep();
+    }
+
+    fn turn(&mut self, at: usize) {
+        let Some(other) = self.others.get_mut(at) else { return };
+        std::mem::swap(&mut self.exchange, &mut other.exchange);
+        self.pen.turn_to(&mut other.rewriter);
+        if let (Some(again), Some(search)) = (&mut self.again, &mut other.search) {
+            std::mem::swap(&mut again.search, search);
+        }
+    }
+
+    /// Of several answers the one that is read may have ended: well, or with a failure that another engine may mend, or for
+    /// all of them.
+    pub(super) fn settle(&mut self) {
+        if !self.pen.is_of_several()
+            || !self.pen.rewriter.progress().ended
+            || self.pen.ended() && self.exchange.is_done()
+        {
+            return;
+        }
+        if self.pen.rewriter.any_failure().is_none() {
+            self.told();
+            return self.give_back();
+        }
+        if !self.goes_elsewhere() {
+            self.pen.give_up();
+            // Nobody waits for them any more.
+            for other in std::mem::take(&mut self.others) {
+                self.pen.leave(&other.rewriter);
+            }
+        }
+    }
+
+    /// Lets go of those that are over; whoever has the turn is not, unless all are.
+    fn sweep(&mut self) {
+        let Self { others, pen, .. } = self;
+        others.retain(|other| {
+            if other.exchange.is_done() {
+                pen.leave(&other.rewriter);
+            }
+            !other.exchange.is_done()
+        });
+        if self.exchange.is_done() && !self.others.is_empty() {
+            self.turn(0);
+            let over = self.others.swap_remove(0);
+            self.pen.leave(&over.rewriter);
+        }
+    }
+
+    /// Headers of an engine's answer that pass: of several, one that has come.
+    pub(super) fn passed(&self) -> &HeaderMap {
+        let others = self.others.iter().map(|other| &other.exchange.passed);
+        let mut all = std::iter::once(&self.exchange.passed).chain(others);
+        all.find(|passed| !passed.is_empty()).unwrap_or(&self.exchange.passed)
+    }
+}

@@ -1,0 +1,157 @@
+//! Marks around an answer, which some models write behind their reasoning (engine-quirks F.1: ERNIE, Hunyuan, Cohere).
+//!
+//! ```text
+//! before ──start──→ inside ──end, and nothing behind it──→ over
+//!    └──other text──→ plain
+//! ```
+//!
+//! Takes: text that is no reasoning, cut anywhere. Gives: the same without the marks, and without a line break beside them.
+//! Remembers: white space before the first word, and what may be the end. Never: takes away a mark that stands in the text.
+
+use super::marker::{Found, Markers};
+
+/// The reader of one choice's answer.
+#[derive(Debug)]
+pub(super) struct Wrapper {
+    start: &'static str,
+    end: Markers,
+    state: State,
+    held: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing but white space so far.
+    Before,
+    Inside,
+    /// There are no marks.
+    Plain,
+}
+
+impl Wrapper {
+    /// A reader of an answer between these marks; `None`: the family has none.
+    pub(super) fn of((start, end): (&'static str, &'static str)) -> Option<Self> {
+        let new = || Self { start, end: Markers::new([end]), state: State::Before, held: String::new() };
+        (!start.is_empty()).then(new)
+    }
+
+    /// Whether this text stays as it is.
+    pub(super) fn passes(&self, text: &str) -> bool {
+        let plain = match self.state {
+            State::Before => false,
+            State::Inside => !text.ends_with('\n') && self.end.find(text) == Found::Nowhere,
+            State::Plain => true,
+        };
+        plain && self.held.is_empty()
+    }
+
+    /// Reads on.
+    pub(super) fn read(&mut self, text: &str, say: &mut dyn FnMut(&str)) {
+        if self.passes(text) {
+            return say(text);
+        }
+        let mut held = std::mem::take(&mut self.held);
+        held.push_str(text);
+        let mut at = 0;
+        while let Some(read) = self.step(held.get(at..).unwrap_or(""), say) {
+            at += read;
+        }
+        held.drain(..at);
+        self.held = held;
+    }
+
+    /// There is no more text.
+    pub(super) fn finish(&mut self, say: &mut dyn FnMut(&str)) {
+        let held = std::mem::take(&mut self.held);
+        let is_end = self.state == State::Inside
+            && matches!(self.end.at(held.strip_prefix('\n').unwrap_or(&held)), Found::At { .. });
+        if !held.is_empty() && !is_end {
+            say(&held);
+        }
+    }
+
+    /// Reads some of the text, and says how much; nothing: more of it is needed.
+    fn step(&mut self, text: &str, say: &mut dyn FnMut(&str)) -> Option<usize> {
+        if text.is_empty() {
+            return None;
+        }
+        match self.state {
+            State::Before => self.before(text),
+            State::Inside => self.inside(text, say),
+            State::Plain => {
+                say(text);
+                Some(text.len())
+            }
+        }
+    }
+
+    fn before(&mut self, text: &str) -> Option<usize> {
+        let begun = text.trim_start();
+        let Some(rest) = begun.strip_prefix(self.start) else {
+            if self.start.starts_with(begun) {
+                return None;
+            }
+            self.state = State::Plain;
+            return Some(0);
+        };
+        // A line break goes along, as soon as it is there.
+        let next = rest.chars().next()?;
+        self.state = State::Inside;
+        Some(text.len() - rest.len() + usize::from(next == '\n'))
+    }
+
+    fn inside(&mut self, text: &str, say: &mut dyn FnMut(&str)) -> Option<usize> {
+        let found = self.end.find(text);
+        let before = found.before(text);
+        let said = text.get(..before)?;
+        if let Found::At { marker, .. } = found {
+            let behind = before + self.end.len(marker);
+            if !text.get(behind..)?.trim().is_empty() {
+                say(text.get(..behind)?);
+                return Some(behind);
+            }
+        }
+        // A line break may stand before the end.
+        let said = said.strip_suffix('\n').unwrap_or(said);
+        if said.is_empty() {
+            return None;
+        }
+        say(said);
+        Some(said.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pieces: &[&str]) -> String {
+        let mut wrapper = Wrapper::of(("<answer>", "</answer>")).unwrap();
+        let mut said = String::new();
+        pieces.iter().for_each(|piece| wrapper.read(piece, &mut |text| said.push_str(text)));
+        wrapper.finish(&mut |text| said.push_str(text));
+        said
+    }
+
+    #[test]
+    fn marks_go_and_everything_else_stays() {
+        for (text, expected) in [
+            ("\n<answer>\na b\n</answer>\n", "a b"),
+            ("<answer>a</answer>", "a"),
+            ("<answer>a", "a"),
+            ("<answer>a\n", "a\n"),
+            ("<answer>a\n\n</answer>", "a\n"),
+            ("<answer></answer>", ""),
+            ("<answer>", "<answer>"),
+            ("<answer>a</answer> b</answer>", "a</answer> b"),
+            ("<answer>a</ans", "a</ans"),
+            ("a<answer>b</answer>", "a<answer>b</answer>"),
+            ("\n <ans", "\n <ans"),
+            ("\n", "\n"),
+            ("", ""),
+        ] {
+            let letters: Vec<_> = text.split_inclusive(|_: char| true).collect();
+            assert_eq!((read(&[text]).as_str(), read(&letters).as_str()), (expected, expected), "{text:?}");
+        }
+    }
+}
