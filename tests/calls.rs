@@ -372,6 +372,16 @@ fn calls_and_other_text() {
         ("xlam", format!("```json\n[{f}]\n```"), "", vec![x()]),
         ("xlam", "```json\n[1]\n```".to_owned(), "```json\n[1]\n```", vec![]),
         ("ernie45", format!("Hm</think>\n<tool_call>\n{f}\n</tool_call>"), "", vec![x()]),
+        // Marks around the answer.
+        ("ernie45", "Hm</think>\n\n<response>\nYes\nNo\n</response>\n".to_owned(), "Yes\nNo", vec![]),
+        ("ernie45", "Hm</think>\nNo <response> here".to_owned(), "No <response> here", vec![]),
+        (
+            "hunyuan_a13b",
+            format!("<think>\nHm\n</think>\n<answer>\nYes <tool_calls>[{f}]</tool_calls>\n</answer>"),
+            "Yes ",
+            vec![x()],
+        ),
+        ("hunyuan_a13b", "<answer>a</answer>b".to_owned(), "a</answer>b", vec![]),
         (
             "functiongemma",
             "<start_function_call>call:f{text:<escape>a, b<escape>}<end_function_call>".to_owned(),

@@ -144,7 +144,9 @@ fn every_vector_byte_for_byte() {
 fn every_capture_as_kept() {
     let folder = Folder::new("captures");
     let mut wrong = Vec::new();
-    for fixture in captures() {
+    // Its engine was asked for two choices at once, which samewire does not ask of it: one answer is that of one choice.
+    let is_asked = |fixture: &cases::Fixture| fixture.case.name != "transformers/n2-one";
+    for fixture in captures().into_iter().filter(is_asked) {
         let read = |name: &&str| std::fs::read_to_string(fixture.folder.join(name)).ok();
         let kept = ["chat.sse", "chat.json", "completions.sse", "completions.json"].iter().find_map(read);
         let error = || read(&"error.json").unwrap().split_once('\n').unwrap().1.trim_end().to_owned();
@@ -196,6 +198,13 @@ fn without_a_request_it_was_a_plain_one() {
     assert!(!without.contains("usage"), "{without}");
     let (_, with, _) = run(&mut rewrite(&["--set", "force_usage=true"]), usage.as_bytes());
     assert_eq!(with, text_of("vllm/text-usage/chat.sse"));
+    let unparsed = r#"data: {"id":"1","choices":[{"index":0,"delta":{"content":"<think>a</think>b"},"finish_reason":"stop"}]}"#;
+    let input = format!("{unparsed}\n\ndata: [DONE]\n\n");
+    let (_, parsed, _) = run(&mut rewrite(&["--set", "parser=qwen3"]), input.as_bytes());
+    assert!(
+        parsed.contains(r#"{"reasoning_content":"a"}"#) && parsed.contains(r#"{"content":"b"}"#),
+        "{parsed}"
+    );
 }
 
 #[test]
@@ -357,7 +366,8 @@ fn of_several_answers_each_is_rewritten_by_itself() {
     let input = text_of("vllm/text-length/upstream.sse");
     let rewritten = |n: &str| {
         let request = request(n);
-        run(&mut rewrite(&["--engine", "transformers", "--request", &request, "--explain"]), input.as_bytes())
+        let options = ["--engine", "transformers", "--request", &request, "--explain", "--ids", "counter"];
+        run(&mut rewrite(&options), input.as_bytes())
     };
     let (one, several) = (rewritten(""), rewritten(r#","n":3"#));
     assert_eq!((several.0, &several.1), (0, &one.1));

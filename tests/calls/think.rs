@@ -126,3 +126,17 @@ fn the_option_beats_the_family() {
     let said = said(&Case { options, ..case });
     assert_eq!((said.reasoning.as_str(), said.content.as_str()), ("a", "b"));
 }
+
+/// Tags may hold what JSON escapes, and an engine may cut them anywhere, in front of other text too.
+#[test]
+fn tags_of_letters_that_json_escapes() {
+    let text = "one two three <t>\na\n</t>b";
+    let letters: Vec<_> = text.split_inclusive(|_: char| true).collect();
+    let lines: Vec<_> = ["one ", "two ", "three ", "<t>\n", "a", "\n</t>", "b"].to_vec();
+    for pieces in [vec![text], letters, lines] {
+        let case = stream("off", &pieces, "stop");
+        let think = json!({"mode": "anywhere", "start": "<t>\n", "end": "\n</t>"});
+        let said = said(&Case { options: json!({"think": think}), ..case });
+        assert_eq!((said.reasoning.as_str(), said.content.as_str()), ("a", "one two three b"), "{pieces:?}");
+    }
+}

@@ -16,6 +16,8 @@ pub(super) struct Family {
     pub(super) models: &'static [&'static str],
     /// How its reasoning stands in the text, if it reasons.
     pub(super) think: Option<Tags>,
+    /// What stands around an answer, behind the reasoning; empty: nothing.
+    pub(super) answer: (&'static str, &'static str),
     /// How it writes calls.
     pub(super) calls: &'static [&'static Format],
     /// Which of its marks are special tokens.
@@ -81,6 +83,7 @@ const PLAIN: Family = Family {
     names: &[],
     models: &[],
     think: None,
+    answer: ("", ""),
     calls: &[],
     special: Special::None,
     turns: &[],
@@ -165,6 +168,7 @@ pub(super) static FAMILIES: &[Family] = &[
         turns: DEEPSEEK_TURNS,
         vllm: parsers("deepseek_v3", "deepseek_v32"),
         sglang: parsers("deepseek-v3", "deepseekv32"),
+        ..PLAIN
     },
     Family {
         names: &["deepseek_v31", "deepseekv31", "deepseek-v3"],
@@ -175,6 +179,7 @@ pub(super) static FAMILIES: &[Family] = &[
         turns: DEEPSEEK_TURNS,
         vllm: parsers("deepseek_v3", "deepseek_v31"),
         sglang: parsers("deepseek-v3", "deepseekv31"),
+        ..PLAIN
     },
     Family {
         names: &["deepseek_r1", "deepseek-r1"],
@@ -185,6 +190,7 @@ pub(super) static FAMILIES: &[Family] = &[
         turns: DEEPSEEK_TURNS,
         vllm: parsers("deepseek_r1", "deepseek_v3"),
         sglang: parsers("deepseek-r1", "deepseekv3"),
+        ..PLAIN
     },
     Family {
         names: &["deepseek_v3", "deepseekv3"],
@@ -231,6 +237,7 @@ pub(super) static FAMILIES: &[Family] = &[
         turns: &["<|im_end|>", "[EOS]"],
         vllm: parsers("kimi_k2", "kimi_k2"),
         sglang: parsers("kimi_k2", "kimi_k2"),
+        ..PLAIN
     },
     Family {
         names: &["kimi"],
@@ -248,6 +255,7 @@ pub(super) static FAMILIES: &[Family] = &[
         turns: &["[e~["],
         vllm: parsers("minimax_m3", "minimax_m3"),
         sglang: parsers("minimax-m3", "minimax-m3"),
+        ..PLAIN
     },
     Family {
         names: &["minimax_m2", "minimax-m2", "minimax"],
@@ -267,6 +275,7 @@ pub(super) static FAMILIES: &[Family] = &[
         turns: &["</s>"],
         vllm: parsers("mistral", "mistral"),
         sglang: parsers("mistral", "mistral"),
+        ..PLAIN
     },
     Family {
         names: &["pythonic", "llama4_pythonic"],
@@ -305,6 +314,7 @@ pub(super) static FAMILIES: &[Family] = &[
         turns: &["<|im_end|>"],
         vllm: parsers("", "lfm2"),
         sglang: parsers("", "lfm2"),
+        ..PLAIN
     },
     Family {
         names: &["gemma4"],
@@ -315,6 +325,7 @@ pub(super) static FAMILIES: &[Family] = &[
         turns: &["<turn|>", "<eos>"],
         vllm: parsers("gemma4", "gemma4"),
         sglang: parsers("gemma4", "gemma4"),
+        ..PLAIN
     },
     Family {
         names: &["functiongemma"],
@@ -334,6 +345,7 @@ pub(super) static FAMILIES: &[Family] = &[
         turns: IM_TURNS,
         vllm: parsers("", "internlm"),
         sglang: parsers("", "interns1"),
+        ..PLAIN
     },
     Family {
         names: &["granite", "granite4", "granite-20b-fc"],
@@ -343,6 +355,25 @@ pub(super) static FAMILIES: &[Family] = &[
         special: Special::Calls,
         turns: GRANITE_TURNS,
         vllm: parsers("granite", "granite"),
+        ..PLAIN
+    },
+    Family {
+        names: &["granite_thinking_parser"],
+        think: think(Opened::Perhaps),
+        calls: &[&GRANITE],
+        special: Special::Calls,
+        turns: GRANITE_TURNS,
+        vllm: parsers("granite_thinking_parser", "granite"),
+        sglang: parsers("granite_thinking_parser", ""),
+        ..PLAIN
+    },
+    Family {
+        names: &["apertus2509"],
+        models: &["apertus"],
+        think: tags(Opened::Never, "<|inner_prefix|>", "<|inner_suffix|>"),
+        special: Special::All,
+        turns: &["<|assistant_end|>"],
+        sglang: parsers("apertus2509", ""),
         ..PLAIN
     },
     Family {
@@ -356,6 +387,7 @@ pub(super) static FAMILIES: &[Family] = &[
         names: &["hunyuan_a13b", "hunyuan"],
         models: &["hunyuan"],
         think: think(Opened::Never),
+        answer: ("<answer>", "</answer>"),
         calls: &[&TOOL_CALLS],
         vllm: parsers("hunyuan_a13b", "hunyuan_a13b"),
         sglang: parsers("hunyuan", ""),
@@ -380,6 +412,7 @@ pub(super) static FAMILIES: &[Family] = &[
         names: &["ernie45"],
         models: &["ernie-4.5"],
         think: think(Opened::Always),
+        answer: ("<response>", "</response>"),
         calls: &[&HERMES],
         vllm: parsers("ernie45", "ernie45"),
         ..PLAIN
@@ -401,6 +434,7 @@ pub(super) static FAMILIES: &[Family] = &[
         turns: &["<|im_end|>"],
         vllm: parsers("step3", "step3"),
         sglang: parsers("step3", "step3"),
+        ..PLAIN
     },
 ];
 

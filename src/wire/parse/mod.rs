@@ -18,6 +18,7 @@ mod text;
 mod think;
 mod tokens;
 mod vocabulary;
+mod wrapper;
 
 use super::Shape;
 use super::decode::Sink;
@@ -173,8 +174,8 @@ impl Parsing {
 
     /// How a text, spelled as in JSON, goes through; nothing, if that takes a closer look.
     pub(super) fn lane(&self, choice: u32, spelled: &str) -> Option<Lane> {
-        // Behind a backslash may stand the letters of a mark.
-        if memchr::memmem::find(spelled.as_bytes(), b"\\u").is_some() {
+        // Marks are looked for as they read, and a backslash may stand for any part of one.
+        if memchr::memchr(b'\\', spelled.as_bytes()).is_some() {
             return None;
         }
         match &self.choices.get(choice as usize)?.reader {

@@ -9,6 +9,7 @@ use super::text::Plain;
 use super::think::Think;
 use super::tokens::Tokens;
 use super::vocabulary::Vocabulary;
+use super::wrapper::Wrapper;
 use super::{Reader, Shape};
 use crate::json::Members;
 use crate::wire::Api;
@@ -45,6 +46,8 @@ pub struct Script {
     think: options::Think,
     /// In a whole answer, an end without a start ends reasoning.
     unopened: bool,
+    /// What stands around the answer.
+    answer: (&'static str, &'static str),
     calls: Vec<&'static Format>,
     turns: &'static [&'static str],
     tools: Arc<Tools>,
@@ -82,6 +85,7 @@ impl Script {
             vocabulary: None,
             think: think(&options.think, family, auto || offer.unthinking),
             unopened: !offer.unthinking && (opened == Opened::Perhaps || auto && opened == Opened::Always),
+            answer: family.answer,
             calls,
             turns: if special { family.turns } else { &[] },
             tools: Arc::new(tools),
@@ -125,7 +129,11 @@ impl Script {
         }
         let calls = Calls::of(&self.calls, self.turns, &self.tools);
         let starts = self.calls.iter().flat_map(|format| format.starts.iter().copied());
-        Reader::Text(Box::new(Plain::new(Think::of(&self.think, self.unopened, starts), calls)))
+        Reader::Text(Box::new(Plain::new(
+            Think::of(&self.think, self.unopened, starts),
+            Wrapper::of(self.answer),
+            calls,
+        )))
     }
 }
 

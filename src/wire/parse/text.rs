@@ -1,20 +1,22 @@
-//! Text in which reasoning stands between tags and calls between marks: first the one is read, then in what is left the
-//! other.
+//! Text in which reasoning stands between tags, and behind it an answer, maybe between marks of its own, with calls between
+//! marks: first the one is read, then in what is left the other.
 
 use super::calls::Calls;
 use super::think::Think;
+use super::wrapper::Wrapper;
 use super::{Emit, Lane, Piece};
 
 /// The reader of one choice.
 #[derive(Debug)]
 pub(super) struct Plain {
     think: Option<Think>,
+    wrapper: Option<Wrapper>,
     calls: Option<Calls>,
 }
 
 impl Plain {
-    pub(super) fn new(think: Option<Think>, calls: Option<Calls>) -> Self {
-        Self { think, calls }
+    pub(super) fn new(think: Option<Think>, wrapper: Option<Wrapper>, calls: Option<Calls>) -> Self {
+        Self { think, wrapper, calls }
     }
 
     /// This is all the text there will be.
@@ -27,28 +29,45 @@ impl Plain {
     /// How this text goes through.
     pub(super) fn lane(&self, text: &str) -> Option<Lane> {
         let lane = self.think.as_ref().map_or(Some(Lane::Content), |think| think.lane(text))?;
-        let calls = self.calls.as_ref().filter(|_| lane == Lane::Content);
-        calls.is_none_or(|calls| calls.passes(text)).then_some(lane)
+        if lane == Lane::Reasoning {
+            return Some(lane);
+        }
+        let is_plain = self.wrapper.as_ref().is_none_or(|wrapper| wrapper.passes(text))
+            && self.calls.as_ref().is_none_or(|calls| calls.passes(text));
+        is_plain.then_some(lane)
     }
 
     /// Reads on.
     pub(super) fn read(&mut self, text: &str, emit: Emit<'_>) {
-        let Self { think, calls } = self;
+        let Self { think, wrapper, calls } = self;
         match think {
-            Some(think) => think.read(text, &mut |piece| into_calls(calls, piece, emit)),
-            None => into_calls(calls, Piece::Content(text), emit),
+            Some(think) => think.read(text, &mut |piece| behind(wrapper, calls, piece, emit)),
+            None => behind(wrapper, calls, Piece::Content(text), emit),
         }
     }
 
     /// There is no more text.
     pub(super) fn end(&mut self, emit: Emit<'_>) {
-        let Self { think, calls } = self;
+        let Self { think, wrapper, calls } = self;
         if let Some(think) = think {
-            think.end(&mut |piece| into_calls(calls, piece, emit));
+            think.end(&mut |piece| behind(wrapper, calls, piece, emit));
+        }
+        if let Some(wrapper) = wrapper {
+            wrapper.finish(&mut |text| into_calls(calls, Piece::Content(text), emit));
         }
         if let Some(calls) = calls {
             calls.end(emit);
         }
+    }
+}
+
+/// What stands around an answer is around what is not reasoning.
+fn behind(wrapper: &mut Option<Wrapper>, calls: &mut Option<Calls>, piece: Piece<'_>, emit: Emit<'_>) {
+    match (wrapper, piece) {
+        (Some(wrapper), Piece::Content(text)) => {
+            wrapper.read(text, &mut |text| into_calls(calls, Piece::Content(text), emit));
+        }
+        (_, piece) => into_calls(calls, piece, emit),
     }
 }
 
