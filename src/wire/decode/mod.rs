@@ -40,9 +40,9 @@ pub struct Quirks {
     /// Arguments may be sent a second time when the call is complete: vLLM up to 0.22 re-serialises them in the finish
     /// chunk, SGLang up to 0.4.9 rewrites its last delta (engine-quirks A.1.5, A.2.4).
     pub resends_arguments: bool,
-    /// The ids of its answers come again, so that they name none: Ollama draws one of 999, TensorRT-LLM counts from
-    /// its start, LMDeploy calls every completion `-1`, `transformers serve` takes what the request's `x-request-id` says. Answers get ids of ours instead, as if they
-    /// had none (wire-format 2.7).
+    /// The ids of its answers come again, so that they name none: Ollama draws one of 999, TensorRT-LLM counts from its
+    /// start, LMDeploy calls every completion `-1`, `transformers serve` takes what the request's `x-request-id` says.
+    /// Answers get ids of ours instead, as if they had none (wire-format 2.7).
     pub recurring_ids: bool,
 }
 
