@@ -206,6 +206,11 @@ fn every_mistake_is_told_with_its_path() {
             "store = \"postgres://u:p@h/d\"\n[[upstream]]\nurl = \"http://127.0.0.1:8000\"",
             "store: expected a table; say place = \"memory\" under [store], found a text",
         ),
+        // What lacks its at sign may be a password.
+        (
+            &with("[store]\nplace = \"postgres://u:secret.host/d\""),
+            "store.place: must be an address such as postgres://USER:PASSWORD@HOST/DATABASE",
+        ),
         (&with("[[auth.key]]\nhash = 5"), "auth.key[0].hash: expected a text in quotes, found integer"),
         (&with("[auth]\nkeys = []"), "auth.keys: unknown key; is key meant?"),
         (

@@ -71,8 +71,12 @@ impl FromStr for Place {
             None if text == "off" => Ok(Self::Off),
             None if text == "memory" => Ok(Self::Memory),
             Some(("sqlite", path)) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
+            // Not as it stands there: what has no at sign may be a password all the same.
             Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
-                Ok(Self::Postgres(text.to_owned()))
+                let is_url = Postgres::is_url(text).then(|| Self::Postgres(text.to_owned()));
+                is_url.ok_or_else(|| {
+                    "must be an address such as postgres://USER:PASSWORD@HOST/DATABASE".to_owned()
+                })
             }
             _ => Err("a store is `memory`, `sqlite:PATH`, `postgres://…` or `off`".to_owned()),
         }

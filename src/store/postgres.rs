@@ -35,6 +35,11 @@ pub(super) struct Postgres {
 }
 
 impl Postgres {
+    /// Whether this is the address of a database.
+    pub(super) fn is_url(url: &str) -> bool {
+        Server::is_url(url)
+    }
+
     pub(super) async fn open(url: &str) -> Result<Self, Error> {
         Ok(Self { pool: Pool::open(Server::of(url)?).await?, counting: Mutex::default() })
     }

@@ -30,6 +30,11 @@ pub(super) struct Server {
 }
 
 impl Server {
+    /// Whether this is the address of one.
+    pub(super) fn is_url(url: &str) -> bool {
+        Asked::of(url).is_ok_and(|(_, url)| url.parse::<Config>().is_ok())
+    }
+
     pub(super) fn of(url: &str) -> Result<Self, Error> {
         let (asked, url) = Asked::of(url)?;
         let mut config: Config = url.parse().map_err(|_| Error::unavailable("not a URL of a database"))?;
