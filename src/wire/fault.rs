@@ -507,11 +507,17 @@ fn cut(message: &str) -> String {
 fn without_paths(message: &str) -> String {
     let mut text = String::with_capacity(message.len().min(2 * MESSAGE_LIMIT));
     let mut rest = message;
-    while let Some(at) = rest.find("File \"") {
-        let (before, path) = rest.split_at(at + "File \"".len());
+    const MARK: &str = "File \"";
+    while let Some(at) = rest.find(MARK) {
+        let (before, behind) = rest.split_at(at + MARK.len());
         text.push_str(before);
         text.push('…');
-        rest = path.find('"').and_then(|end| path.get(end..)).unwrap_or("");
+        // A message that was cut may name the next file before this one's name has ended.
+        let (path, next) = behind.split_at(behind.find(MARK).unwrap_or(behind.len()));
+        rest = match path.find('"') {
+            Some(end) => behind.get(end..).unwrap_or(""),
+            None => next,
+        };
         if text.len() > MESSAGE_LIMIT {
             return text;
         }
