@@ -26,7 +26,7 @@ from questions import QUESTIONS, Question
 from servers import HERE, Engine, Samewire, Unfit, knows
 
 # Reads what an engine without parsers leaves in its text.
-PARSER = ("parser", "auto")
+PARSER = ("parser", "qwen3")
 
 
 def gather(engine: Engine, binary: str, work: Path, questions: list[Question]) -> Run:
