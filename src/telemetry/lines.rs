@@ -38,7 +38,8 @@ pub(super) fn dropped() -> u64 {
 
 /// The front of a body: so much of it that the line still holds everything else.
 pub fn excerpt(body: &[u8]) -> String {
-    let front = String::from_utf8_lossy(body.get(..EXCERPT).unwrap_or(body));
+    // Of a letter that begins within it all four bytes; what begins behind it has no room.
+    let front = String::from_utf8_lossy(body.get(..EXCERPT + 3).unwrap_or(body));
     let mut room = EXCERPT;
     let fits = |letter: &char| {
         let written = match letter {
