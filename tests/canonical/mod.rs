@@ -376,12 +376,12 @@ fn tool_call(list: &Value, calls: &mut Vec<bool>) -> Result<(), String> {
             json!({"index": calls.len(), "id": call["id"], "type": "function", "function": function})
         }
         None => {
-            let arguments = &call["function"]["arguments"];
-            text(arguments)?;
-            if index >= calls.len() as u64 {
+            let Some(custom) = usize::try_from(index).ok().and_then(|index| calls.get(index)) else {
                 return wrong("arguments before the header");
-            }
-            json!({"index": index, "function": {"arguments": arguments}})
+            };
+            let (kind, key) = if *custom { ("custom", "input") } else { ("function", "arguments") };
+            text(&call[kind][key])?;
+            json!({"index": index, kind: {key: call[kind][key]}})
         }
     };
     if *call != expected {

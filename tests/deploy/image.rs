@@ -122,8 +122,11 @@ fn the_builder_gets_every_file_that_is_compiled_in() {
                 continue;
             }
             let text = std::fs::read_to_string(&path).unwrap_or_default();
-            for rest in text.split("include_").skip(1) {
-                let Some(literal) = rest.split_once("!(").and_then(|(_, rest)| rest.split('"').nth(1)) else {
+            let included = ["include!(", "include_str!(", "include_bytes!("];
+            for rest in included.iter().flat_map(|name| text.split(name).skip(1)) {
+                // The path from the root may stand behind where the root is.
+                let mut literals = rest.split('"').skip(1).step_by(2);
+                let Some(literal) = literals.find(|literal| *literal != "CARGO_MANIFEST_DIR") else {
                     continue;
                 };
                 let climbs = literal.split('/').filter(|part| *part == "..").count();
