@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 
 /// A completion id in canonical form. `prefix` is `chatcmpl-` or `cmpl-`; empty ids are the caller's business.
 pub(super) fn completion(engine: &str, prefix: &str) -> String {
+    // Other ids are made of its letters and digits: it has some.
     let plain = |text: &str| {
-        !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+        text.bytes().any(|b| b.is_ascii_alphanumeric())
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
     };
     if engine.strip_prefix(prefix).is_some_and(plain) {
         engine.to_owned()

@@ -273,7 +273,10 @@ fn prefix(case: &Case) -> &'static str {
 
 fn completion_id(case: &Case, id: &str) -> String {
     let prefix = prefix(case);
-    let plain = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+    let plain = |text: &str| {
+        text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+            && text.chars().any(|c| c.is_ascii_alphanumeric())
+    };
     if id.is_empty() {
         // The test generator counts, and an answer needs one id at most.
         return format!("{prefix}{:032x}", 1);
