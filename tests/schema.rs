@@ -65,6 +65,19 @@ fn departing(case: &Case, mut value: Value) -> Value {
         if let Some(annotations) = choice.pointer_mut("/message/annotations") {
             *annotations = json!([]);
         }
+        // It knows no custom tools in streams.
+        for call in
+            choice.pointer_mut("/delta/tool_calls").and_then(Value::as_array_mut).into_iter().flatten()
+        {
+            if let Some(custom) = call.as_object_mut().and_then(|call| call.remove("custom")) {
+                let mut function = json!({"arguments": custom["input"]});
+                if custom["name"].is_string() {
+                    function["name"] = custom["name"].clone();
+                    call["type"] = json!("function");
+                }
+                call["function"] = function;
+            }
+        }
         // The words of 2.6 are the same for both APIs.
         if case.api == Api::Completions && choice["finish_reason"] == "function_call" {
             choice["finish_reason"] = json!("stop");
