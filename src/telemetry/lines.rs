@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
@@ -61,14 +62,10 @@ pub fn excerpt(body: &[u8]) -> String {
 /// Logging has been started before.
 pub fn start(level: Level) -> Result<Guard, Box<dyn std::error::Error>> {
     let (sender, lines) = sync_channel(WAITING);
-    let done = Arc::new(Mutex::new(()));
-    let writing = Arc::clone(&done);
-    std::thread::Builder::new().name("log".to_owned()).spawn(move || {
-        let _writing = writing.lock();
-        write_all(&lines, || io::stderr().lock());
-    })?;
+    let thread = std::thread::Builder::new().name("log".to_owned());
+    let writing = thread.spawn(move || write_all(&lines, || io::stderr().lock()))?;
     let sink = Sink(Arc::new(Mutex::new(Some(sender))));
-    let guard = Guard { sink: sink.clone(), done };
+    let guard = Guard { sink: sink.clone(), writing };
     // Only our own lines: what libraries say at low levels is made of headers and bodies.
     let filter = Targets::new().with_target("samewire", filter(level));
     tracing_subscriber::registry().with(filter).with(json(sink)).try_init()?;
@@ -124,18 +121,18 @@ fn write_all<W: Write>(lines: &Receiver<Vec<u8>>, out: impl Fn() -> W) {
 #[derive(Debug)]
 pub struct Guard {
     sink: Sink,
-    done: Arc<Mutex<()>>,
+    writing: JoinHandle<()>,
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
         self.sink.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // The thread holds the lock until it has written everything. A reader who has stopped must not keep the process.
-        for _ in 0..50 {
-            if self.done.try_lock().is_ok() {
+        // The thread ends when it has written everything. A reader who has stopped must not keep the process.
+        for _ in 0..500 {
+            if self.writing.is_finished() {
                 return;
             }
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
