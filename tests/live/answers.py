@@ -282,7 +282,8 @@ def engine_chat_stream(body: bytes) -> Answer:
 
 
 def reading(raw: str, finish: str, tools: bool) -> Answer:
-    """An obvious reading of all that the model said: `<think>` at the beginning, calls in `<tool_call>`, the rest is content."""
+    """An obvious reading of all that the model said: `<think>` at the beginning, calls in `<tool_call>`, the rest is content.
+    A call that breaks off is one with as much of its arguments as there is."""
     raw = re.sub(r"<\|im_end\|>$", "", raw)
     answer = Answer(finish=finish)
     if raw.startswith("<think>"):
@@ -293,6 +294,9 @@ def reading(raw: str, finish: str, tools: bool) -> Answer:
             said = json.loads(found[1])
             answer.calls.append((said["name"], json.dumps(said["arguments"])))
         raw = call.sub("", raw)
+        if open_call := re.search(r'\s*<tool_call>\n\{"name": "(\w+)", "arguments": (.*)$', raw, re.DOTALL):
+            answer.calls.append((open_call[1], open_call[2]))
+            raw = raw[: open_call.start()]
         answer.finish = "tool_calls" if answer.calls else finish
     answer.content = raw
     return answer

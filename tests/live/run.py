@@ -75,7 +75,7 @@ def ask_all(
     for form, stream in (("stream", True), ("whole", False)):
         chat, responses = question.chat(model, stream), question.responses(model, stream)
         folder = record / (question.name + ("" if stream else "-whole"))
-        note(f"engine {form}", ask.direct, engine.address, chat, folder)
+        note(f"engine {form}", ask.direct, engine.address, engine.heard(chat), folder)
         note(f"rewritten {form}", ask.rewritten, binary, engine.name, folder)
         for api, body in (("chat", chat), ("responses", responses)):
             note(f"{api} {form}", ask.through, proxy.address, api, body)

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 # An engine imports for a minute or two; on a very busy machine for a quarter of an hour.
@@ -99,6 +100,10 @@ class Engine:
     def wait(self) -> None:
         self.server.wait(lambda: answers(self.address), START_SECONDS)
         self.start_seconds = round(time.monotonic() - self.server.started)
+
+    def heard(self, chat: dict[str, Any]) -> dict[str, Any]:
+        """A chat request as this engine takes it: vLLM without parsers refuses to let the model choose a tool."""
+        return chat | {"tool_choice": "none"} if "tools" in chat and self.name == "vllm" and not self.parsers else chat
 
     def port(self) -> str:
         return self.address.rpartition(":")[2]
