@@ -37,7 +37,7 @@ pub fn item(item: &str, response: &str, at: usize) -> Option<(String, String)> {
         }
     }
     out.put_u8(b'}');
-    Some((id, String::from_utf8(out.to_vec()).ok()?))
+    Some((id, String::from_utf8(out.into()).ok()?))
 }
 
 fn member(key: &str, out: &mut BytesMut) {

@@ -28,9 +28,10 @@ pub(super) struct Keeper {
     pub(super) whole: bool,
     pub(super) previous: Option<Arc<str>>,
     pub(super) conversation: Option<Arc<str>>,
+    /// What others go on with, not its input.
     pub(super) request: Json,
     /// The items of the input, as the client wrote them.
-    pub(super) input: Vec<String>,
+    pub(super) input: Vec<Bytes>,
 }
 
 /// A record on its way into the store.
@@ -88,7 +89,7 @@ impl Keeper {
 
     async fn store(self, ended: Ended, object: Json) -> Kept {
         let Ended { id, state, output } = ended;
-        let input = items(&self.input, &id);
+        let input = items(self.input, &id);
         let joined = self.conversation.clone().filter(|_| state.has_answered());
         let now = milliseconds().saturating_add_signed(self.ahead);
         if !self.whole {
@@ -136,7 +137,7 @@ impl Keeper {
             conversation: self.conversation,
             request: self.request,
             response: object.into(),
-            input: items(&self.input, id),
+            input: items(self.input, id),
             output: Vec::new(),
         };
         (self.store, new)
@@ -144,8 +145,9 @@ impl Keeper {
 }
 
 /// The items of an input as they are stored.
-pub(super) fn items(input: &[String], response: &str) -> Vec<Item> {
-    input.iter().enumerate().filter_map(|(at, text)| item(text, response, at)).collect()
+pub(super) fn items(input: Vec<Bytes>, response: &str) -> Vec<Item> {
+    let text = |(at, text): (usize, Bytes)| item(std::str::from_utf8(&text).ok()?, response, at);
+    input.into_iter().enumerate().filter_map(text).collect()
 }
 
 /// The `at`th of them.

@@ -826,7 +826,7 @@ async fn an_id_stands_for_one_item() {
 async fn what_is_too_large_to_be_stored() {
     let world = World::start(engine().await, Setup::new().config("[store]\nmax_record_bytes = 10000")).await;
     let path = made(&world, json!([])).await;
-    let long = "x".repeat(6000);
+    let long = "x".repeat(12_000);
     for more in
         [r#","background":true"#, r#","store":true"#, &format!(r#","conversation":"{}""#, name(&path))]
     {

@@ -265,15 +265,13 @@ impl Asked {
             cache_key: from.string("prompt_cache_key")?,
             carried: native::CARRIED
                 .iter()
-                .filter_map(|key| {
-                    from.get(key).map(|field| (*key, body.slice_ref(field.value.get().as_bytes())))
-                })
+                .filter_map(|key| from.get(key).map(|field| (*key, part(body, field.value))))
                 .collect(),
             include_of_engine: settings.include_of_engine,
             unknown: from
                 .extras()
                 .filter(|field| is_engines(field))
-                .map(|field| (field.key.to_string(), body.slice_ref(field.value.get().as_bytes())))
+                .map(|field| (field.key.to_string(), part(body, field.value)))
                 .collect(),
             rules: Arc::clone(&rules),
         })
@@ -388,11 +386,23 @@ impl Asked {
         self.input.iter().map(|item| std::str::from_utf8(item).unwrap_or_default())
     }
 
+    /// The same, shared.
+    pub fn shared_input(&self) -> impl Iterator<Item = &Bytes> {
+        self.input.iter()
+    }
+
     /// The `item_reference` items: their places in the input and what they refer to. Whoever stores items finds these
     /// before there can be a chat request.
     pub fn references(&self) -> impl Iterator<Item = (usize, &str)> {
         self.references.iter().map(|(at, id)| (*at, id.as_str()))
     }
+}
+
+/// A value of the body, as it stands there. What is small is a copy, so that it does not keep the whole in memory.
+fn part(body: &Bytes, value: Raw<'_>) -> Bytes {
+    const SMALL: usize = 4096;
+    let value = value.get().as_bytes();
+    if value.len() < SMALL { Bytes::copy_from_slice(value) } else { body.slice_ref(value) }
 }
 
 /// Fails on what this proxy does not have.

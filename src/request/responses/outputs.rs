@@ -5,11 +5,12 @@
 
 use super::content::{self, Place};
 use super::object::Object;
-use crate::json::{self, Raw, Text, compacted, write_string};
+use crate::json::{self, Members, Raw, Text, compacted, write_string};
 use crate::request::check::{Checked, invalid, missing};
 use crate::request::{Rules, fields};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{BufMut, Bytes, BytesMut};
+use std::fmt::Write as _;
 
 const KNOWN: &[&str] = &["tool_call_id", "output", "tool_outputs", "stream"];
 /// Outputs of one request.
@@ -154,8 +155,23 @@ pub enum After<'a> {
     Conversation(&'a str),
 }
 
-/// The body of a request that goes on with `input` where the answer to `request` has ended; `model`: the one that
-/// answered, if the request does not name one.
+/// What outlives a request, for those that go on with its answer: the model and what else is said once. Its input is not
+/// among it: that is stored as items.
+pub fn kept(request: &str) -> String {
+    let members = Members::of(request).unwrap_or_default();
+    let mut out = String::from("{");
+    for key in ["model"].iter().chain(KEPT) {
+        if let Some(value) = members.get(key) {
+            let comma = if out.len() > 1 { "," } else { "" };
+            let _ = write!(out, "{comma}\"{key}\":{}", value.get());
+        }
+    }
+    out.push('}');
+    out
+}
+
+/// The body of a request that goes on with `input` where the answer to a request, of which this was kept, has ended;
+/// `model`: the one that answered, if the request does not name one.
 pub fn going_on(request: &str, model: &str, after: After<'_>, input: &[String], stream: bool) -> Bytes {
     let mut out = BytesMut::from(&b"{\"model\":"[..]);
     match json::raw_member(request, "model").filter(|model| Text::of(*model).is_some()) {
@@ -241,7 +257,9 @@ mod tests {
         let calls = calls(object);
         let given = items(calls.iter().zip(["\"1\"", "[]"]));
         let request = r#"{"input":"x","model":"m\u0041","tools":[{"a": 1}],"stream":true,"include":[],"temperature":0.50,"text":null}"#;
-        let body = going_on(request, "other", After::Response("resp_1"), &given, true);
+        let kept = kept(request);
+        assert_eq!(kept, r#"{"model":"m\u0041","tools":[{"a": 1}],"text":null,"temperature":0.50}"#);
+        let body = going_on(&kept, "other", After::Response("resp_1"), &given, true);
         assert_eq!(
             std::str::from_utf8(&body).unwrap(),
             r#"{"model":"mA","tools":[{"a": 1}],"temperature":0.50,"previous_response_id":"resp_1","input":[{"type":"function_call_output","call_id":"a","output":"1"},{"type":"custom_tool_call_output","call_id":"b","output":[]}],"stream":true}"#

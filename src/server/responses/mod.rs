@@ -34,6 +34,7 @@ use super::relay::{Order, Relay};
 use super::routes::Handling;
 use crate::json;
 use crate::plan::Route;
+use crate::request::responses::outputs::kept;
 use crate::request::responses::{Asked, Way};
 use crate::seal::{Keys, Kind, NONCE};
 use crate::store::{Error, Item};
@@ -173,7 +174,9 @@ impl Handling {
     ) -> Result<Response<Body>, Failure> {
         question.asked.recall_tools(past.history())?;
         let keeper = self.keeper(&mut question, &past)?;
-        let Question { asked, upstream, route, sender, tenant, since, .. } = question;
+        let Question { asked, body, upstream, route, sender, tenant, since, known: _ } = question;
+        // What is needed of it has been taken.
+        drop(body);
         if let Some(keeper) = keeper.as_ref().filter(|_| asked.insists_on_store() && !asked.background) {
             // A write, before the engine works for an answer that could not be kept (faults O14, O15). Of nobody: in the
             // name of this process it would wait for all that runs, and two of them could wait for each other.
@@ -316,14 +319,13 @@ impl Handling {
         // The request and its items; what nothing is stored of without being asked for is stored or not.
         let most = shelf.record_bytes();
         let demands = asked.insists_on_store() || asked.conversation.is_some();
-        if demands && body.len() as u64 * 2 > most {
+        if demands && body.len() as u64 > most {
             let message =
                 format!("The request is too large to be stored: with its answer it may have {most} bytes.");
             return Err(Failure::from(Fault::TooLarge).with_message(message).with_param("input"));
         }
         // What goes on from a response that no store has is stored with all that went before.
         let alone = known.as_ref().is_some_and(|known| !known.stored);
-        let before = past.history().filter(|_| alone);
         Ok(Some(Box::new(Keeper {
             store,
             tenant: Arc::clone(tenant),
@@ -332,8 +334,8 @@ impl Handling {
             whole: asked.store,
             conversation: asked.conversation.as_deref().map(Into::into),
             previous: asked.previous_response_id.as_deref().filter(|_| !alone).map(Into::into),
-            request: String::from_utf8_lossy(body).into(),
-            input: before.chain(past.items(asked)).map(ToOwned::to_owned).collect(),
+            request: kept(std::str::from_utf8(body).unwrap_or_default()).into(),
+            input: past.shared(asked, alone).collect(),
         })))
     }
 

@@ -8,6 +8,7 @@ use crate::seal::{Keys, Kind};
 use crate::server::routes::Handling;
 use crate::store::{Error, Item, Key, Store};
 use crate::wire::fault::{Failure, Fault};
+use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -44,6 +45,16 @@ impl Past {
             let found = self.resolved.iter().find(|(place, _)| *place == at);
             found.map_or(item, |(_, found)| &*found.body)
         })
+    }
+
+    /// The same, after the conversation that went before if that is wanted too, as bytes that are shared.
+    pub(super) fn shared<'a>(&'a self, asked: &'a Asked, whole: bool) -> impl Iterator<Item = Bytes> + 'a {
+        let stored = |item: &Item| Bytes::from_owner(Arc::<[u8]>::from(Arc::clone(&item.body)));
+        let before = self.history.iter().filter(move |_| whole).map(stored);
+        before.chain(asked.shared_input().enumerate().map(move |(at, item)| {
+            let found = self.resolved.iter().find(|(place, _)| *place == at);
+            found.map_or_else(|| item.clone(), |(_, found)| stored(found))
+        }))
     }
 
     /// The engine's request, without its `forget` oldest messages.

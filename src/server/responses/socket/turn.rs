@@ -65,7 +65,7 @@ struct Made {
 /// What a response adds to a conversation, besides its output.
 struct Trace {
     thread: Thread,
-    input: Vec<String>,
+    input: Vec<Bytes>,
 }
 
 impl Turn {
@@ -131,7 +131,7 @@ impl Turn {
         let Self { previous, trace, heard, .. } = self;
         match (heard.ended, trace) {
             (Some((Ended { id, output, .. }, stored)), Some(Trace { thread, input })) if !heard.failed => {
-                let mut turn = items(&input, &id);
+                let mut turn = items(input, &id);
                 turn.extend(output);
                 memory.keep(id, thread.with(turn, stored));
             }
@@ -181,7 +181,7 @@ impl Handling {
         }
         let past = self.past(&question).await?;
         let thread = thread.unwrap_or_else(|| Thread::default().with(past.history.clone(), true));
-        let trace = Trace { thread, input: past.items(&question.asked).map(ToOwned::to_owned).collect() };
+        let trace = Trace { thread, input: past.shared(&question.asked, false).collect() };
         let response = match generate {
             true => self.make(&line.head, question, past).await?,
             false => self.take_note(question, &past)?,
