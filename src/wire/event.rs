@@ -6,8 +6,8 @@
 //! ```text
 //! stream = Head { choice(i) | Foreign } [Usage] (End | Fail)      choices may interleave; Fail may come anywhere,
 //!                                                                 Head again when tier or fingerprint become known
-//! choice = Role { Reasoning | Summary | Sealed | Content | Annotation | Refusal | FunctionCall | ToolStart | ToolArgs
-//!               | Break | Done | Bare } Finish
+//! choice = Role { Reasoning | Summary | Sealed | Content | Annotation | Tokens | Refusal | FunctionCall
+//!               | ToolStart | ToolArgs | Break | Done | Bare } Finish
 //!          no empty text; ToolStart(slot) before ToolArgs(slot); one Finish, last; after Fail or End nothing
 //! Foreign(slot) = (Added Told* [Done]) | Whole                    of one item, among others
 //! ```
@@ -106,6 +106,8 @@ pub enum Delta<'a> {
     Content(Text<'a>),
     /// An annotation of the answer text that goes on (Responses).
     Annotation(Raw<'a>),
+    /// All tokens of the answer text that goes on, once more, with their bytes, of which its deltas say nothing (Responses).
+    Tokens(Vec<TokenLogprob<'a>>),
     /// Refusal text.
     Refusal(Text<'a>),
     /// Deprecated function call, name and arguments as sent.
@@ -445,6 +447,7 @@ impl fmt::Display for Delta<'_> {
             }
             Self::Sealed { text, .. } => write!(f, "sealed {:?}", text.decoded()),
             Self::Annotation(data) => write!(f, "annotation {data}"),
+            Self::Tokens(entries) => write!(f, "tokens {}", entries.len()),
             Self::Break => write!(f, "break"),
             Self::Done { slot, cut } => {
                 write!(f, "done")?;

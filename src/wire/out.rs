@@ -276,6 +276,12 @@ impl Rope {
         self.full.is_empty() && self.last.is_empty()
     }
 
+    /// It says this and no more.
+    pub(crate) fn is(&self, bytes: &[u8]) -> bool {
+        let mut chunks = self.full.iter().map(|chunk| &chunk[..]).chain([&self.last[..]]);
+        chunks.try_fold(bytes, |rest, chunk| rest.strip_prefix(chunk)).is_some_and(<[u8]>::is_empty)
+    }
+
     /// A copy in one piece.
     pub(crate) fn join(&self) -> String {
         let chunks = self.full.iter().map(|chunk| &chunk[..]).chain([&self.last[..]]);

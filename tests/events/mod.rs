@@ -130,7 +130,7 @@ impl Fold {
                     }
                     output.push(done);
                 }
-                None if failed => output.push(item.cut()),
+                None if failed => output.push(item.cut(&response["output"][at])?),
                 None => return Err(format!("{} is not done", item.id)),
             }
         }
@@ -314,12 +314,8 @@ impl Item {
     }
 
     fn part_done(&mut self, key: &'static str, event: &Value) -> Result<(), String> {
-        let part = self.part(key)?;
-        if let Some(told) = event["part"].get("logprobs") {
-            // Parts tell the bytes of tokens too.
-            part["logprobs"] = told.clone();
-        }
-        let part = part.clone();
+        let part = Self::with_bytes(self.part(key)?.clone(), &event["part"], &self.logprobs)?;
+        *self.part(key)? = part.clone();
         same("part", &event["part"], &part)?;
         if !self.ended {
             return Err("a part that ends before its text".to_owned());
@@ -328,13 +324,35 @@ impl Item {
         Ok(())
     }
 
-    /// As it stands where the answer breaks off.
-    fn cut(&self) -> Value {
+    /// A part as this one tells it, which knows the bytes of its tokens too.
+    fn with_bytes(mut part: Value, told: &Value, tokens: &[Value]) -> Result<Value, String> {
+        if let Some(told) = told.get("logprobs") {
+            let mut plain = told.clone();
+            for entry in plain.as_array_mut().into_iter().flatten() {
+                for top in entry["top_logprobs"].as_array_mut().into_iter().flatten() {
+                    top.as_object_mut().map(|top| top.remove("bytes"));
+                }
+                entry.as_object_mut().map(|entry| entry.remove("bytes"));
+            }
+            same("tokens", &plain, &json!(tokens))?;
+            part["logprobs"] = told.clone();
+        }
+        Ok(part)
+    }
+
+    /// As it stands where the answer breaks off; `end`: as the answer's end tells it.
+    fn cut(&self, end: &Value) -> Result<Value, String> {
         let mut cut = self.told.clone();
+        if self.part == Some("content")
+            && let Some(last) = cut["content"].as_array_mut().and_then(|parts| parts.last_mut())
+        {
+            let at = self.told["content"].as_array().map_or(0, Vec::len) - 1;
+            *last = Self::with_bytes(last.take(), &end["content"][at], &self.logprobs)?;
+        }
         cut["status"] = json!("incomplete");
         for key in ["arguments", "input"].iter().filter(|key| self.told.get(**key).is_some()) {
             cut[*key] = json!(self.text);
         }
-        cut
+        Ok(cut)
     }
 }

@@ -39,8 +39,25 @@ pub(crate) fn check(case: &Case, sizes: &[usize]) -> Result<(), String> {
         return Err(told("an end that nobody told", ""));
     }
     let again = case.again(&answer.body).run(&Cut::Whole);
-    if again != answer {
+    // Where an answer breaks off its error comes before the object that alone tells the bytes of the last tokens.
+    let same = match ended || !case.streams() {
+        true => again == answer,
+        false => again.status == answer.status && without_bytes(&again.body) == without_bytes(&answer.body),
+    };
+    if !same {
         return Err(told("not a fixed point", &again.body));
     }
     Ok(())
+}
+
+/// An answer without the bytes of its tokens.
+fn without_bytes(body: &str) -> String {
+    const BYTES: &str = "\"bytes\":[";
+    let mut pieces = body.split(BYTES);
+    let mut kept = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        kept.push_str(BYTES);
+        kept.push_str(piece.find(']').map_or(piece, |end| &piece[end..]));
+    }
+    kept
 }

@@ -61,6 +61,7 @@ impl Stream {
                 | Delta::Part { .. }
                 | Delta::Sealed { .. }
                 | Delta::Annotation(_)
+                | Delta::Tokens(_)
         ) {
             return;
         }
@@ -133,7 +134,8 @@ impl Stream {
             | Delta::Done { .. }
             | Delta::Part { .. }
             | Delta::Sealed { .. }
-            | Delta::Annotation(_) => {}
+            | Delta::Annotation(_)
+            | Delta::Tokens(_) => {}
         }
     }
 }
@@ -348,6 +350,7 @@ impl Message {
             | Delta::Done { .. }
             | Delta::Sealed { .. }
             | Delta::Annotation(_)
+            | Delta::Tokens(_)
             | Delta::Bare => {}
         }
     }

@@ -196,6 +196,7 @@ impl Events {
         }
         let annotations: Vec<_> = parts.iter().flat_map(|part| list(part.annotations)).collect();
         self.annotations(at, &annotations, to);
+        self.tokens(at, parts, to);
     }
 
     /// Says those of an item's annotations that were not said yet.

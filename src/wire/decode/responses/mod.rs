@@ -252,6 +252,7 @@ impl Events {
         self.text_done(voice, None, id.as_deref(), part.text, to)?;
         if let Some(at) = self.items.open(&voice.kind(), id.as_deref()) {
             self.annotations(at, &list(part.annotations), to);
+            self.tokens(at, &[part], to);
         }
         Ok(())
     }
@@ -471,6 +472,17 @@ impl Events {
         if self.current == Some(at) {
             item.annotations += 1;
             to.delta(0, Delta::Annotation(annotation), Riders::default());
+        }
+    }
+
+    /// Says the tokens of all of an item's text, if these parts know their bytes.
+    fn tokens(&self, at: usize, parts: &[Part<'_>], to: &mut dyn Sink) {
+        if !self.reading.logprobs || self.current != Some(at) {
+            return;
+        }
+        let entries: Vec<TokenLogprob<'_>> = parts.iter().flat_map(|part| list(part.logprobs)).collect();
+        if entries.iter().any(|entry| entry.bytes.is_some()) {
+            to.delta(0, Delta::Tokens(entries), Riders::default());
         }
     }
 

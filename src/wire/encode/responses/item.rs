@@ -201,6 +201,16 @@ impl Part {
         (text, Spelled::Piece(self.plain_logprobs.append(|out| write_entries(entries, false, out))))
     }
 
+    /// Takes the bytes of its tokens from these, if they are its tokens.
+    pub(super) fn spell(&mut self, entries: &[TokenLogprob<'_>]) {
+        let mut plain = BytesMut::new();
+        write_entries(entries, false, &mut plain);
+        if self.plain_logprobs.is(&plain) {
+            self.logprobs = Rope::default();
+            self.logprobs.append(|out| write_entries(entries, true, out));
+        }
+    }
+
     /// Nothing more comes.
     pub(super) fn close(&mut self) {
         for rope in [&mut self.text, &mut self.logprobs, &mut self.plain_logprobs] {

@@ -22,7 +22,9 @@ pub use object::Echo;
 
 use super::{Encode, Limits};
 use crate::json::{Members, Raw, Text, compacted};
-use crate::wire::event::{Delta, Event, Head, Logprobs, Reason, Riders, Stage, ToolKind, Usage};
+use crate::wire::event::{
+    Delta, Event, Head, Logprobs, Reason, Riders, Stage, TokenLogprob, ToolKind, Usage,
+};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{ResponsesDialect, ResponsesReasoning};
 use crate::wire::{Out, Stamp, ident};
@@ -198,6 +200,7 @@ impl Response {
             Delta::Summary(text) => self.summarise(text, out),
             Delta::Sealed { text, late } => self.keep_sealed(text, *late, out),
             Delta::Annotation(annotation) => self.annotate(*annotation, out),
+            Delta::Tokens(entries) => self.spell(entries),
             Delta::Content(text) => {
                 let logprobs = riders.logprobs.as_ref().filter(|_| self.logprobs);
                 self.say(false, text, logprobs, out);
@@ -305,6 +308,16 @@ impl Response {
         }
         entries.extend_from_slice(json.as_bytes());
         *count += 1;
+    }
+
+    /// What is known of the bytes of the text that goes on.
+    fn spell(&mut self, entries: &[TokenLogprob<'_>]) {
+        let item = self.current.and_then(|at| self.items.get_mut(at));
+        if let Some(Item { kind: Kind::Message(parts), .. }) = item
+            && let Some(part) = parts.last_mut()
+        {
+            part.spell(entries);
+        }
     }
 
     fn think(&mut self, content: bool, summary: bool, text: &Text<'_>, out: &mut Out) {
