@@ -297,6 +297,6 @@ def reading(raw: str, finish: str, tools: bool) -> Answer:
         if open_call := re.search(r'\s*<tool_call>\n\{"name": "(\w+)", "arguments": (.*)$', raw, re.DOTALL):
             answer.calls.append((open_call[1], open_call[2]))
             raw = raw[: open_call.start()]
-        answer.finish = "tool_calls" if answer.calls else finish
+        answer.finish = "tool_calls" if answer.calls and finish == "stop" else finish
     answer.content = raw
     return answer

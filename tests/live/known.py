@@ -30,7 +30,7 @@ KNOWN = [
         tail=True,
     ),
     Known("vllm 0.21", "its own Responses take no chat_template_kwargs", SILENT, ("native",)),
-    Known("vllm 0.21", "without a reasoning parser it holds the reasoning to the schema, too", ("schema",), ("parsers",)),
+    Known("", "without a reasoning parser an engine holds the reasoning to the schema, too", ("schema",), ("parsers",)),
     Known("vllm 0.21", "a stop string spoils a stream's text around the end of reasoning", ("stop-silent",), ("whole",)),
     Known("sglang 0.5.12", "a call of a function that nobody offered is text, of which a stream has the end alone", ("unknown",)),
     Known("sglang 0.5.12", "its grammar of forced calls is one that the model has not learnt", ("required", "named"), ("engines",)),
