@@ -35,6 +35,9 @@ LABEL org.opencontainers.image.title="samewire" \
 COPY --from=build --chmod=0555 /samewire /samewire
 COPY --from=build --chmod=0444 /src/LICENSE /LICENSE
 
+# The allocator gives the memory of a large request back to the system at its end. By itself it would take the next one of
+# that size from its heap and leave a hole there.
+ENV MALLOC_MMAP_THRESHOLD_=131072 MALLOC_TRIM_THRESHOLD_=131072
 # A number, because the image has no /etc/passwd to name it in.
 USER 65532:65532
 EXPOSE 8080 9090

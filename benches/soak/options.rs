@@ -1,6 +1,6 @@
 //! What can be asked for.
 
-use crate::plan::Measure;
+use crate::plan::{BACKGROUND, Measure};
 use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -95,6 +95,18 @@ impl Options {
         // Calm as long as the warm-up, a sixth.
         options.calm = calm.unwrap_or_else(|| (options.length / 6).min(Duration::from_secs(300)));
         Ok(options)
+    }
+
+    /// Five minutes at 50 tokens a second, longer where streams live longer: so many come and go until memory is as large as
+    /// their number makes it.
+    pub(crate) fn warm_up(&self) -> Duration {
+        Duration::from_secs_f64(300.0 * (50.0 / self.rate).max(1.0))
+    }
+
+    /// What is asked for in the last moment in the background may take so long.
+    pub(crate) fn last_words(&self) -> Duration {
+        let tokens = if self.background > 0.0 { BACKGROUND as f64 } else { 0.0 };
+        Duration::from_secs_f64(tokens / self.rate)
     }
 
     pub(crate) fn measure(&self) -> Measure {

@@ -6,6 +6,9 @@
 /// In every prompt and in no place where operators look.
 pub(crate) const CANARY: &str = "CANARY-PROMPT-70ac";
 
+/// The most tokens of an answer that nobody watches.
+pub(crate) const BACKGROUND: u64 = 60;
+
 /// Numbers that look random and are the same in every run.
 pub(crate) struct Dice(u64);
 
@@ -171,7 +174,7 @@ impl Plan {
         let mut dice = Dice::new(measure.seed, id);
         let kind = KINDS[usize::try_from(id & 3).unwrap_or(0)];
         let streams = matches!(kind, Kind::Chat | Kind::Responses);
-        let most = if streams { measure.longest } else { measure.longest.min(60) };
+        let most = if streams { measure.longest } else { measure.longest.min(BACKGROUND) };
         let total = dice.between(measure.shortest.min(most), most).max(8);
         let choices = if kind == Kind::Chat && dice.percent(5) { 2 } else { 1 };
         let tool = if choices == 1 && dice.percent(20) { total / 4 } else { 0 };

@@ -113,7 +113,7 @@ pub(crate) fn run(options: &Options) -> io::Result<bool> {
     streams(&mut report, &tally, &watch, &metrics);
     resources(&mut report, options, &watch, resting, &after);
     late(&mut report, options, &tally);
-    process(&mut report, &samewire, &metrics, &after, exit);
+    process(&mut report, options, &samewire, &metrics, &after, exit);
     report.print();
     report.write(&options.json)?;
     if report.failed {
@@ -285,7 +285,7 @@ fn streams(report: &mut Report, tally: &Tally, watch: &Watch, metrics: &str) {
 fn resources(report: &mut Report, options: &Options, watch: &Watch, resting: usize, after: &After) {
     let peak = watch.peak() / MIB;
     report.row("4 peak of memory", &format!("{peak:.0} MiB"), "256 MiB", peak <= 256.0);
-    let (slope, upper) = watch.slope();
+    let (slope, upper) = watch.slope(options.warm_up());
     let value = format!("{:.1}, at most {:.1} MiB/h", slope / MIB, upper / MIB);
     if options.length >= LONG {
         report.row("4 growth of memory", &value, "1 MiB/h", upper / MIB <= 1.0);
@@ -340,7 +340,14 @@ fn late(report: &mut Report, options: &Options, tally: &Tally) {
     }
 }
 
-fn process(report: &mut Report, samewire: &Samewire, metrics: &str, after: &After, exit: Option<Duration>) {
+fn process(
+    report: &mut Report,
+    options: &Options,
+    samewire: &Samewire,
+    metrics: &str,
+    after: &After,
+    exit: Option<Duration>,
+) {
     let log = lock(&samewire.log);
     let panics = sum(metrics, "samewire_panics_total");
     report.row("7 panics", &panics.to_string(), "0", panics == 0.0);
@@ -358,8 +365,9 @@ fn process(report: &mut Report, samewire: &Samewire, metrics: &str, after: &Afte
     report.told("7 log lines", &log.lines.to_string());
     let idle =
         after.idle.map_or_else(|| after.left.join(", "), |time| format!("{:.2} s", time.as_secs_f64()));
-    let quick = after.idle.is_some_and(|time| time <= Duration::from_secs(2));
-    report.row("8 gauges 0 after the load", &idle, "2 s", quick);
+    let limit = Duration::from_secs(2) + options.last_words().saturating_sub(Duration::from_secs(1));
+    let quick = after.idle.is_some_and(|time| time <= limit);
+    report.row("8 gauges 0 after the load", &idle, &format!("{:.1} s", limit.as_secs_f64()), quick);
     let value = exit.map_or_else(|| "not".to_owned(), |time| format!("{:.2} s", time.as_secs_f64()));
     report.row("8 exit after SIGTERM", &value, "9 s", exit.is_some_and(|time| time < Duration::from_secs(9)));
 }

@@ -65,11 +65,10 @@ impl Watch {
         self.rss.iter().map(|(_, bytes)| *bytes).fold(0.0, f64::max)
     }
 
-    /// Bytes an hour by which memory grows, and the upper end of the 95 % interval; from the second half, or from the fifth
-    /// minute on.
-    pub(crate) fn slope(&self) -> (f64, f64) {
+    /// Bytes an hour by which memory grows after the warm-up, or in the second half, and the upper end of the 95 % interval.
+    pub(crate) fn slope(&self, warm_up: Duration) -> (f64, f64) {
         let length = self.rss.last().map_or(0.0, |(time, _)| *time);
-        let from = (length / 2.0).min(300.0);
+        let from = (length / 2.0).min(warm_up.as_secs_f64());
         // Neighbouring seconds say nearly the same: one in ten counts.
         let points: Vec<_> = self.rss.iter().filter(|(time, _)| *time >= from).step_by(10).collect();
         let n = points.len() as f64;
