@@ -232,7 +232,9 @@ impl Notation {
             self.expects = Expects::Text { mark, plain, key };
             return Ok(length);
         }
-        let is_end = |sign: char| sign.is_whitespace() || ",:=()[]{}'\"".contains(sign);
+        // At the very end half a mark is no word with a quote behind it.
+        let is_mark = matches!(self.quotes, Quotes::Mark(mark) if mark.starts_with(text));
+        let is_end = |sign: char| !is_mark && (sign.is_whitespace() || ",:=()[]{}'\"".contains(sign));
         let length = match text.find(is_end) {
             Some(0) => return Err(Short::Wrong),
             Some(length) => length,
