@@ -261,7 +261,8 @@ proptest! {
             // What is cut may be half an escape, or of a mark: it stays as it was written.
             let same = arguments.char_indices().zip(whole_arguments.chars()).find(|((_, one), other)| one != other);
             let cut = same.map_or("", |((at, _), _)| &arguments[at..]);
-            let is_cut = short.ends_with(&cut.replace("\\n", "\n")) || cut == "\\\\" || cut == "\\";
+            let ends = |cut: &str| short.ends_with(&cut.replace("\\n", "\n").replace("\\\"", "\""));
+            let is_cut = ends(cut) || cut == "\\\\" || cut == "\\";
             prop_assert!(is_cut, "{} of {}", arguments, whole_arguments);
         }
         prop_assert!(some.calls.len() <= all.calls.len());
@@ -381,6 +382,19 @@ fn calls_and_other_text() {
             "Yes ",
             vec![x()],
         ),
+        (
+            "cohere_command3",
+            "<|START_THINKING|>Hm<|END_THINKING|><|START_RESPONSE|>Yes<|END_RESPONSE|><|END_OF_TURN_TOKEN|>".to_owned(),
+            "Yes",
+            vec![],
+        ),
+        (
+            "cohere_command4",
+            "<|START_THINKING|>Hm<|END_THINKING|><|START_TEXT|>Yes<|END_TEXT|><|START_ACTION|>[{\"tool_name\": \"f\", \"parameters\": {\"x\": 1}}]<|END_ACTION|><|END_OF_TURN_TOKEN|>".to_owned(),
+            "Yes",
+            vec![call("f", "{\"x\": 1}")],
+        ),
+        ("hy_v3", "<tool_calls>\n<tool_call>f<tool_sep>\n</tool_call>\n</tool_calls>".to_owned(), "", vec![call("f", "{}")]),
         ("hunyuan_a13b", "<answer>a</answer>b".to_owned(), "a</answer>b", vec![]),
         (
             "functiongemma",

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 pub type Call = (String, Map<String, Value>);
 
 /// The formats by what they are called here, and the parser that reads them.
-pub const FORMATS: [(&str, &str); 31] = [
+pub const FORMATS: [(&str, &str); 34] = [
     ("hermes", "hermes"),
     ("hermes", "qwen3"),
     ("qwen3_coder", "qwen3"),
@@ -37,6 +37,9 @@ pub const FORMATS: [(&str, &str); 31] = [
     ("granite", "granite"),
     ("jamba", "hunyuan_a13b"),
     ("phi4_mini_json", "phi4_mini_json"),
+    ("hy_v3", "hy_v3"),
+    ("cohere", "cohere_command3"),
+    ("cohere", "cohere_command4"),
 ];
 
 /// Formats that stand alone, because nothing but their beginning says what they are.
@@ -50,6 +53,7 @@ pub fn turn(parser: &str) -> &'static str {
         "mistral" => "</s>",
         "kimi_k2" => "<|im_end|>",
         "gemma4" => "<turn|>",
+        "cohere_command3" | "cohere_command4" => "<|END_OF_TURN_TOKEN|>",
         _ if parser.starts_with("deepseek") => "<｜end▁of▁sentence｜>",
         _ => "",
     }
@@ -123,7 +127,7 @@ pub fn written(format: &str, calls: &[Call]) -> String {
         }
         "mistral_bare" => each(&|(name, all)| format!("[TOOL_CALLS]{name}{}", json(all))).concat(),
         "deepseek_v3" | "deepseek_v31" | "kimi_k2" => named(format, calls),
-        "qwen3_coder" | "glm45" | "minimax_m2" | "minimax_m3" | "seed_oss" | "step3" => {
+        "qwen3_coder" | "glm45" | "hy_v3" | "minimax_m2" | "minimax_m3" | "seed_oss" | "step3" => {
             in_tags(format, calls)
         }
         "deepseek_v32" => dsml("function_calls", calls),
@@ -156,6 +160,17 @@ fn objects(format: &str, calls: &[Call]) -> String {
         }
         "granite" => format!("<|tool_call|>[{}]", list(", ")),
         "jamba" => format!("<tool_calls>[\n{}\n]</tool_calls>", list(",\n")),
+        "cohere" => {
+            let call = |(at, (name, all)): (usize, &Call)| {
+                let name = Value::from(name.as_str());
+                format!(
+                    "    {{\"tool_call_id\": \"{at}\", \"tool_name\": {name}, \"parameters\": {}}}",
+                    json(all)
+                )
+            };
+            let all: Vec<_> = calls.iter().enumerate().map(call).collect();
+            format!("<|START_ACTION|>[\n{}\n]<|END_ACTION|>", all.join(",\n"))
+        }
         "phi4_mini_json" => format!("functools[{}]", list(", ")),
         other => panic!("{other}"),
     }
@@ -207,6 +222,14 @@ fn in_tags(format: &str, calls: &[Call]) -> String {
             format!("<tool_call>{inner}</tool_call>")
         })
         .join("\n"),
+        "hy_v3" => {
+            let call = |call: &Call| {
+                let key = ("<arg_key>", "</arg_key>\n");
+                let inner = tagged(("", "<tool_sep>\n"), key, ("<arg_value>", "</arg_value>\n"), call);
+                format!("<tool_call>{inner}</tool_call>\n")
+            };
+            format!("<tool_calls>\n{}</tool_calls>", each(&call).concat())
+        }
         "minimax_m2" => {
             let call = |call: &Call| {
                 let key = ("<parameter name=\"", "\">");

@@ -2,9 +2,9 @@
 //! (engine-quirks F).
 
 use super::format::{
-    DEEPSEEK_V3, DEEPSEEK_V31, DSML, FUNCTIONGEMMA, Format, GEMMA4, GLM, GRANITE, HERMES, INTERNLM, KIMI_K2,
-    LFM2, LLAMA3, MINIMAX, MINIMAX_M3, MISTRAL, OLMO3, PHI4, PYTHONIC, QWEN3_CODER, SEED, STEP3, TOOL_CALL,
-    TOOL_CALLS, XLAM,
+    COHERE, DEEPSEEK_V3, DEEPSEEK_V31, DSML, FUNCTIONGEMMA, Format, GEMMA4, GLM, GRANITE, HERMES, HY,
+    INTERNLM, KIMI_K2, LFM2, LLAMA3, MINIMAX, MINIMAX_M3, MISTRAL, OLMO3, PHI4, PYTHONIC, QWEN3_CODER, SEED,
+    STEP3, TOOL_CALL, TOOL_CALLS, XLAM,
 };
 
 /// Models that were trained alike.
@@ -391,6 +391,37 @@ pub(super) static FAMILIES: &[Family] = &[
         calls: &[&TOOL_CALLS],
         vllm: parsers("hunyuan_a13b", "hunyuan_a13b"),
         sglang: parsers("hunyuan", ""),
+        ..PLAIN
+    },
+    Family {
+        names: &["hy_v3"],
+        models: &["hy-v3", "hy3-", "hy-3"],
+        think: think(Opened::Perhaps),
+        calls: &[&HY],
+        special: Special::Calls,
+        vllm: parsers("hy_v3", "hy_v3"),
+        ..PLAIN
+    },
+    Family {
+        names: &["cohere_command3"],
+        models: &["command-a", "command-r7b"],
+        think: tags(Opened::Perhaps, "<|START_THINKING|>", "<|END_THINKING|>"),
+        answer: ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+        calls: &[&COHERE],
+        special: Special::All,
+        turns: &["<|END_OF_TURN_TOKEN|>"],
+        vllm: parsers("cohere_command3", "cohere_command3"),
+        ..PLAIN
+    },
+    Family {
+        names: &["cohere_command4"],
+        think: tags(Opened::Perhaps, "<|START_THINKING|>", "<|END_THINKING|>"),
+        answer: ("<|START_TEXT|>", "<|END_TEXT|>"),
+        calls: &[&COHERE],
+        special: Special::All,
+        turns: &["<|END_OF_TURN_TOKEN|>"],
+        vllm: parsers("cohere_command4", "cohere_command4"),
+        sglang: parsers("cohere_command4", ""),
         ..PLAIN
     },
     Family {

@@ -28,7 +28,7 @@ const fn marked(starts: &'static [&'static str], forms: &'static [Form]) -> Form
 
 /// Objects with a name and arguments, which `end` closes.
 const fn objects(end: &'static str) -> JsonForm {
-    JsonForm { end, list: true, separators: "", known: false }
+    JsonForm { name: "name", end, list: true, separators: "", known: false }
 }
 
 const TAGGED_JSON: JsonForm = objects("</tool_call>");
@@ -61,6 +61,17 @@ pub(super) static HERMES: Format = marked(&["<tool_call>"], &[Form::Json(TAGGED_
 /// `<function=NAME><parameter=KEY>value</parameter></function>` in `<tool_call>`, which is missing at times.
 pub(super) static QWEN3_CODER: Format =
     marked(&["<tool_call>", "<function="], &[Form::Tagged(QWEN3_CODER_FORM)]);
+
+/// As the next one, with a mark behind the name, in a section.
+pub(super) static HY: Format = marked(
+    &["<tool_calls>", "<tool_call>"],
+    &[Form::Tagged(TaggedForm {
+        opens: &["<tool_calls>"],
+        name: ("<tool_call>", "<tool_sep>"),
+        closes: &["</tool_calls>"],
+        ..GLM_FORM
+    })],
+);
 
 /// `<tool_call>NAME<arg_key>k</arg_key><arg_value>v</arg_value></tool_call>`.
 pub(super) static GLM: Format = marked(&["<tool_call>"], &[Form::Tagged(GLM_FORM)]);
@@ -207,6 +218,9 @@ pub(super) static GRANITE: Format =
 
 /// Jamba and Hunyuan.
 pub(super) static TOOL_CALLS: Format = marked(&["<tool_calls>"], &[Form::Json(objects("</tool_calls>"))]);
+
+pub(super) static COHERE: Format =
+    marked(&["<|START_ACTION|>"], &[Form::Json(JsonForm { name: "tool_name", ..objects("<|END_ACTION|>") })]);
 
 pub(super) static PHI4: Format = marked(&["functools"], &[Form::Json(objects(""))]);
 

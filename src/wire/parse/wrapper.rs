@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Takes: text that is no reasoning, cut anywhere. Gives: the same without the marks, and without a line break beside them.
-//! Remembers: white space before the first word, and what may be the end. Never: takes away a mark that stands in the text.
+//! Remembers: white space before the first word, and what may be the end. Never: takes away a mark that stands in the text;
+//! one that is a token of its own stands in no text.
 
 use super::marker::{Found, Markers};
 
@@ -15,6 +16,8 @@ use super::marker::{Found, Markers};
 pub(super) struct Wrapper {
     start: &'static str,
     end: Markers,
+    /// The marks are tokens of their own.
+    special: bool,
     state: State,
     held: String,
 }
@@ -31,7 +34,8 @@ enum State {
 impl Wrapper {
     /// A reader of an answer between these marks; `None`: the family has none.
     pub(super) fn of((start, end): (&'static str, &'static str)) -> Option<Self> {
-        let new = || Self { start, end: Markers::new([end]), state: State::Before, held: String::new() };
+        let (end, special) = (Markers::new([end]), start.starts_with("<|"));
+        let new = || Self { start, end, special, state: State::Before, held: String::new() };
         (!start.is_empty()).then(new)
     }
 
@@ -39,7 +43,7 @@ impl Wrapper {
     pub(super) fn passes(&self, text: &str) -> bool {
         let plain = match self.state {
             State::Before => false,
-            State::Inside => !text.ends_with('\n') && self.end.find(text) == Found::Nowhere,
+            State::Inside => (self.special || !text.ends_with('\n')) && self.end.find(text) == Found::Nowhere,
             State::Plain => true,
         };
         plain && self.held.is_empty()
@@ -64,6 +68,7 @@ impl Wrapper {
     pub(super) fn finish(&mut self, say: &mut dyn FnMut(&str)) {
         let held = std::mem::take(&mut self.held);
         let is_end = self.state == State::Inside
+            && !self.special
             && matches!(self.end.at(held.strip_prefix('\n').unwrap_or(&held)), Found::At { .. });
         if !held.is_empty() && !is_end {
             say(&held);
@@ -94,10 +99,15 @@ impl Wrapper {
             self.state = State::Plain;
             return Some(0);
         };
+        let read = text.len() - rest.len();
+        if self.special {
+            self.state = State::Inside;
+            return Some(read);
+        }
         // A line break goes along, as soon as it is there.
         let next = rest.chars().next()?;
         self.state = State::Inside;
-        Some(text.len() - rest.len() + usize::from(next == '\n'))
+        Some(read + usize::from(next == '\n'))
     }
 
     fn inside(&mut self, text: &str, say: &mut dyn FnMut(&str)) -> Option<usize> {
@@ -106,13 +116,18 @@ impl Wrapper {
         let said = text.get(..before)?;
         if let Found::At { marker, .. } = found {
             let behind = before + self.end.len(marker);
+            if self.special {
+                say(said);
+                self.state = State::Plain;
+                return Some(behind);
+            }
             if !text.get(behind..)?.trim().is_empty() {
                 say(text.get(..behind)?);
                 return Some(behind);
             }
         }
         // A line break may stand before the end.
-        let said = said.strip_suffix('\n').unwrap_or(said);
+        let said = said.strip_suffix('\n').filter(|_| !self.special).unwrap_or(said);
         if said.is_empty() {
             return None;
         }
@@ -125,8 +140,11 @@ impl Wrapper {
 mod tests {
     use super::*;
 
-    fn read(pieces: &[&str]) -> String {
-        let mut wrapper = Wrapper::of(("<answer>", "</answer>")).unwrap();
+    const TAGS: (&str, &str) = ("<answer>", "</answer>");
+    const TOKENS: (&str, &str) = ("<|A|>", "<|Z|>");
+
+    fn read(marks: (&'static str, &'static str), pieces: &[&str]) -> String {
+        let mut wrapper = Wrapper::of(marks).unwrap();
         let mut said = String::new();
         pieces.iter().for_each(|piece| wrapper.read(piece, &mut |text| said.push_str(text)));
         wrapper.finish(&mut |text| said.push_str(text));
@@ -151,7 +169,23 @@ mod tests {
             ("", ""),
         ] {
             let letters: Vec<_> = text.split_inclusive(|_: char| true).collect();
-            assert_eq!((read(&[text]).as_str(), read(&letters).as_str()), (expected, expected), "{text:?}");
+            let both = (read(TAGS, &[text]), read(TAGS, &letters));
+            assert_eq!((both.0.as_str(), both.1.as_str()), (expected, expected), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn marks_that_are_tokens_end_an_answer_whatever_follows() {
+        for (text, expected) in [
+            ("<|A|>\na\n<|Z|>\n", "\na\n\n"),
+            ("<|A|>a<|Z|>b<|Z|>", "ab<|Z|>"),
+            ("<|A|><|Z|>", ""),
+            ("<|A|>a<|Z", "a<|Z"),
+            ("a<|A|>b<|Z|>", "a<|A|>b<|Z|>"),
+        ] {
+            let letters: Vec<_> = text.split_inclusive(|_: char| true).collect();
+            let both = (read(TOKENS, &[text]), read(TOKENS, &letters));
+            assert_eq!((both.0.as_str(), both.1.as_str()), (expected, expected), "{text:?}");
         }
     }
 }

@@ -19,6 +19,8 @@ const WHOLE: usize = 256 << 10;
 /// What differs between formats.
 #[derive(Debug, PartialEq, Eq)]
 pub(in super::super) struct Form {
+    /// The key of the name.
+    pub(in super::super) name: &'static str,
     /// What stands behind the last object; empty: nothing.
     pub(in super::super) end: &'static str,
     /// The objects may stand in a list.
@@ -68,7 +70,7 @@ impl Json {
 
     /// An object up to its arguments; gives how much of it is read.
     fn object(&mut self, text: &str, tools: &Tools, emit: Emit<'_>) -> Result<usize, Short> {
-        let Head { name, arguments, read } = head(text)?;
+        let Head { name, arguments, read } = head(text, self.form.name)?;
         if (self.form.known || self.bare) && !tools.know(&name) {
             return Err(Short::Wrong);
         }
@@ -147,7 +149,8 @@ fn text(json: &str) -> Result<Cow<'_, str>, Short> {
     json::read::<Text<'_>>(json).map(|text| text.decoded()).map_err(|_| Short::Wrong)
 }
 
-fn head(text: &str) -> Result<Head<'_>, Short> {
+/// `named`: the key of the name.
+fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, Short> {
     let mut from = Cursor { text, at: 0 };
     if !from.sign('{')? {
         return Err(Short::Wrong);
@@ -176,7 +179,7 @@ fn head(text: &str) -> Result<Head<'_>, Short> {
                 }
                 None => before = Some(from.value(WHOLE)?),
             },
-            "name" => {
+            key if key == named => {
                 from.sign('\0')?;
                 let own = self::text(from.value(HEAD)?)?;
                 if own.is_empty() {
