@@ -1,6 +1,6 @@
 //! Engines that parse and engines that do not: the client cannot tell them apart.
 
-use crate::cases::{Case, Cut};
+use crate::cases::{Case, Cut, captures};
 use crate::{case, said, stream, tools};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -157,5 +157,23 @@ fn what_the_engine_left_is_known_afterwards() {
         let unparsed = rewriter.summary().unparsed;
         assert_eq!(unparsed.map(|unparsed| unparsed.family()), family, "{parser} {model} {text}");
         assert_eq!(unparsed.and_then(|unparsed| unparsed.flags("vllm")).as_deref(), flags);
+    }
+}
+
+/// The same model behind two real engines without parsers says what the engines' own parsers read of it.
+#[test]
+fn what_real_engines_left_is_what_their_parsers_read() {
+    let recorded = |name: &str| {
+        let mut case = captures().into_iter().find(|fixture| fixture.case.name == name).expect(name).case;
+        // As the client asked: that it does not want a call is said to an engine that would refuse tools.
+        case.request.as_object_mut().unwrap().remove("tool_choice");
+        Case { options: json!({"parser": "qwen3"}), ..case }
+    };
+    let parsed = said(&recorded("sglang/reasoning-text-tool"));
+    assert_eq!(parsed.calls, [("get_weather".to_owned(), "{\"city\": \"Berlin\"}".to_owned())]);
+    for raw in ["vllm/reasoning-text-tool-raw", "sglang/reasoning-text-tool-raw"] {
+        let case = recorded(raw);
+        assert!(!said(&Case { options: json!({}), ..case.clone() }).content.is_empty());
+        assert_eq!(said(&case), parsed, "{raw}");
     }
 }
