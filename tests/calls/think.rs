@@ -140,26 +140,3 @@ fn tags_of_letters_that_json_escapes() {
         assert_eq!((said.reasoning.as_str(), said.content.as_str()), ("a", "one two three b"), "{pieces:?}");
     }
 }
-
-/// A model that was done and closed no block has answered, as far as the whole of it can be seen, and that is wanted.
-#[test]
-fn an_answer_in_a_block_that_never_closes() {
-    let reasoning = |text: &str| (text.to_owned(), String::new());
-    let content = |text: &str| (String::new(), text.to_owned());
-    for (promotes, text, finish, expected) in [
-        (true, "Four.", "stop", content("Four.")),
-        (true, "Four.", "length", reasoning("Four.")),
-        (false, "Four.", "stop", reasoning("Four.")),
-        (true, "<think>Four.", "stop", reasoning("Four.")),
-        (true, "Hm</think>Four.", "stop", ("Hm".to_owned(), "Four.".to_owned())),
-        (true, "", "stop", content("")),
-    ] {
-        let case = whole("step3", text, finish);
-        let options = json!({"parser": "step3", "promote_reasoning": promotes});
-        let whole = said(&Case { options: options.clone(), ..case });
-        assert_eq!((whole.reasoning, whole.content), expected, "{promotes} {text} {finish}");
-        // A stream's first words would have to wait for the last.
-        let stream = said(&Case { options, ..stream("step3", &[text], finish) });
-        assert_eq!(stream.reasoning.is_empty(), text.is_empty(), "{text}");
-    }
-}

@@ -230,12 +230,6 @@ impl Parsing {
             Delta::Finish(Finish { reason, .. }) => {
                 let complete = !matches!(reason, Reason::Length | Reason::ContentFilter);
                 self.wait(at, &riders);
-                if *reason == Reason::Stop
-                    && let Some(Reader::Text(reader)) = self.known(at)
-                    && reader.promote()
-                {
-                    to.mended(Rule::ReasoningPromoted);
-                }
                 self.flush(at, complete, riders, to)
             }
             Delta::Role | Delta::Bare => {

@@ -46,8 +46,6 @@ pub struct Script {
     think: options::Think,
     /// In a whole answer, an end without a start ends reasoning.
     unopened: bool,
-    /// In a whole answer, reasoning that is all of it is the answer.
-    promotes: bool,
     /// What stands around the answer.
     answer: (&'static str, &'static str),
     calls: Vec<&'static Format>,
@@ -66,10 +64,7 @@ impl Script {
         }
         let family = match &options.parser {
             Parser::Off if options.think.mode == ThinkMode::Off => return None,
-            Parser::Off => {
-                let (think, promotes) = (options.think.clone(), options.promote_reasoning);
-                return Some(Self { think, promotes, ..Self::default() });
-            }
+            Parser::Off => return Some(Self { think: options.think.clone(), ..Self::default() }),
             Parser::Auto => Family::of_model(model),
             Parser::Family(name) => Family::named(name)?,
         };
@@ -90,7 +85,6 @@ impl Script {
             vocabulary: None,
             think: think(&options.think, family, auto || offer.unthinking),
             unopened: !offer.unthinking && (opened == Opened::Perhaps || auto && opened == Opened::Always),
-            promotes: options.promote_reasoning,
             answer: family.answer,
             calls,
             turns: if special { family.turns } else { &[] },
@@ -136,7 +130,7 @@ impl Script {
         let calls = Calls::of(&self.calls, self.turns, &self.tools);
         let starts = self.calls.iter().flat_map(|format| format.starts.iter().copied());
         Reader::Text(Box::new(Plain::new(
-            Think::of(&self.think, self.unopened, self.promotes, starts),
+            Think::of(&self.think, self.unopened, starts),
             Wrapper::of(self.answer),
             calls,
         )))

@@ -26,11 +26,6 @@ impl Plain {
         }
     }
 
-    /// The model was done. Gives whether what looked like reasoning is the answer.
-    pub(super) fn promote(&mut self) -> bool {
-        self.think.as_mut().is_some_and(Think::promote)
-    }
-
     /// How this text goes through.
     pub(super) fn lane(&self, text: &str) -> Option<Lane> {
         let lane = self.think.as_ref().map_or(Some(Lane::Content), |think| think.lane(text))?;

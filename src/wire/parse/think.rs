@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! before ──start tag──→ inside ──end tag, start of calls──→ after ──start tag (anywhere)──→ inside
-//!    ├──other text──→ after
-//!    └──no tag in the whole text──→ either ──finish `stop`──→ after
+//!    └──other text──→ after
 //! ```
 //!
 //! Takes: text, cut anywhere. Gives: [`Piece::Reasoning`] and [`Piece::Content`]. Remembers: white space before the first
@@ -25,8 +24,6 @@ pub(super) struct Think {
     trim: bool,
     /// Of a whole text, what stands before an end without a start is reasoning: the template may have opened the block.
     unopened: bool,
-    /// Of a whole text, a block without any tag is the answer if the model was done (`promote_reasoning`).
-    promotes: bool,
     state: State,
     held: String,
 }
@@ -39,17 +36,14 @@ enum State {
     Inside { blank: bool },
     /// `blank`: nothing but white space behind a block so far.
     After { blank: bool },
-    /// All there is, which has no tag: what it is, its finish says.
-    Either,
 }
 
 impl Think {
-    /// A reader; nothing if the text is to be left as it is. `unopened`: the template may have opened the block.
-    /// `promotes`: it may be the answer that stands there. `calls`: where calls may begin.
+    /// A reader; nothing if the text is to be left as it is. `unopened`: the template may have opened the block. `calls`:
+    /// where calls may begin.
     pub(super) fn of<'m>(
         options: &'m Options,
         unopened: bool,
-        promotes: bool,
         calls: impl Iterator<Item = &'m str>,
     ) -> Option<Self> {
         if options.mode == ThinkMode::Off {
@@ -66,7 +60,6 @@ impl Think {
             ends: Markers::new(ends),
             trim: options.trim,
             unopened,
-            promotes: promotes && options.mode == ThinkMode::Forced,
             state,
             held: String::new(),
         })
@@ -74,23 +67,10 @@ impl Think {
 
     /// This is all the text there will be.
     pub(super) fn foresee(&mut self, text: &str) {
-        let has_tag = || text.contains(&*self.start) || self.ends.first_of(text, 0).is_some();
-        if self.promotes && self.state == State::Before && !has_tag() {
-            self.state = State::Either;
-        }
         let end = self.ends.first_of(text, 0).filter(|_| self.unopened && self.state == State::Before);
         if end.is_some_and(|end| !text.get(..end).is_some_and(|before| before.contains(&*self.start))) {
             self.state = State::Inside { blank: true };
         }
-    }
-
-    /// The model was done. Gives whether what was held for that is the answer.
-    pub(super) fn promote(&mut self) -> bool {
-        let promotes = self.state == State::Either && !self.held.trim().is_empty();
-        if promotes {
-            self.state = State::After { blank: true };
-        }
-        promotes
     }
 
     /// How this text goes through.
@@ -133,10 +113,6 @@ impl Think {
         let held = std::mem::take(&mut self.held);
         match self.state {
             State::Before if self.mode == ThinkMode::Forced => self.reason(&held, true, emit),
-            State::Either => {
-                emit(Piece::Opened(Rule::Think));
-                self.reason(&held, true, emit)
-            }
             State::Inside { .. } => self.reason(&held, true, emit),
             State::Before | State::After { .. } => {
                 self.answer(&held, emit);
@@ -151,7 +127,6 @@ impl Think {
             State::Before => self.before(text, emit),
             State::Inside { .. } => self.inside(text, emit),
             State::After { .. } => self.after(text, emit),
-            State::Either => None,
         }
     }
 
@@ -204,7 +179,7 @@ impl Think {
 
     /// Text in a block; gives how much of it is read. `closes`: the block ends behind it.
     fn reason(&mut self, text: &str, closes: bool, emit: Emit<'_>) -> usize {
-        let blank = matches!(self.state, State::Inside { blank: true } | State::Before | State::Either);
+        let blank = matches!(self.state, State::Inside { blank: true } | State::Before);
         let begun = if self.trim && blank { text.trim_start() } else { text };
         let said = if self.trim { begun.trim_end() } else { begun };
         if !said.is_empty() {
