@@ -834,6 +834,15 @@ async fn what_is_too_large_to_be_stored() {
         let refused = world.ask(&Request::post("/v1/responses", body)).await;
         assert_eq!(told(&refused), (413, Some("request_too_large".into()), Some("input".into())), "{more}");
     }
+    // What the answer repeats counts twice, and each item has an id and a status.
+    let small = vec![r#"{"role":"user","content":"x"}"#; 30].join(",");
+    for rest in
+        [format!(r#""input":"x","instructions":"{}""#, "x".repeat(6000)), format!(r#""input":[{small}]"#)]
+    {
+        let body = format!(r#"{{"model":"text","background":true,{rest}}}"#);
+        let refused = world.ask(&Request::post("/v1/responses", body)).await;
+        assert_eq!(told(&refused), (413, Some("request_too_large".into()), Some("input".into())), "{rest}");
+    }
     let body = format!(r#"{{"model":"text","input":"{long}"}}"#);
     let answer = object(&world.ask(&Request::post("/v1/responses", body)).await);
     assert_eq!((&answer["status"], &answer["store"]), (&json!("completed"), &json!(false)));

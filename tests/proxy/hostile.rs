@@ -57,27 +57,39 @@ fn bodies() -> Vec<(&'static str, String)> {
     ]
 }
 
+/// Responses requests with as much as there can be of what their answers repeat.
+fn repeated() -> Vec<(&'static str, String)> {
+    let start = r#"{"model":"m","input":"x","instructions":""#;
+    let tool = r#"{"model":"m","input":"x","tools":[{"type":"function","name":"f","description":""#;
+    vec![
+        ("instructions", filled(start, "text ", "\"}")),
+        ("tools", filled(tool, "text ", r#"","parameters":{}}]}"#)),
+    ]
+}
+
 #[tokio::test]
 async fn no_request_takes_more_than_its_body_and_an_answer() {
     let setup = Setup::new().config(&format!("[limits]\nmax_answer_bytes = {ANSWER}"));
     let world = World::start(Engine::script(Script::answer("a", 2)).await, setup.faulty()).await;
-    // What is patched is written anew, once. A Responses request is there as it came, as chat, and as what is stored of it.
-    for (route, times) in [("/v1/chat/completions", 2), ("/v1/responses", 3)] {
-        let all = bodies().into_iter();
-        let text = |name: &str| ["text", "depth", "spaces", "one number"].contains(&name);
-        for (name, body) in all.filter(|(name, _)| times == 2 || text(name)) {
-            let body = if route == "/v1/responses" { body.replacen("messages", "input", 1) } else { body };
-            let (before, length) = (world.samewire.rss(), body.len() as u64);
-            peak(&world, true);
-            let mut client = Client::connect(world.proxy()).await;
-            // It may be refused before its end.
-            client.try_send(&Request::post(route, body).bytes()).await;
-            let status = client.try_answer().await.map(|answer| answer.head.status);
-            let grown = peak(&world, false).saturating_sub(before);
-            println!("{route}, {name}: {status:?}, {:.1} times its body", grown as f64 / length as f64);
-            let most = times * length + ANSWER + MIB + MARGIN;
-            assert!(grown <= most, "{route}, {name}: {grown} for {length}");
-        }
+    // What is patched is written anew, once. A Responses request is there as it came, as chat, and as what is stored of it;
+    // its answer repeats some of it.
+    let text = |name: &str| ["text", "depth", "spaces", "one number"].contains(&name);
+    let responses = bodies().into_iter().filter(|(name, _)| text(name));
+    let responses = responses.map(|(name, body)| (name, body.replacen("messages", "input", 1)));
+    let chats = bodies().into_iter().map(|(name, body)| ("/v1/chat/completions", 2, name, body));
+    let inputs = responses.map(|(name, body)| ("/v1/responses", 3, name, body));
+    let repeated = repeated().into_iter().map(|(name, body)| ("/v1/responses", 7, name, body));
+    for (route, times, name, body) in chats.chain(inputs).chain(repeated) {
+        let (before, length) = (world.samewire.rss(), body.len() as u64);
+        peak(&world, true);
+        let mut client = Client::connect(world.proxy()).await;
+        // It may be refused before its end.
+        client.try_send(&Request::post(route, body).bytes()).await;
+        let status = client.try_answer().await.map(|answer| answer.head.status);
+        let grown = peak(&world, false).saturating_sub(before);
+        println!("{route}, {name}: {status:?}, {:.1} times its body", grown as f64 / length as f64);
+        let most = times * length + ANSWER + MIB + MARGIN;
+        assert!(grown <= most, "{route}, {name}: {grown} for {length}");
     }
     world.end().await;
 }

@@ -158,7 +158,7 @@ pub enum After<'a> {
 /// What outlives a request, for those that go on with its answer: the model and what else is said once. Its input is not
 /// among it: that is stored as items.
 pub fn kept(request: &str) -> String {
-    let members = Members::of(request).unwrap_or_default();
+    let members = Members::of(request.trim_start_matches('\u{feff}')).unwrap_or_default();
     let mut out = String::from("{");
     for key in ["model"].iter().chain(KEPT) {
         if let Some(value) = members.get(key) {

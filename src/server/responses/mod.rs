@@ -61,6 +61,9 @@ const DROPPED: HeaderName = HeaderName::from_static("x-samewire-dropped");
 /// Bytes of names in that header and in the log. Clients take heads of 16 KiB and less.
 const DROPPED_BYTES: usize = 4000;
 
+/// Bytes of a stored item besides what the client wrote: its id, its status, and what the store counts for each.
+const ITEM: usize = 400;
+
 /// A request that has been read.
 struct Question {
     asked: Asked,
@@ -316,16 +319,19 @@ impl Handling {
             asked.without_store()?;
             return Ok(None);
         };
-        // The request and its items; what nothing is stored of without being asked for is stored or not.
+        // What goes on from a response that no store has is stored with all that went before.
+        let alone = known.as_ref().is_some_and(|known| !known.stored);
+        let request = kept(std::str::from_utf8(body).unwrap_or_default());
+        let input: Vec<_> = past.shared(asked, alone).collect();
+        // What is kept stands in the object of the response, too. What nobody insists on is stored or not.
+        let needed = request.len() * 2 + input.iter().map(|item| item.len() + ITEM).sum::<usize>();
         let most = shelf.record_bytes();
         let demands = asked.insists_on_store() || asked.conversation.is_some();
-        if demands && body.len() as u64 > most {
+        if demands && needed as u64 > most {
             let message =
                 format!("The request is too large to be stored: with its answer it may have {most} bytes.");
             return Err(Failure::from(Fault::TooLarge).with_message(message).with_param("input"));
         }
-        // What goes on from a response that no store has is stored with all that went before.
-        let alone = known.as_ref().is_some_and(|known| !known.stored);
         Ok(Some(Box::new(Keeper {
             store,
             tenant: Arc::clone(tenant),
@@ -334,8 +340,8 @@ impl Handling {
             whole: asked.store,
             conversation: asked.conversation.as_deref().map(Into::into),
             previous: asked.previous_response_id.as_deref().filter(|_| !alone).map(Into::into),
-            request: kept(std::str::from_utf8(body).unwrap_or_default()).into(),
-            input: past.shared(asked, alone).collect(),
+            request: request.into(),
+            input,
         })))
     }
 

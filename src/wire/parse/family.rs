@@ -395,7 +395,7 @@ pub(super) static FAMILIES: &[Family] = &[
     },
     Family {
         names: &["hy_v3"],
-        models: &["hy-v3", "hy3-", "hy-3"],
+        models: &["/hy3", "hy3-preview", "hy-v3"],
         think: think(Opened::Perhaps),
         calls: &[&HY],
         special: Special::Calls,

@@ -7,7 +7,7 @@
 //!
 //! Takes: text that is no reasoning, cut anywhere. Gives: the same without the marks, and without a line break beside them.
 //! Remembers: white space before the first word, and what may be the end. Never: takes away a mark that stands in the text;
-//! one that is a token of its own stands in no text.
+//! one that is a token of its own stands in no answer that the other has begun.
 
 use super::marker::{Found, Markers};
 
