@@ -86,6 +86,8 @@ struct Inner {
     stage: AtomicU8,
     /// Requests under way. One that comes early finds the one before still there.
     requests: AtomicUsize,
+    /// Requests that there have been.
+    begun: AtomicUsize,
     /// Milliseconds after [`Inner::born`] since when it has nothing to do, and one more; 0: it has.
     idle: AtomicU64,
     born: Instant,
@@ -99,6 +101,7 @@ impl Default for Stage {
         Self(Arc::new(Inner {
             stage: AtomicU8::new(IDLE),
             requests: AtomicUsize::new(0),
+            begun: AtomicUsize::new(0),
             idle: AtomicU64::new(1),
             born: Instant::now(),
             evicted: AtomicBool::new(false),
@@ -114,6 +117,11 @@ impl Stage {
 
     fn set(&self, stage: u8) {
         self.0.stage.store(stage, Ordering::Relaxed);
+    }
+
+    /// How many requests there have been.
+    fn begun(&self) -> usize {
+        self.0.begun.load(Ordering::Relaxed)
     }
 
     /// There is something to do: a request, or a part of its head.
@@ -160,6 +168,7 @@ impl Busy {
     /// A request has come.
     pub(super) fn begin(stage: &Stage) -> Self {
         stage.0.requests.fetch_add(1, Ordering::Relaxed);
+        stage.0.begun.fetch_add(1, Ordering::Relaxed);
         stage.stirs();
         stage.set(READING);
         Self(stage.clone())
@@ -218,6 +227,8 @@ pub(super) struct Guarded {
     io: TokioIo<Socket>,
     stage: Stage,
     wait: Wait,
+    /// The requests that this takes into account.
+    known: usize,
     /// The library has just looked for bytes itself, and found none.
     looked: bool,
     /// Read before the library wanted it.
@@ -243,6 +254,7 @@ impl Guarded {
             io: TokioIo::new(stream),
             stage,
             wait: Wait::Head(Instant::now()),
+            known: 0,
             looked: false,
             ahead: Vec::new(),
             glance: None,
@@ -326,15 +338,21 @@ impl Guarded {
         }
     }
 
+    /// There was a request since the last look; one that was answered at once may have come and gone between two of them.
+    fn has_answered(&self) -> bool {
+        self.wait == Wait::Answer || self.known != self.stage.begun()
+    }
+
     /// Times the wait for a head.
     fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.stage.is(IDLE) {
             self.wait = Wait::Answer;
             return Poll::Pending;
         }
-        if self.wait == Wait::Answer {
+        if self.has_answered() {
             self.wait = Wait::Idle(Instant::now());
         }
+        self.known = self.stage.begun();
         if !matches!(self.wait, Wait::Answer) && self.stage.poll_evicted(cx) {
             return Poll::Ready(Err(ErrorKind::TimedOut.into()));
         }
@@ -504,7 +522,7 @@ impl Write for Guarded {
         }
         ready!(self.poll_passed_on(cx))?;
         // The library may have asked for a next head before it let go of the last answer, and would not ask again.
-        if self.wait == Wait::Answer && self.stage.is(IDLE) {
+        if self.has_answered() && self.stage.is(IDLE) {
             let _ = self.poll_patience(cx)?;
         }
         Poll::Ready(Ok(()))

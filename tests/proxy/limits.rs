@@ -98,6 +98,25 @@ async fn idle_connections_are_closed() {
     world.end().await;
 }
 
+/// An answer that is there at once ends the wait for its request's head as any other.
+#[tokio::test]
+async fn a_connection_with_quick_answers_lives_on() {
+    let world = world("[timeouts]\nclient_head = 0.5").await;
+    for path in ["/nothing", "/v1/responses/resp_none"] {
+        let mut client = Client::connect(world.proxy()).await;
+        for _ in 0..4 {
+            client.send(&Request::get(path).bytes()).await;
+            assert_eq!(client.answer().await.head.status, 404, "{path}");
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        // Half a head has its time from its own first byte.
+        client.send(b"G").await;
+        let (took, _) = closed_after(&mut client).await;
+        assert!(took > Duration::from_millis(300) && took < Duration::from_secs(4), "{took:?}");
+    }
+    world.end().await;
+}
+
 #[tokio::test]
 async fn fault_c05_limit_to_the_byte() {
     let good = Request::stream("");
