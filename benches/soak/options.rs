@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+/// Tokens a second in each stream.
+const USUAL_RATE: f64 = 50.0;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) samewire: PathBuf,
@@ -45,7 +48,7 @@ impl Options {
             length: Duration::from_secs(600),
             calm: Duration::ZERO,
             streams: 1_000,
-            rate: 50.0,
+            rate: USUAL_RATE,
             tokens: (200, 4_000),
             whole: 20.0,
             background: 5.0,
@@ -100,13 +103,13 @@ impl Options {
     /// Five minutes at 50 tokens a second, longer where streams live longer: so many come and go until memory is as large as
     /// their number makes it.
     pub(crate) fn warm_up(&self) -> Duration {
-        Duration::from_secs_f64(300.0 * (50.0 / self.rate).max(1.0))
+        Duration::from_secs_f64(300.0 * (USUAL_RATE / self.rate).max(1.0))
     }
 
-    /// What is asked for in the last moment in the background may take so long.
+    /// What is asked for in the last moment in the background may take so much longer than at the usual rate.
     pub(crate) fn last_words(&self) -> Duration {
         let tokens = if self.background > 0.0 { BACKGROUND as f64 } else { 0.0 };
-        Duration::from_secs_f64(tokens / self.rate)
+        Duration::from_secs_f64((tokens / self.rate - tokens / USUAL_RATE).max(0.0))
     }
 
     pub(crate) fn measure(&self) -> Measure {

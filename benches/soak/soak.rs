@@ -365,7 +365,7 @@ fn process(
     report.told("7 log lines", &log.lines.to_string());
     let idle =
         after.idle.map_or_else(|| after.left.join(", "), |time| format!("{:.2} s", time.as_secs_f64()));
-    let limit = Duration::from_secs(2) + options.last_words().saturating_sub(Duration::from_secs(1));
+    let limit = Duration::from_secs(2) + options.last_words();
     let quick = after.idle.is_some_and(|time| time <= limit);
     report.row("8 gauges 0 after the load", &idle, &format!("{:.1} s", limit.as_secs_f64()), quick);
     let value = exit.map_or_else(|| "not".to_owned(), |time| format!("{:.2} s", time.as_secs_f64()));
