@@ -91,6 +91,15 @@ const PLAIN: Family = Family {
     sglang: NONE,
 };
 
+/// What Cohere's Command models have in common.
+const COMMAND: Family = Family {
+    think: tags(Opened::Perhaps, "<|START_THINKING|>", "<|END_THINKING|>"),
+    calls: &[&COHERE],
+    special: Special::All,
+    turns: &["<|END_OF_TURN_TOKEN|>"],
+    ..PLAIN
+};
+
 const DEEPSEEK_TURNS: &[&str] = &["<｜end▁of▁sentence｜>"];
 const LLAMA_TURNS: &[&str] = &["<|eom_id|>", "<|eot_id|>", "<|eot|>"];
 const IM_TURNS: &[&str] = &["<|im_end|>", "<|endoftext|>"];
@@ -405,24 +414,16 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["cohere_command3"],
         models: &["command-a", "command-r7b"],
-        think: tags(Opened::Perhaps, "<|START_THINKING|>", "<|END_THINKING|>"),
         answer: ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
-        calls: &[&COHERE],
-        special: Special::All,
-        turns: &["<|END_OF_TURN_TOKEN|>"],
         vllm: parsers("cohere_command3", "cohere_command3"),
-        ..PLAIN
+        ..COMMAND
     },
     Family {
         names: &["cohere_command4"],
-        think: tags(Opened::Perhaps, "<|START_THINKING|>", "<|END_THINKING|>"),
         answer: ("<|START_TEXT|>", "<|END_TEXT|>"),
-        calls: &[&COHERE],
-        special: Special::All,
-        turns: &["<|END_OF_TURN_TOKEN|>"],
         vllm: parsers("cohere_command4", "cohere_command4"),
         sglang: parsers("cohere_command4", ""),
-        ..PLAIN
+        ..COMMAND
     },
     Family {
         names: &["phi4_mini_json"],
