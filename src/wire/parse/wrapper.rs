@@ -151,9 +151,18 @@ mod tests {
         said
     }
 
+    /// Each text comes out as the other, in one piece and letter by letter.
+    fn check(marks: (&'static str, &'static str), all: &[(&str, &str)]) {
+        for (text, expected) in all {
+            let letters: Vec<_> = text.split_inclusive(|_: char| true).collect();
+            let both = (read(marks, &[text]), read(marks, &letters));
+            assert_eq!((both.0.as_str(), both.1.as_str()), (*expected, *expected), "{text:?}");
+        }
+    }
+
     #[test]
     fn marks_go_and_everything_else_stays() {
-        for (text, expected) in [
+        let all = [
             ("\n<answer>\na b\n</answer>\n", "a b"),
             ("<answer>a</answer>", "a"),
             ("<answer>a", "a"),
@@ -167,25 +176,19 @@ mod tests {
             ("\n <ans", "\n <ans"),
             ("\n", "\n"),
             ("", ""),
-        ] {
-            let letters: Vec<_> = text.split_inclusive(|_: char| true).collect();
-            let both = (read(TAGS, &[text]), read(TAGS, &letters));
-            assert_eq!((both.0.as_str(), both.1.as_str()), (expected, expected), "{text:?}");
-        }
+        ];
+        check(TAGS, &all);
     }
 
     #[test]
     fn marks_that_are_tokens_end_an_answer_whatever_follows() {
-        for (text, expected) in [
+        let all = [
             ("<|A|>\na\n<|Z|>\n", "\na\n\n"),
             ("<|A|>a<|Z|>b<|Z|>", "ab<|Z|>"),
             ("<|A|><|Z|>", ""),
             ("<|A|>a<|Z", "a<|Z"),
             ("a<|A|>b<|Z|>", "a<|A|>b<|Z|>"),
-        ] {
-            let letters: Vec<_> = text.split_inclusive(|_: char| true).collect();
-            let both = (read(TOKENS, &[text]), read(TOKENS, &letters));
-            assert_eq!((both.0.as_str(), both.1.as_str()), (expected, expected), "{text:?}");
-        }
+        ];
+        check(TOKENS, &all);
     }
 }
