@@ -12,6 +12,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use socket2::SockRef;
 use std::io::{self, ErrorKind};
+use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -343,6 +344,12 @@ impl Guarded {
         self.wait == Wait::Answer || self.known != self.stage.begun()
     }
 
+    /// The kernel has bytes of the client that nobody has been told of yet: the task will be woken for them.
+    fn has_news(&self) -> bool {
+        let tcp = SockRef::from(self.io.inner().tcp());
+        tcp.peek(&mut [MaybeUninit::uninit()]).is_ok_and(|count| count > 0)
+    }
+
     /// Times the wait for a head.
     fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.stage.is(IDLE) {
@@ -353,7 +360,7 @@ impl Guarded {
             self.wait = Wait::Idle(Instant::now());
         }
         self.known = self.stage.begun();
-        if !matches!(self.wait, Wait::Answer) && self.stage.poll_evicted(cx) {
+        if !matches!(self.wait, Wait::Answer) && self.stage.poll_evicted(cx) && !self.has_news() {
             return Poll::Ready(Err(ErrorKind::TimedOut.into()));
         }
         let (since, patience) = match self.wait {
