@@ -2,6 +2,7 @@
 
 use super::connection::{GONE, Guarded, LINGER, LINGER_BYTES, Stage};
 use super::course::Seen;
+use super::descriptors::is_wanted;
 use super::headers::{self, Refusal};
 use super::routes::Chance;
 use super::{App, Phase, Worker, http2, panics, tls};
@@ -178,10 +179,12 @@ impl Acceptor {
                 }
                 Err(error) => {
                     // Out of descriptors, mostly: trying again at once would only burn the processor.
-                    self.metrics.accept_errors.add(1);
-                    tracing::warn!(%error, "cannot accept");
-                    self.going = None;
-                    self.evict();
+                    if is_wanted(&listener) {
+                        self.metrics.accept_errors.add(1);
+                        tracing::warn!(%error, "cannot accept");
+                        self.going = None;
+                        self.evict();
+                    }
                     tokio::time::sleep(self.pause).await;
                     self.pause = (self.pause * 2).min(PAUSES.1);
                 }

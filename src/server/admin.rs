@@ -1,7 +1,7 @@
 //! The admin listener: whether the process lives, whether it should get traffic, its figures, and how it drains. It serves no
 //! `/v1`.
 
-use super::descriptors::Spare;
+use super::descriptors::{Spare, is_wanted};
 use super::{App, Phase, Present};
 use crate::upstream::Upstream;
 use axum::Router;
@@ -29,22 +29,26 @@ pub(super) async fn serve(listener: TcpListener, present: Arc<Present>) {
     http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(8 << 10);
     let places = Arc::new(Semaphore::new(PLACES));
     let router = router(present);
-    let mut spare = Spare::new();
+    let spare = Arc::new(Spare::new());
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         spare.refill();
         let stream = loop {
             match listener.accept().await {
                 Ok((stream, _)) => break stream,
-                Err(error) if spare.lend(&error) => {}
+                Err(error) if is_wanted(&listener) && spare.lend(&error) => {}
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         };
         let service = TowerToHyperService::new(router.clone());
-        let connection = http.serve_connection(TokioIo::new(stream), service);
+        let mut connection = http.serve_connection(TokioIo::new(stream), service);
+        let spare = Arc::clone(&spare);
         #[expect(clippy::disallowed_methods, reason = "one task for each connection, bounded by the places")]
         tokio::spawn(async move {
-            let _ = connection.await;
+            let _ = (&mut connection).await;
+            if let Ok(stream) = connection.into_parts().io.into_inner().into_std() {
+                spare.close(stream.into());
+            }
             drop(place);
         });
     }

@@ -1,9 +1,14 @@
 //! Open files: as many as the limits of the configuration need, or limits that fit them (faults O10).
 
 use crate::config::Limits;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{DupFlags, dup3};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::net::TcpListener;
 
 /// What is open besides connections and the way of each request to its engine: the process's own, operators', the
 /// store's.
@@ -39,28 +44,55 @@ fn raise() -> Option<u64> {
     maximum
 }
 
+/// Whether a connection waits to be accepted. Where no descriptor is left, trying to accept fails either way.
+pub(super) fn is_wanted(listener: &TcpListener) -> bool {
+    let mut listeners = [PollFd::new(listener, PollFlags::IN)];
+    poll(&mut listeners, Some(&Timespec::default())) == Ok(1)
+}
+
 /// Some descriptors that can be had when there are no others.
-pub(super) struct Spare(Vec<File>);
+pub(super) struct Spare {
+    /// What they are descriptors of.
+    null: Option<OwnedFd>,
+    kept: Mutex<Vec<OwnedFd>>,
+}
 
 impl Spare {
     pub(super) fn new() -> Self {
-        let mut this = Self(Vec::new());
+        let this = Self { null: File::open("/dev/null").ok().map(Into::into), kept: Mutex::default() };
         this.refill();
         this
     }
 
+    fn kept(&self) -> MutexGuard<'_, Vec<OwnedFd>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// As many as there should be, if that many can be had.
-    pub(super) fn refill(&mut self) {
-        while self.0.len() < SPARE
-            && let Ok(file) = File::open("/dev/null")
+    pub(super) fn refill(&self) {
+        let mut kept = self.kept();
+        while kept.len() < SPARE
+            && let Some(Ok(another)) = self.null.as_ref().map(OwnedFd::try_clone)
         {
-            self.0.push(file);
+            kept.push(another);
         }
     }
 
     /// Lets go of one, if `error` says that it is wanted.
-    pub(super) fn lend(&mut self, error: &io::Error) -> bool {
+    pub(super) fn lend(&self, error: &io::Error) -> bool {
         let wanted = error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error());
-        wanted && self.0.pop().is_some()
+        wanted && self.kept().pop().is_some()
+    }
+
+    /// Closes `used`. If one is missing, its descriptor becomes that one in the same moment: one that was free for a
+    /// moment would be some client's.
+    pub(super) fn close(&self, mut used: OwnedFd) {
+        let mut kept = self.kept();
+        if kept.len() < SPARE
+            && let Some(null) = &self.null
+            && dup3(null, &mut used, DupFlags::CLOEXEC).is_ok()
+        {
+            kept.push(used);
+        }
     }
 }
