@@ -565,6 +565,12 @@ impl Sink for Stage<'_> {
         }
     }
 
+    fn only_text(&mut self, choice: u32) {
+        if let Some(parsing) = &mut self.parsing {
+            parsing.only_text(choice);
+        }
+    }
+
     fn mended(&mut self, rule: Rule) {
         self.on.mended(rule);
     }

@@ -1,10 +1,10 @@
 //! Reasoning between tags, in every mode, against an obvious reading of the whole text.
 
-use crate::cases::Case;
+use crate::cases::{Case, Cut};
 use crate::{cut, said, stream, whole};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use serde_json::json;
+use serde_json::{Value, json};
 
 const START: &str = "<think>";
 const END: &str = "</think>";
@@ -60,13 +60,22 @@ proptest! {
         tool_start in select(vec!["", "<tool_call>"]),
         text in text(),
         finish in select(vec!["stop", "length"]),
+        promotes in any::<bool>(),
         places in prop::collection::vec(any::<Index>(), 0..30),
     ) {
-        let options = json!({"think": {"mode": mode, "trim": trim, "tool_start": tool_start}});
-        let expected = reading(mode, trim, tool_start, &text);
+        let think = json!({"mode": mode, "trim": trim, "tool_start": tool_start});
+        let options = json!({"think": think, "promote_reasoning": promotes});
+        let marks = [START, END, tool_start];
+        let is_marked = marks.iter().any(|mark| !mark.is_empty() && text.contains(mark));
+        let is_unthought = mode == "forced" && !is_marked && !text.trim().is_empty();
         for case in [stream("off", &cut(&text, &places), finish), whole("off", &text, finish)] {
+            let is_promoted = promotes && is_unthought && finish == "stop" && !case.events;
+            let expected = match is_promoted {
+                true => (String::new(), text.clone()),
+                false => reading(mode, trim, tool_start, &text),
+            };
             let said = said(&Case { options: options.clone(), ..case });
-            prop_assert_eq!((said.reasoning, said.content), expected.clone(), "{:?} as {}", text, mode);
+            prop_assert_eq!((said.reasoning, said.content), expected, "{:?} as {}", text, mode);
             prop_assert_eq!(said.finish.as_str(), finish);
         }
     }
@@ -114,6 +123,76 @@ fn a_model_that_does_not_reason() {
             let said = said(&case);
             assert_eq!((said.reasoning.as_str(), said.content.as_str()), ("", "Yes"), "{key}");
         }
+    }
+}
+
+/// An answer as `promote_reasoning` leaves it, as it is without, and as the engine gave it.
+fn told(parser: &str, choices: &Value, streams: bool) -> [Value; 3] {
+    let body = json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": choices}).to_string();
+    let options = [
+        json!({"parser": parser, "promote_reasoning": true}),
+        json!({"parser": parser}),
+        json!({"parser": "off"}),
+    ];
+    options.map(|options| {
+        let mut case = Case { options, input: body.clone().into_bytes(), ..whole("off", "", "stop") };
+        case.request["logprobs"] = true.into();
+        case.request["n"] = choices.as_array().unwrap().len().into();
+        case.request["stream"] = streams.into();
+        let answer = case.run(&Cut::Whole);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        match streams {
+            true => answer.body.into(),
+            false => serde_json::from_str(&answer.body).unwrap(),
+        }
+    })
+}
+
+/// The template has opened a block, and the model answers in it without having thought.
+#[test]
+fn an_answer_in_a_block_that_was_not_used() {
+    let choice = |index: u32, text: &str, finish: Value| {
+        let tokens: Vec<_> = text
+            .split_inclusive(' ')
+            .map(|token| json!({"token": token, "logprob": -0.5, "bytes": token.as_bytes(), "top_logprobs": []}))
+            .collect();
+        json!({"index": index, "message": {"role": "assistant", "content": text},
+            "logprobs": {"content": tokens, "refusal": null}, "finish_reason": finish})
+    };
+    let yes = choice(0, "Yes, I do.", "stop".into());
+    let [promoted, plain, raw] = told("qwen3_5", &json!([yes]), false);
+    assert_eq!(promoted, raw, "as if there were no block");
+    assert_ne!(promoted, plain);
+    // Events are made of it for a client that wants them, one for each token.
+    let [promoted, plain, _] = told("qwen3_5", &json!([yes]), true);
+    assert_eq!(plain.as_str().unwrap().replace("reasoning_content", "content"), promoted);
+    assert_ne!(promoted, plain);
+    let [promoted, plain, raw] = told("qwen3_5", &json!([yes, choice(1, "Hm, I", "length".into())]), false);
+    assert_eq!(promoted["choices"][0], raw["choices"][0], "each choice is judged alone");
+    assert_eq!(promoted["choices"][1], plain["choices"][1]);
+    let with = |key: &str, value: Value| {
+        let mut choice = yes.clone();
+        choice["message"][key] = value;
+        choice
+    };
+    let call = "Sure. <tool_call>\n<function=f>\n</function>\n</tool_call>";
+    let own = json!([{"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]);
+    for choice in [
+        choice(0, "Yes, I", "length".into()),
+        choice(0, "Yes, I", "content_filter".into()),
+        choice(0, "Yes, I", "ran_out_of_words".into()),
+        choice(0, "Yes, I do.", "tool_calls".into()),
+        choice(0, "Hm. </think>Yes.", "stop".into()),
+        choice(0, "<think>Hm.", "stop".into()),
+        choice(0, call, "stop".into()),
+        choice(0, call, "tool_calls".into()),
+        with("refusal", "No.".into()),
+        with("audio", json!({"id": "a"})),
+        with("reasoning_content", "Hm.".into()),
+        with("tool_calls", own),
+    ] {
+        let [promoted, plain, _] = told("qwen3_5", &json!([choice]), false);
+        assert_eq!(promoted, plain, "{choice}");
     }
 }
 

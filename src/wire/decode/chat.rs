@@ -65,7 +65,11 @@ pub(super) fn pieces<'a>(choice: &mut Choice<'a>, speaker: &mut Speaker<'a, '_>)
     }
     speaker.board_delta(delta);
     let reasoning = delta.reasoning_text_of(speaker)?;
-    let promoted = reasoning.filter(|_| may_promote && delta.says_nothing_else());
+    let may_promote = may_promote && delta.says_nothing_else();
+    let promoted = reasoning.filter(|_| may_promote && delta.content.is_none_or(|text| text.is_empty()));
+    if may_promote && reasoning.is_none() {
+        speaker.to.only_text(speaker.choice);
+    }
     match promoted {
         Some(_) => speaker.to.mended(Rule::ReasoningPromoted),
         None => {
@@ -98,11 +102,9 @@ pub(super) fn pieces<'a>(choice: &mut Choice<'a>, speaker: &mut Speaker<'a, '_>)
 }
 
 impl<'a> Delta<'a> {
-    /// There is nothing but reasoning in it, if that.
+    /// There is nothing but reasoning and content in it, if that.
     fn says_nothing_else(&self) -> bool {
-        let is_silent = |text: &Option<Text<'_>>| text.is_none_or(|text| text.is_empty());
-        is_silent(&self.content)
-            && is_silent(&self.refusal)
+        self.refusal.is_none_or(|text| text.is_empty())
             && self.tool_calls.as_ref().is_none_or(Few::is_empty)
             && self.function_call.is_none()
             && self.audio.is_none()

@@ -24,6 +24,9 @@ pub trait Sink {
     fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'a>) -> Riders<'a>;
     /// An entry of `tool_calls` came in a choice; riders as before.
     fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a>;
+    /// What is said next in a choice, a text, is all that its model said before it ended of itself; told only where
+    /// reasoning may become text ([`Reading::promote_reasoning`]).
+    fn only_text(&mut self, _choice: u32) {}
     /// A departure was mended while reading.
     fn mended(&mut self, rule: Rule);
 }

@@ -253,6 +253,13 @@ impl Parsing {
         to.tool(choice, entry, riders)
     }
 
+    /// What comes next in a choice is all that its model said, and it ended of itself.
+    pub(super) fn only_text(&mut self, choice: u32) {
+        if let Some(Reader::Text(reader)) = self.reader(choice as usize) {
+            reader.only_text();
+        }
+    }
+
     /// The reader of a choice, if there can be such a choice.
     fn reader(&mut self, choice: usize) -> Option<&mut Reader> {
         if choice < self.most && choice >= self.choices.len() {
@@ -309,8 +316,9 @@ impl Parsing {
         }
         if self.whole
             && let Some(Reader::Text(reader)) = self.known(choice)
+            && reader.foresee(&text)
         {
-            reader.foresee(&text);
+            to.mended(Rule::ReasoningPromoted);
         }
         let tokens = match riders.logprobs.take() {
             Some(Logprobs::Tokens { content: Some(tokens), refusal: None }) if make_up(&tokens, &text) => {

@@ -19,11 +19,16 @@ impl Plain {
         Self { think, wrapper, calls }
     }
 
-    /// This is all the text there will be.
-    pub(super) fn foresee(&mut self, text: &str) {
+    /// The model says nothing but the text that is read next, and ends of itself.
+    pub(super) fn only_text(&mut self) {
         if let Some(think) = &mut self.think {
-            think.foresee(text);
+            think.only_text();
         }
+    }
+
+    /// This is all the text there will be. Gives whether it is an answer that would have been read as reasoning.
+    pub(super) fn foresee(&mut self, text: &str) -> bool {
+        self.think.as_mut().is_some_and(|think| think.foresee(text))
     }
 
     /// How this text goes through.

@@ -24,6 +24,8 @@ pub(super) struct Think {
     trim: bool,
     /// Of a whole text, what stands before an end without a start is reasoning: the template may have opened the block.
     unopened: bool,
+    /// The model says nothing but one text, and ends of itself.
+    only_text: bool,
     state: State,
     held: String,
 }
@@ -60,17 +62,34 @@ impl Think {
             ends: Markers::new(ends),
             trim: options.trim,
             unopened,
+            only_text: false,
             state,
             held: String::new(),
         })
     }
 
-    /// This is all the text there will be.
-    pub(super) fn foresee(&mut self, text: &str) {
-        let end = self.ends.first_of(text, 0).filter(|_| self.unopened && self.state == State::Before);
+    /// The model says nothing but the text that is read next, and ends of itself.
+    pub(super) fn only_text(&mut self) {
+        self.only_text = true;
+    }
+
+    /// This is all the text there will be. Gives whether it is an answer although the template has opened a block: the
+    /// model did not think.
+    pub(super) fn foresee(&mut self, text: &str) -> bool {
+        if self.state != State::Before {
+            return false;
+        }
+        let end = self.ends.first_of(text, 0).filter(|_| self.unopened);
         if end.is_some_and(|end| !text.get(..end).is_some_and(|before| before.contains(&*self.start))) {
             self.state = State::Inside { blank: true };
         }
+        let is_marked = || text.contains(&*self.start) || self.ends.any_in(text);
+        let unthought = self.only_text && self.mode == ThinkMode::Forced && !text.trim().is_empty();
+        let unthought = unthought && !is_marked();
+        if unthought {
+            self.state = State::After { blank: false };
+        }
+        unthought
     }
 
     /// How this text goes through.
