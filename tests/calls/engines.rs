@@ -111,6 +111,33 @@ proptest! {
         let due: Vec<_> = pieces.iter().map(|(_, text)| (*text).to_owned()).collect();
         prop_assert_eq!(told, due);
     }
+
+    /// However many tokens come at once, and however many of them are held, each is told once, in their order.
+    #[test]
+    fn logprobs_of_many_tokens_at_once_are_all_told(answer in answers(), many in 1_usize..9, streams in any::<bool>()) {
+        let pieces = answer.unparsed();
+        let tokens: Vec<_> = pieces.iter().map(|(_, text)| *text).collect();
+        let token = |token: &&str| json!({"token": token, "logprob": -0.5, "bytes": null, "top_logprobs": []});
+        let listed = |tokens: &[&str]| json!({"content": tokens.iter().map(token).collect::<Vec<_>>()});
+        let mut case = if streams {
+            let of = |tokens: &[&str]| chunk(&json!({"content": tokens.concat()}), &listed(tokens), Value::Null);
+            let input: String = tokens.chunks(many).map(of).collect();
+            let end = chunk(&json!({}), &Value::Null, "stop".into());
+            case("qwen3", true, format!("{input}{end}data: [DONE]\n\n"), Ending::Clean)
+        } else {
+            let message = json!({"role": "assistant", "content": tokens.concat()});
+            let choice = json!({"index": 0, "message": message, "logprobs": listed(&tokens), "finish_reason": "stop"});
+            let body = json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]});
+            case("qwen3", false, body.to_string(), Ending::Whole)
+        };
+        case.request["logprobs"] = true.into();
+        let body = case.run(&Cut::Whole).body;
+        let lines = body.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
+        let frames = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let told = frames.flat_map(|frame| frame["choices"][0]["logprobs"]["content"].as_array().cloned().unwrap_or_default());
+        let told: Vec<_> = told.map(|entry| entry["token"].as_str().unwrap().to_owned()).collect();
+        prop_assert_eq!(told, tokens, "{}", body);
+    }
 }
 
 fn tools_of_responses() -> Value {

@@ -330,6 +330,12 @@ impl Parsing {
             let text = token.token.decoded();
             let logprobs = Some(Logprobs::Tokens { content: Some(vec![token]), refusal: None });
             riders = self.read_piece(choice, &text, Riders { logprobs, ..riders }, to);
+            if riders.logprobs.is_some() {
+                // Nothing was made of it, as of a chunk of its own: the next one's would stand in its place.
+                let (logprobs, usage) = (riders.logprobs.take(), riders.usage.clone());
+                let alone = Riders { logprobs, usage, ..Riders::default() };
+                to.delta(u32::try_from(choice).unwrap_or(u32::MAX), Delta::Bare, alone);
+            }
         }
         riders
     }
