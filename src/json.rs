@@ -347,7 +347,7 @@ pub(crate) fn write_compact(raw: &str, out: &mut BytesMut) {
 pub(crate) fn compacted(raw: Raw<'_>) -> String {
     let mut out = BytesMut::new();
     write_compact(raw.get(), &mut out);
-    String::from_utf8_lossy(&out).into_owned()
+    String::from_utf8(out.into()).unwrap_or_default()
 }
 
 /// Where the string that starts after its opening quote ends.

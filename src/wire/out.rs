@@ -191,6 +191,15 @@ impl Out {
         self.open.extend_from_slice(&rope.last);
     }
 
+    /// Writes what is in memory anyway; much of it is not copied.
+    pub(crate) fn share(&mut self, text: &Bytes) {
+        if text.len() < SMALL {
+            return self.open.extend_from_slice(text);
+        }
+        self.seal();
+        self.push(Piece::Text { chunks: Arc::new(vec![text.clone()]), next: 0, bytes: text.len() });
+    }
+
     /// Writes anew the last piece of which `write` makes another.
     pub(crate) fn rewrite(&mut self, write: impl Fn(&[u8]) -> Option<Bytes>) {
         self.seal();
@@ -388,6 +397,35 @@ mod tests {
             assert!(out.split_end().is_none());
             assert_eq!(rest.split_end().unwrap().copied(), b"end", "{texts}");
             assert_eq!(rest.len(), 5 + texts * long.join().len());
+        }
+    }
+
+    /// What is shared is written in its place, and is nobody's to write anew.
+    #[test]
+    fn what_is_in_memory_anyway_is_shared() {
+        for size in [0, 1, SMALL - 1, SMALL, 3 * CHUNK] {
+            let text = Bytes::from(vec![b's'; size]);
+            let mut out = Out::default();
+            out.extend_from_slice(b"before");
+            out.share(&text);
+            let at = out.mark();
+            out.share(&text);
+            out.extend_from_slice(b"behind");
+            let (first, second) = ([b"before", &text[..]].concat(), [&text[..], b"behind"].concat());
+            assert_eq!(
+                (out.len(), out.copied()),
+                (first.len() + second.len(), [&first[..], &second].concat())
+            );
+            if size >= SMALL {
+                out.rewrite(|piece| piece.starts_with(b"s").then(Bytes::new));
+                let piece = out.pieces.get(1).map(|piece| match piece {
+                    Piece::Text { chunks, .. } => chunks.iter().all(|chunk| chunk.as_ptr() == text.as_ptr()),
+                    Piece::Bytes(_) => false,
+                });
+                assert_eq!(piece, Some(true), "no copy");
+            }
+            let rest = out.split_off(at);
+            assert_eq!((out.copied(), rest.copied()), (first, second), "{size}");
         }
     }
 

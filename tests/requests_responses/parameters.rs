@@ -230,14 +230,14 @@ fn without_a_store() {
     let mut asked = read(&request(r#""input":"hi","store":true"#)).unwrap();
     asked.without_store().unwrap();
     assert!(!asked.store);
-    assert!(format!("{:?}", asked.echo()).contains(r#"("store", "false")"#));
+    assert!(format!("{:?}", asked.echo()).contains(r#"("store", b"false")"#));
     let mut asked = read(&request(r#""input":"hi","background":true"#)).unwrap();
     let (param, code, _) = refusal(asked.without_store());
     assert_eq!((param.as_deref(), code.as_deref()), (Some("background"), Some("invalid_value")));
     read(&request(r#""input":"hi""#)).unwrap().without_conversations().unwrap();
     let asked = read(&request(r#""conversation":{"id":"conv_1"}"#)).unwrap();
     assert_eq!(asked.conversation.as_deref(), Some("conv_1"));
-    assert!(format!("{:?}", asked.echo()).contains(r#"("conversation", "{\"id\":\"conv_1\"}")"#));
+    assert!(format!("{:?}", asked.echo()).contains(r#"("conversation", b"{\"id\":\"conv_1\"}")"#));
     let (param, code, _) = refusal(asked.without_conversations());
     assert_eq!((param.as_deref(), code.as_deref()), (Some("conversation"), Some("unsupported_parameter")));
 }
@@ -267,7 +267,7 @@ fn echoed() {
             r#"{"type":"allowed_tools","mode":"auto","tools":[{"type":"namespace","name":"n"}]}"#,
         ),
     ] {
-        assert!(echo.contains(&format!("({key:?}, {json:?})")), "{key}: {echo}");
+        assert!(echo.contains(&format!("({key:?}, b{json:?})")), "{key}: {echo}");
     }
     assert!(!echo.contains("service_tier") && !echo.contains("user"), "{echo}");
 }

@@ -152,7 +152,7 @@ impl Asked {
     /// of turns in it. Many templates take one such message at the beginning, and others leave out the second one
     /// (engine-quirks E.2).
     fn write_leading(&self, turns: &[Turn<'_>], options: &Options, out: &mut BytesMut) -> usize {
-        let given = self.instructions.as_ref().map(|_| match options.instructions_role {
+        let given = self.instructions().map(|_| match options.instructions_role {
             InstructionsRole::System => "system",
             InstructionsRole::Developer => "developer",
         });
@@ -160,11 +160,11 @@ impl Asked {
         let Some(role) = given.or_else(|| turns.first().and_then(lead)) else { return 0 };
         let count = turns.iter().take_while(|turn| lead(turn) == Some(role)).count();
         out.extend_from_slice(format!("{{\"role\":\"{role}\",\"content\":\"").as_bytes());
-        let instructions = self.instructions.as_deref().map(|json| BytesMut::from(json.as_bytes()));
+        let instructions = self.instructions().cloned();
         let texts = turns.iter().take(count).map(|turn| {
             let mut text = BytesMut::new();
             turn.write_text(&mut text);
-            text
+            text.freeze()
         });
         for (at, text) in instructions.into_iter().chain(texts).enumerate() {
             if at > 0 {

@@ -1,6 +1,7 @@
 //! What an answer repeats of its request (wire-format 4.2, 4.4).
 
 use super::object::Object;
+use super::part;
 use crate::json::{self, Raw, Text, compacted};
 use crate::request::fields;
 use crate::wire::encode::Echo;
@@ -37,43 +38,51 @@ pub fn echo(body: &Bytes) -> Result<Echo, Failure> {
     let request = fields::read(text, text)?;
     let get = |key: &str| request.iter().rfind(|field| field.key == key).map(|field| field.value);
     let mut echo = Echo::default();
-    for (key, json) in said(get, &[]) {
+    for (key, json) in said(body, get, &[]) {
         echo.keep(key, json);
     }
     Ok(echo)
 }
 
+/// A value of the body in canonical spelling; if it has that, as it stands there.
+fn canonical(body: &Bytes, raw: Raw<'_>) -> Bytes {
+    let text = compacted(raw);
+    if text == raw.get() { part(body, raw) } else { text.into() }
+}
+
 /// The same as keys and JSON texts; `left_out`: the tools that are not repeated, by their place.
 pub(super) fn said<'a>(
+    body: &Bytes,
     get: impl Fn(&str) -> Option<Raw<'a>>,
     left_out: &[usize],
-) -> Vec<(&'static str, String)> {
+) -> Vec<(&'static str, Bytes)> {
     let get = |key: &str| get(key).filter(|raw| raw.get() != "null");
     let object = |key: &str| get(key).and_then(|raw| Object::of(key, raw).ok());
     let mut said = Vec::new();
     for key in REPEATED {
-        said.extend(get(key).map(|raw| (*key, compacted(raw))));
+        said.extend(get(key).map(|raw| (*key, canonical(body, raw))));
     }
     for key in DECIMAL {
-        said.extend(get(key).map(|raw| (*key, decimal(raw))));
+        said.extend(get(key).map(|raw| (*key, decimal(raw).into())));
     }
     let tier = get("service_tier").map(compacted).filter(|tier| tier != "\"auto\"");
-    said.extend(tier.map(|tier| ("service_tier", tier)));
+    said.extend(tier.map(|tier| ("service_tier", tier.into())));
     if let Some(reasoning) = object("reasoning") {
-        said.push(("reasoning", filled(&reasoning, &[("effort", "null"), ("summary", "null")])));
+        said.push(("reasoning", filled(&reasoning, &[("effort", "null"), ("summary", "null")]).into()));
     }
     if let Some(text) = object("text") {
         let members = [("format", r#"{"type":"text"}"#), ("verbosity", "\"medium\"")];
-        said.push(("text", filled(&text, &members)));
+        said.push(("text", filled(&text, &members).into()));
     }
     if let Some(tools) = get("tools").and_then(|raw| json::read::<Vec<Raw<'_>>>(raw.get()).ok()) {
         let kept = tools.into_iter().enumerate().filter(|(at, _)| !left_out.contains(at));
         let tools: Vec<_> = kept.map(|(_, raw)| tool(raw)).collect();
-        said.push(("tools", format!("[{}]", tools.join(","))));
+        said.push(("tools", format!("[{}]", tools.join(",")).into()));
     }
     if let Some(raw) = get("conversation") {
         let id = Object::of("conversation", raw).ok().and_then(|conversation| conversation.compact("id"));
-        said.push(("conversation", format!("{{\"id\":{}}}", id.unwrap_or_else(|| compacted(raw)))));
+        let conversation = format!("{{\"id\":{}}}", id.unwrap_or_else(|| compacted(raw)));
+        said.push(("conversation", conversation.into()));
     }
     said
 }

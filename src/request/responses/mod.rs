@@ -131,9 +131,8 @@ pub struct Asked {
     input: Vec<Bytes>,
     /// The places of `item_reference` items, and what they refer to.
     references: Vec<(usize, String)>,
-    said: Vec<(&'static str, String)>,
-    /// A JSON string.
-    instructions: Option<String>,
+    /// What the answer repeats of it, as JSON.
+    said: Vec<(&'static str, Bytes)>,
     /// Members of the chat request that are the same for every engine, as JSON.
     settings: Vec<(&'static str, String)>,
     parallel: Option<bool>,
@@ -254,8 +253,7 @@ impl Asked {
             ignored,
             input,
             references,
-            said: echo::said(|key| from.get(key).map(|field| field.value), &dropped_places),
-            instructions: settings.instructions,
+            said: echo::said(body, |key| from.get(key).map(|field| field.value), &dropped_places),
             settings: settings.members,
             parallel: from
                 .get("parallel_tool_calls")
@@ -333,7 +331,7 @@ impl Asked {
         }
         self.store = false;
         self.said.retain(|(key, _)| *key != "store");
-        self.said.push(("store", "false".to_owned()));
+        self.said.push(("store", Bytes::from_static(b"false")));
         Ok(())
     }
 
@@ -370,6 +368,11 @@ impl Asked {
             unthinking: false,
             places: Places::default(),
         }
+    }
+
+    /// A JSON string.
+    fn instructions(&self) -> Option<&Bytes> {
+        self.said.iter().find(|(key, _)| *key == "instructions").map(|(_, json)| json)
     }
 
     /// What the answer repeats of the request.

@@ -54,7 +54,7 @@ impl Asked {
         for turn in &self.turns(material, takes.native.hosted_items)? {
             turn.write_items(options.developer_role, &mut number, &mut out);
         }
-        if number == 0 && self.instructions.is_none() {
+        if number == 0 && self.instructions().is_none() {
             return Err(invalid("input", "nothing in it is for the model"));
         }
         out.extend_from_slice(b"],\"store\":false");

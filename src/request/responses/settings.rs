@@ -27,7 +27,6 @@ pub(super) struct Settings {
     pub(super) include_of_engine: Vec<&'static str>,
     pub(super) truncation_auto: bool,
     pub(super) verbosity: Option<String>,
-    pub(super) instructions: Option<String>,
     /// Members of the chat request, as JSON.
     pub(super) members: Vec<(&'static str, String)>,
 }
@@ -55,8 +54,7 @@ pub(super) fn read(from: &Checked<'_>) -> Result<Settings, Failure> {
     from.string("safety_identifier")?;
     let user = from.get("user").or_else(|| from.get("safety_identifier"));
     members.extend(user.map(|field| ("user", compacted(field.value))));
-    let instructions = from.get("instructions").map(|field| compacted(field.value));
-    Ok(Settings { include, include_of_engine, truncation_auto, verbosity, instructions, members })
+    Ok(Settings { include, include_of_engine, truncation_auto, verbosity, members })
 }
 
 /// Checks the numbers; those that the client set go on as it wrote them.

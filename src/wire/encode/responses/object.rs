@@ -10,25 +10,31 @@ use crate::json::{Text, write_number, write_string};
 use crate::wire::event::{Head, Usage};
 use crate::wire::fault::Failure;
 use crate::wire::{Out, Stamp, ident};
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
 /// What a Responses object repeats of its request: JSON texts in canonical form, by key.
 #[derive(Clone, Debug, Default)]
-pub struct Echo(Vec<(&'static str, String)>);
+pub struct Echo(Vec<(&'static str, Bytes)>);
 
 impl Echo {
     /// The request says this.
-    pub fn keep(&mut self, key: &'static str, json: String) {
+    pub fn keep(&mut self, key: &'static str, json: Bytes) {
         self.0.push((key, json));
     }
 
-    fn get(&self, key: &str) -> Option<&str> {
-        self.0.iter().find(|(kept, _)| *kept == key).map(|(_, json)| json.as_str())
+    fn get(&self, key: &str) -> Option<&Bytes> {
+        self.0.iter().find(|(kept, _)| *kept == key).map(|(_, json)| json)
     }
 
     fn write(&self, members: &[(&'static str, &'static str)], out: &mut Out) {
         for (key, default) in members {
-            member(key, self.get(key).unwrap_or(default), out);
+            match self.get(key) {
+                Some(json) => {
+                    begin_member(key, out);
+                    out.share(json);
+                }
+                None => member(key, default, out),
+            }
         }
     }
 }
@@ -149,7 +155,8 @@ impl Object {
         write_usage(usage, out);
         self.echo.write(&[("user", "null"), ("metadata", "{}")], out);
         if let Some(conversation) = self.echo.get("conversation") {
-            member("conversation", conversation, out);
+            begin_member("conversation", out);
+            out.share(conversation);
         }
         out.put_u8(b'}');
     }
@@ -185,10 +192,14 @@ const BEHIND_OUTPUT: &[(&str, &str)] = &[
 ];
 
 fn member(key: &str, json: &str, out: &mut Out) {
+    begin_member(key, out);
+    out.extend_from_slice(json.as_bytes());
+}
+
+fn begin_member(key: &str, out: &mut Out) {
     out.put_u8(b',');
     write_string(key, out.open());
     out.put_u8(b':');
-    out.extend_from_slice(json.as_bytes());
 }
 
 fn write_usage(usage: Option<&Usage>, out: &mut Out) {
