@@ -307,7 +307,7 @@ pub(super) fn outcome(failure: Option<&Failure>, status: Option<u16>, passed: &H
     let wait = || Duration::from_secs(headers::retry_after(passed.get(RETRY_AFTER)));
     match (status, failure.map(|failure| failure.fault)) {
         (_, None) => Some(Outcome::Good),
-        (_, Some(Fault::Draining | Fault::Proxy | Fault::Cancelled)) => None,
+        (_, Some(Fault::Draining | Fault::Proxy | Fault::Overloaded | Fault::Cancelled)) => None,
         (Some(status @ (429 | 503)), _) => Some(Outcome::Pushed { status, wait: wait() }),
         (Some(501), _) => Some(Outcome::Refused),
         (Some(500..), _) => Some(Outcome::Bad),

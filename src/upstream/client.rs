@@ -15,11 +15,12 @@ use crate::config::{HttpVersion, Timeouts, UpstreamConfig};
 use crate::error::{Class, Error};
 use crate::telemetry::{Onward, Peer};
 use crate::tls::{self, Socket, Trust};
-use crate::wire::fault::Fault;
+use crate::wire::fault::{Failure, Fault};
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderValue;
+use rustix::io::Errno;
 use socket2::{SockRef, TcpKeepalive};
-use std::io::{ErrorKind, IoSlice};
+use std::io::{self, ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -323,7 +324,10 @@ impl Client {
                 break;
             }
             let part = if order.peek().is_none() { left } else { left.min(self.connect / PARTS) };
-            let connected = tokio::time::timeout(part, TcpStream::connect(to)).await;
+            let connected = match tokio::time::timeout(part, TcpStream::connect(to)).await {
+                Ok(Err(error)) if is_our_want(&error) => return Err(in_want(error)),
+                connected => connected,
+            };
             self.addresses.tried(to, matches!(connected, Ok(Ok(_))));
             failed = match connected {
                 Ok(Ok(stream)) => return Ok((stream, to)),
@@ -333,6 +337,18 @@ impl Client {
         }
         Err(failed)
     }
+}
+
+/// It is the process, or its machine, that has no descriptor or no memory for a connection: nobody else is at fault, and
+/// nobody else could be asked instead.
+fn is_our_want(error: &io::Error) -> bool {
+    let number = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(number, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
+}
+
+fn in_want(error: io::Error) -> Error {
+    let message = "The proxy has no room for another connection to an engine.";
+    Error::from(Failure::from(Fault::Overloaded).with_message(message)).because(error)
 }
 
 /// One request and the head of its answer on one connection.

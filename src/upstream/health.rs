@@ -5,7 +5,7 @@ use super::look::Looks;
 use super::{Outgoing, Upstream, models};
 use crate::config::{Credentials, Health};
 use crate::engine::{self, Engine};
-use crate::error::Class;
+use crate::error::{Class, Side};
 use crate::telemetry::Onward;
 use bytes::{Bytes, BytesMut};
 use std::time::Duration;
@@ -57,20 +57,23 @@ pub(super) fn spread(time: Duration) -> Duration {
 
 /// Why a probe was not good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trouble {
+pub(super) enum Trouble {
     /// The engine itself says that it is not ready.
     Refuses,
     /// It says nothing.
     Silent,
+    /// It was not asked: the proxy has no room for another connection.
+    Unasked,
     /// Anything else.
     Bad(&'static str),
 }
 
 impl Trouble {
-    fn why(self) -> &'static str {
+    pub(super) fn why(self) -> &'static str {
         match self {
             Self::Refuses => "it says that it is not ready",
             Self::Silent => "it does not answer in time",
+            Self::Unasked => "the proxy has no room for another connection",
             Self::Bad(why) => why,
         }
     }
@@ -100,6 +103,7 @@ impl Verdict {
     /// One more probe; gives why the upstream is not ready, if it is not. `lively`: it has just served.
     fn after(&mut self, found: Result<(), Trouble>, lively: bool, config: &Health) -> Option<&'static str> {
         match (found, self.trouble) {
+            (Err(Trouble::Unasked), _) if self.proven => return self.trouble,
             (Ok(()), None) => self.otherwise = 0,
             (Err(Trouble::Silent), None) if lively && self.proven => {}
             (Err(trouble), None) => {
@@ -196,25 +200,25 @@ impl<'u> Probe<'u> {
         let healthy = self.get("/health").await.map(|reply| reply.status);
         // Servers of other makers have no /health, or want a key for it; that they list models is as good.
         let listed = self.list().await;
-        match healthy.map_err(Trouble::Bad)? {
+        match healthy? {
             200..=299 => Ok(()),
-            400..=499 | 501 => listed.map_err(Trouble::Bad),
+            400..=499 | 501 => listed,
             503 => Err(Trouble::Refuses),
             _ => Err(Trouble::Bad("its health check fails")),
         }
     }
 
-    async fn list(&mut self) -> Result<(), &'static str> {
+    async fn list(&mut self) -> Result<(), Trouble> {
         let Reply { status, body } = self.get("/v1/models").await?;
         // It is there, and wants a key that only clients have.
         if matches!(status, 401 | 403) && !matches!(self.upstream.config.auth, Credentials::Own(_)) {
             return Ok(());
         }
         if !(200..=299).contains(&status) {
-            return Err("it does not list its models");
+            return Err(Trouble::Bad("it does not list its models"));
         }
-        let body = body.ok_or("its list of models breaks off")?;
-        let listed = models::read(&body).ok_or("its list of models cannot be read")?;
+        let body = body.ok_or(Trouble::Bad("its list of models breaks off"))?;
+        let listed = models::read(&body).ok_or(Trouble::Bad("its list of models cannot be read"))?;
         self.owner = listed.iter().find_map(|model| engine::recognised(model.owner.as_deref()?));
         self.upstream.listed(listed.iter().map(|model| model.id.as_str()));
         let configured = &self.upstream.config.models;
@@ -225,7 +229,7 @@ impl<'u> Probe<'u> {
     }
 
     /// What a route of it answers.
-    pub(super) async fn get(&mut self, path: &'static str) -> Result<Reply, &'static str> {
+    pub(super) async fn get(&mut self, path: &'static str) -> Result<Reply, Trouble> {
         let authorization = match &self.upstream.config.auth {
             Credentials::Own(key) => Some(key.value()),
             _ => None,
@@ -243,9 +247,10 @@ impl<'u> Probe<'u> {
         let probes = &self.upstream.probes;
         let mut answer = probes.send(&request).await.map_err(|error| {
             self.cause = error.source.map(|cause| cause.to_string());
-            match error.class {
-                Class::Unsent => "it cannot be reached",
-                _ => "it does not answer in HTTP",
+            match (error.side, error.class) {
+                (Side::Proxy, _) => Trouble::Unasked,
+                (_, Class::Unsent) => Trouble::Bad("it cannot be reached"),
+                _ => Trouble::Bad("it does not answer in HTTP"),
             }
         })?;
         let server = answer.head.headers.get(http::header::SERVER);
@@ -262,6 +267,7 @@ mod tests {
 
     const BAD: Result<(), Trouble> = Err(Trouble::Bad("bad"));
     const SILENT: Result<(), Trouble> = Err(Trouble::Silent);
+    const UNASKED: Result<(), Trouble> = Err(Trouble::Unasked);
     const REFUSES: Result<(), Trouble> = Err(Trouble::Refuses);
     const GOOD: Result<(), Trouble> = Ok(());
 
@@ -287,6 +293,10 @@ mod tests {
             (&[GOOD, SILENT, SILENT, SILENT], false, "+++-"),
             (&[GOOD, BAD, SILENT, BAD, SILENT, BAD], true, "+++++-"),
             (&[SILENT, GOOD], true, "-+"),
+            // What is not asked has not failed, nor has it recovered.
+            (&[GOOD, UNASKED, UNASKED, UNASKED, UNASKED], false, "+++++"),
+            (&[GOOD, BAD, BAD, UNASKED, BAD, GOOD, UNASKED, GOOD], false, "++++---+"),
+            (&[UNASKED, GOOD], false, "-+"),
         ] {
             assert_eq!(course(probes, lively), expected, "{probes:?} {lively}");
         }

@@ -6,7 +6,7 @@
 
 use super::Upstream;
 use super::found::{By, Found};
-use super::health::{Probe, Reply};
+use super::health::{Probe, Reply, Trouble};
 use crate::config::Health;
 use crate::engine::{Busy, ENGINES, Engine, Front, Load, OfRoute};
 use std::collections::HashMap;
@@ -154,7 +154,7 @@ impl Probe<'_> {
         replies: &'r mut Replies,
     ) -> Result<&'r Reply, &'static str> {
         if !replies.contains_key(path) {
-            let reply = self.get(path).await?;
+            let reply = self.get(path).await.map_err(Trouble::why)?;
             replies.insert(path, reply);
         }
         replies.get(path).ok_or("it does not answer")

@@ -193,7 +193,7 @@ async fn fault_o10_limits_fit_the_open_files_that_are_allowed() {
 async fn fault_o10_without_descriptors_accepting_pauses() {
     let gate = Gate::default();
     // Nothing but what runs and what waits goes on here: no head is given up.
-    let setup = Setup::new().faulty().config("[timeouts]\nclient_head = 300");
+    let setup = Setup::new().faulty().config("[timeouts]\nclient_head = 300\n[health]\ninterval = 0.2");
     let world = World::start(halting(&gate).await, setup).await;
     let stream = begin(&world).await;
     // As many as are open now, but for those that are put far behind the others.
@@ -209,13 +209,13 @@ async fn fault_o10_without_descriptors_accepting_pauses() {
     while world.samewire.metric("samewire_accept_errors_total").await == 0 {
         assert!(waiting.len() < 100, "descriptors without end");
         let mut client = Client::connect(world.proxy()).await;
-        client.send(b"G").await;
+        client.send(b"P").await;
         waiting.push(client);
     }
     // Whoever asked for the figures has given its descriptor back meanwhile.
     for _ in 0..5 {
         let mut client = Client::connect(world.proxy()).await;
-        client.send(b"G").await;
+        client.send(b"P").await;
         waiting.push(client);
     }
     let mut late: Vec<Client> = Vec::new();
@@ -230,6 +230,13 @@ async fn fault_o10_without_descriptors_accepting_pauses() {
         assert_eq!(world.samewire.admin("/livez").await.head.status, 200, "operators are served");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
+    // There is no connection to ask the engine on, which is no news of the engine.
+    let mut first = waiting.remove(0);
+    first.send(&Request::plain("").bytes()[1..]).await;
+    let refused = first.answer().await;
+    assert_eq!((refused.head.status, refused.failure().2.as_deref()), (503, Some("overloaded")));
+    let ready = world.samewire.admin("/readyz?verbose").await;
+    assert_eq!(ready.head.status, 200, "{}", ready.text());
     let errors = world.samewire.metric("samewire_accept_errors_total").await;
     assert!((3..100).contains(&errors), "{errors} tries in three seconds");
     let used = world.samewire.cpu() - before;
