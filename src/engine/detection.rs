@@ -6,6 +6,7 @@
 use super::{ENGINES, Engine, Front, Version, Versions};
 use crate::json::{self, Members, Raw, Text};
 use memchr::memmem;
+use std::time::Duration;
 
 /// What one engine is known by.
 #[derive(Debug)]
@@ -20,11 +21,20 @@ pub struct Detection {
     pub other_front: Option<OtherFront>,
     /// Where it says how much it has to do, in this order: the first that answers is asked from then on.
     pub loads: &'static [Load],
+    /// How long its health check may take at least: some let the model work for it, behind all that it has to do.
+    pub patience: Duration,
 }
 
 impl Detection {
     /// Nothing.
-    pub const NONE: Self = Self { owned_by: None, places: &[], marks: &[], other_front: None, loads: &[] };
+    pub const NONE: Self = Self {
+        owned_by: None,
+        places: &[],
+        marks: &[],
+        other_front: None,
+        loads: &[],
+        patience: Duration::ZERO,
+    };
 
     /// Whether an answer may tell its version.
     pub fn tells_version_in_answers(&self) -> bool {

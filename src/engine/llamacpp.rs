@@ -27,6 +27,7 @@ pub(super) static ENGINE: Engine = Engine {
             waiting: &["llamacpp:requests_deferred"],
             cache: &["llamacpp:kv_cache_usage_ratio"],
         }],
+        ..Detection::NONE
     },
     requests: &[usual::TOOLS, usual::MESSAGES, REASONING, usual::PARTS],
     ..UNION

@@ -18,6 +18,7 @@ use super::rule::{Change, Constraint, Constraints, RequestRule};
 use super::{Detection, Engine, Load, LoadForm, Mark, Place, Proof, Version, usual};
 use crate::request::responses::{NativeTakes, Takes};
 use crate::wire::decode::Quirks;
+use std::time::Duration;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "sglang",
@@ -57,6 +58,8 @@ pub(super) static ENGINE: Engine = Engine {
                 cache: &[],
             },
         ],
+        // From 0.5.1 on it generates a token, which takes a second, or as long as the prompts before it (engine-quirks G).
+        patience: Duration::from_secs(26),
     },
 };
 

@@ -46,6 +46,7 @@ pub(super) static ENGINE: Engine = Engine {
             waiting: &["vllm:num_requests_waiting"],
             cache: &["vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"],
         }],
+        ..Detection::NONE
     },
 };
 

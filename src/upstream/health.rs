@@ -26,7 +26,8 @@ pub async fn watch(upstream: &Upstream, config: impl Fn() -> Health) {
     let mut looks = Looks::default();
     while !upstream.is_retired() {
         let config = &config();
-        let mut probe = Probe::new(upstream, *config.timeout);
+        let patience = (*config.timeout).max(upstream.identity().engine.detection.patience);
+        let mut probe = Probe::new(upstream, patience);
         let found = probe.result(&mut looks, config).await;
         if upstream.is_retired() {
             return;
@@ -174,12 +175,12 @@ impl<'u> Probe<'u> {
     async fn result(&mut self, looks: &mut Looks, config: &Health) -> Result<(), Trouble> {
         let mut result = Err(Trouble::Silent);
         let (mut count, mut asked) = (1, 0);
-        // Each has its part of the time: one that is silent does not speak for the others.
+        // One that is silent does not speak for the others.
         while asked < count {
             self.upstream.probes.forget();
             count =
                 u32::try_from(self.upstream.probes.addresses().clamp(1, BEHIND)).unwrap_or(1).max(asked + 1);
-            let found = tokio::time::timeout(self.patience / count, self.asked()).await;
+            let found = tokio::time::timeout(self.patience, self.asked()).await;
             result = found.unwrap_or(Err(Trouble::Silent));
             if result.is_ok() {
                 break;
