@@ -106,6 +106,8 @@ mod media;
 mod names;
 #[path = "proxy/native.rs"]
 mod native;
+#[path = "proxy/objects.rs"]
+mod objects;
 #[path = "proxy/oddities.rs"]
 mod oddities;
 #[path = "proxy/operators.rs"]

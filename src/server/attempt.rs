@@ -146,7 +146,11 @@ impl Sender {
             let error = Error::from(Failure::of_answer(status, &body, own_key));
             return Err(error.classed(Class::of_status(status)));
         }
-        let body = collected.map_err(|_| Error::from(Fault::Incomplete).classed(Class::Perhaps))?;
+        let body = collected.map_err(|(body, _)| match body.len() < limit {
+            true => Error::from(Fault::Incomplete).classed(Class::Perhaps),
+            // Another one would say as much.
+            false => Fault::InvalidResponse.into(),
+        })?;
         client.give_back(answer);
         Ok(body.freeze())
     }
@@ -169,6 +173,13 @@ pub(super) struct Exchanged {
     status: Option<u16>,
     /// Headers of the engine's answer that pass.
     pub(super) passed: HeaderMap,
+}
+
+impl Exchanged {
+    /// Nothing came of it.
+    fn failed(error: Error) -> Self {
+        Self { result: Err(error), status: None, passed: HeaderMap::new() }
+    }
 }
 
 /// To whom a request goes, as which attempt.
@@ -412,19 +423,23 @@ impl Handling {
     ) -> Result<Bytes, Failure> {
         let app = Arc::clone(&self.app);
         let mut chosen = self.choose(search)?;
-        let until = Instant::now() + *app.config.timeouts.total_whole;
+        let (total, patience) = (*app.config.timeouts.total_whole, *app.config.timeouts.first_token);
+        let begun = Instant::now();
+        let mut wait = None;
         loop {
             let outgoing = request(&To { attempt: search.attempts(), ..To::first(chosen.upstream()) })?;
             let exchanged = sender.exchange(chosen.upstream(), &outgoing, limit);
-            let result = tokio::select! {
-                Exchanged { result, status, passed } = exchanged => {
-                    tell(&mut chosen, result.as_ref().err().map(|error| &error.public), status, &passed);
-                    self.passed = passed;
-                    result
+            let until = (begun + total).min(Instant::now() + patience);
+            let Exchanged { result, status, passed } = tokio::select! {
+                exchanged = exchanged => exchanged,
+                () = tokio::time::sleep_until(until) => {
+                    let class = if begun.elapsed() <= total / 2 { Class::Perhaps } else { Class::Never };
+                    Exchanged::failed(Error::from(Fault::Timeout).classed(class))
                 }
-                () = tokio::time::sleep_until(until) => Err(Error::from(Fault::Timeout).classed(Class::Never)),
-                () = app.cut() => Err(Fault::Draining.into()),
+                () = app.cut() => Exchanged::failed(Fault::Draining.into()),
             };
+            tell(&mut chosen, result.as_ref().err().map(|error| &error.public), status, &passed);
+            self.passed = passed;
             if let Some(record) = &mut self.record {
                 record.attempts = search.attempts();
                 record.upstream = Some(Arc::clone(chosen.upstream()));
@@ -440,11 +455,17 @@ impl Handling {
             app.metrics.attempt(&chosen.upstream().figures, code);
             drop(chosen);
             let Some((next, pause)) = search.after(error.class, &app) else {
+                headers::soonest(&mut self.passed, wait);
+                self.is_poison = search.is_poison();
                 if let Some(record) = &mut self.record {
                     record.because(&error);
                 }
                 return Err(error.public);
             };
+            if error.class == Class::Pushed {
+                let said = headers::retry_after(self.passed.get(RETRY_AFTER));
+                wait = Some(wait.map_or(said, |least: u64| least.min(said)));
+            }
             tokio::time::sleep(pause).await;
             chosen = next;
         }

@@ -227,6 +227,15 @@ pub(super) fn retry_after(given: Option<&HeaderValue>) -> u64 {
     (1..=60_u32).find(|whole| f64::from(*whole) >= seconds.unwrap_or(1.0)).map_or(60, u64::from)
 }
 
+/// Engines that have too much to do were asked one after another: the client comes back when the first of them may have
+/// time (faults U23). `wait`: what those before the last one have said.
+pub(super) fn soonest(passed: &mut HeaderMap, wait: Option<u64>) {
+    if let Some(wait) = wait {
+        let least = passed.get(RETRY_AFTER).map_or(wait, |own| wait.min(retry_after(Some(own))));
+        passed.insert(RETRY_AFTER, least.into());
+    }
+}
+
 /// Nothing more is read from this client: what it sends next may be the rest of what was refused.
 pub(super) fn close<B>(response: &mut Response<B>) {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

@@ -10,9 +10,12 @@ use bytes::Bytes;
 use futures::future::join_all;
 use http::HeaderMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes of an engine's list of models.
 const LIST: usize = 1 << 20;
+/// How long one of several is waited for: the others' models need not wait for an engine that hangs.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Handling {
     /// Every model once. Where some upstreams do not answer, those of the others are all there are.
@@ -28,10 +31,11 @@ impl Handling {
             record.attempts = u32::try_from(up.len()).unwrap_or(u32::MAX);
             record.upstream = Some(Arc::clone(first));
         }
-        let whole = *app.config.timeouts.total_whole;
-        let asked = tokio::time::timeout(whole, join_all(up.iter().map(|upstream| ask(&sender, upstream))));
+        let total = *app.config.timeouts.total_whole;
+        let patience = if up.len() > 1 { total.min(PATIENCE) } else { total };
+        let asked = join_all(up.iter().map(|upstream| ask(&sender, upstream, patience)));
         let answers = tokio::select! {
-            answers = asked => answers.map_err(|_| Fault::Timeout)?,
+            answers = asked => answers,
             () = app.cut() => return Err(Fault::Draining.into()),
         };
         let (mut all, mut failed): (Vec<Model>, _) = (Vec::new(), None);
@@ -70,10 +74,17 @@ impl Handling {
 }
 
 /// One upstream's list.
-async fn ask(sender: &Sender, upstream: &Arc<Upstream>) -> (Result<Vec<Model>, Error>, HeaderMap) {
+async fn ask(
+    sender: &Sender,
+    upstream: &Arc<Upstream>,
+    patience: Duration,
+) -> (Result<Vec<Model>, Error>, HeaderMap) {
     let to = To::first(upstream);
     let request = sender.outgoing(&to, "GET", "/v1/models", Bytes::new());
-    let Exchanged { result, passed, .. } = sender.exchange(upstream, &request, LIST).await;
+    let exchanged = tokio::time::timeout(patience, sender.exchange(upstream, &request, LIST)).await;
+    let Ok(Exchanged { result, passed, .. }) = exchanged else {
+        return (Err(Fault::Timeout.into()), HeaderMap::new());
+    };
     let read = |body: Bytes| models::read(&body).ok_or_else(|| Fault::InvalidResponse.into());
     (result.and_then(read), passed)
 }

@@ -210,12 +210,7 @@ impl Relay {
     }
 
     fn refusal(mut self: Box<Self>, failure: &Failure) -> Response<Body> {
-        let again = self.again.as_ref();
-        if let Some(wait) = again.and_then(|again| again.wait) {
-            let own = self.exchange.passed.get(headers::RETRY_AFTER);
-            let least = wait.min(own.map_or(wait, |own| headers::retry_after(Some(own))));
-            self.exchange.passed.insert(headers::RETRY_AFTER, least.into());
-        }
+        headers::soonest(&mut self.exchange.passed, self.again.as_ref().and_then(|again| again.wait));
         let is_poison = self.again.as_ref().is_some_and(|again| again.search.is_poison());
         self.close();
         let refusal = headers::Refusal {

@@ -155,6 +155,7 @@ async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Doo
         record: Some(record),
         unread: has_body,
         passed: HeaderMap::new(),
+        is_poison: false,
         by_socket: false,
         share: None,
         standing: None,
@@ -217,6 +218,8 @@ pub(super) struct Handling {
     unread: bool,
     /// Headers of the engine's answer that pass.
     pub(super) passed: HeaderMap,
+    /// Two engines broke off on it.
+    pub(super) is_poison: bool,
     /// It came as a message of a WebSocket, where nobody waits for a status or for comments.
     pub(super) by_socket: bool,
     /// What its body takes of the memory for bodies.
@@ -248,6 +251,7 @@ impl Handling {
             record: Some(record),
             unread: false,
             passed: HeaderMap::new(),
+            is_poison: false,
             by_socket: true,
             share: None,
             standing: None,
@@ -456,7 +460,7 @@ impl Handling {
         let Some(record) = &mut self.record else { return bare(StatusCode::INTERNAL_SERVER_ERROR) };
         let refusal = headers::Refusal {
             failure,
-            is_final: failure.is_final(),
+            is_final: failure.is_final() || self.is_poison,
             passed: &self.passed,
             attempts: record.attempts,
             elapsed: record.started.elapsed(),
