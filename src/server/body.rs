@@ -86,10 +86,13 @@ impl Reader {
         loop {
             let now = Instant::now();
             if now >= self.window {
-                if self.in_window < self.least {
-                    return Err(Fault::RequestTimeout.into());
+                match overslept(self.window, now) {
+                    _ if self.in_window >= self.least => {
+                        (self.window, self.in_window) = (now + self.width, 0);
+                    }
+                    Some(more) => (self.end, self.window) = (self.end + more, self.window + more),
+                    None => return Err(Fault::RequestTimeout.into()),
                 }
-                (self.window, self.in_window) = (now + self.width, 0);
             }
             let until = (now + self.idle).min(self.end).min(self.window);
             let frame = match tokio::time::timeout_at(until, body.frame()).await {

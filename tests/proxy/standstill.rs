@@ -64,6 +64,26 @@ async fn fault_o25_a_bug_ends_one_request_and_no_other() {
     world.end_after_panics(5).await;
 }
 
+/// What a slow client must send in a window came while nobody looked.
+#[tokio::test]
+async fn fault_o12_a_body_that_came_during_a_standstill_is_in_time() {
+    let timeouts = "[timeouts]\nclient_body_idle = 30\nclient_body_window = 3\nclient_body_rate = 10000";
+    let world =
+        World::start(Engine::script(Script::answer("a", 1)).await, Setup::new().config(timeouts)).await;
+    let request = Request::stream(&format!(r#","user":"{}""#, "x".repeat(60_000)));
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&request.head_bytes()).await;
+    client.send(&request.sent_body()[..5_000]).await;
+    world.samewire.signal("STOP");
+    client.send(&request.sent_body()[5_000..]).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    world.samewire.signal("CONT");
+    assert_eq!(client.head().await.status, 200);
+    client.rest().await;
+    assert_eq!(client.ended(), Ended::LastChunk);
+    world.end().await;
+}
+
 /// The process stands still for longer than any of its timers, and what came meanwhile is there when it goes on: nobody
 /// is late.
 #[tokio::test]
