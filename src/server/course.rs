@@ -184,31 +184,51 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// The signals that end the process. From the moment on in which they are taken none is lost.
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Takes them.
+    ///
+    /// # Errors
+    /// The system does not give them.
+    pub(super) fn take() -> io::Result<Self> {
+        let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        Ok(Self { terminate, interrupt })
+    }
+
+    /// One has come. Gives whether it is an interrupt.
+    pub(super) async fn next(&mut self) -> bool {
+        tokio::select! {
+            _ = self.terminate.recv() => false,
+            _ = self.interrupt.recv() => true,
+        }
+    }
+}
+
 /// What ends the process.
 pub(super) struct End {
     present: Arc<Present>,
     course: Arc<Course>,
-    terminate: Signal,
-    interrupt: Signal,
+    signals: Signals,
     /// The process is to go; else it was only asked to drain, and stays.
     goes: bool,
     interrupts: u32,
 }
 
 impl End {
-    /// Takes the signals.
-    ///
-    /// # Errors
-    /// The system does not give them.
-    pub(super) fn of(present: &Arc<Present>) -> io::Result<Self> {
-        Ok(Self {
+    /// That of this process.
+    pub(super) fn of(present: &Arc<Present>, signals: Signals) -> Self {
+        Self {
             present: Arc::clone(present),
             course: Arc::clone(&present.app().course),
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
+            signals,
             goes: false,
             interrupts: 0,
-        })
+        }
     }
 
     /// Returns when no more connections are to be accepted.
@@ -267,14 +287,9 @@ impl End {
 
     /// A signal that ends the process has come. A second interrupt cuts what runs; a second SIGTERM changes nothing.
     async fn signalled(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {
-                self.interrupts += 1;
-                if self.interrupts > 1 {
-                    self.course.reach(Phase::Cut);
-                }
-            }
+        self.interrupts += u32::from(self.signals.next().await);
+        if self.interrupts > 1 {
+            self.course.reach(Phase::Cut);
         }
         self.goes = true;
     }

@@ -44,7 +44,7 @@ use crate::upstream::{Pool, Upstream, health};
 use accept::{Acceptor, Door, Places, Seat, listen, serve_connection};
 use background::Runs;
 use budget::Budget;
-use course::{Course, End, Phase};
+use course::{Course, End, Phase, Signals};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioTimer;
 use leavings::dropped_in_time;
@@ -60,6 +60,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tls::Front;
 use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 /// How often each thread closes upstream connections that have grown old.
@@ -123,11 +124,17 @@ fn block_on(serving: impl Future<Output = io::Result<()>>) -> io::Result<()> {
 }
 
 async fn serve(listeners: Listeners, mut config: Config, source: Option<Source>) -> io::Result<()> {
+    // A signal that comes from now on is not lost, nor does it end the process by itself.
+    let mut signals = Signals::take()?;
+    let hangup = signal(SignalKind::hangup())?;
     descriptors::provide(&mut config.limits);
     // Whoever reads "listening" takes it that there will be answers.
     let metrics = Metrics::default();
     let pool = Pool::new(&config, &metrics).ok_or(io::ErrorKind::InvalidInput)?;
-    let shelf = Shelf::open(&config, &metrics).await?;
+    let shelf = tokio::select! {
+        shelf = Shelf::open(&config, &metrics) => shelf?,
+        _ = signals.next() => return Ok(()),
+    };
     let front = config.tls.as_ref().map(|tls| Front::new(tls, &metrics));
     let proxy = listen("proxy", listeners.proxy)?;
     let operators = listen("admin", listeners.admin)?;
@@ -149,8 +156,8 @@ async fn serve(listeners: Listeners, mut config: Config, source: Option<Source>)
     };
     let present = Arc::new(Present::new(app));
     let app = present.app();
-    let mut end = End::of(&present)?;
-    let reload = Reload::new(&present, source)?;
+    let mut end = End::of(&present, signals);
+    let reload = Reload::new(&present, source, hangup);
     let (alive, mut gone) = mpsc::channel::<Infallible>(1);
     let workers = (0..threads).map(|n| start(n, &present, alive.clone())).collect::<io::Result<Vec<_>>>()?;
     drop(alive);

@@ -6,10 +6,9 @@ use super::{App, Present, watch};
 use crate::config::{Config, Mistakes, Source};
 use crate::marks::Watch;
 use crate::telemetry::CONTENT_LOGGED;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::Signal;
 
 /// How often it is looked whether a file has changed.
 const GLANCE: Duration = Duration::from_secs(1);
@@ -34,13 +33,10 @@ pub(super) struct Reload {
 }
 
 impl Reload {
-    /// From now on a SIGHUP does not end the process.
-    ///
-    /// # Errors
-    /// The system does not give the signal.
-    pub(super) fn new(present: &Arc<Present>, source: Option<Source>) -> io::Result<Self> {
+    /// That of this process. `hangup`: the signal, which does not end the process once it is taken.
+    pub(super) fn new(present: &Arc<Present>, source: Option<Source>, hangup: Signal) -> Self {
         let watch = Watch::new(present.app().config.read.clone());
-        Ok(Self { present: Arc::clone(present), source, watch, hangup: signal(SignalKind::hangup())? })
+        Self { present: Arc::clone(present), source, watch, hangup }
     }
 
     /// For ever.

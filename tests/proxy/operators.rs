@@ -3,10 +3,11 @@
 use crate::canonical::Canonical;
 use crate::sim::{
     Client, Engine, Gate, IN_FORCE, LINES_OF_ONE_REQUEST, PATIENCE, Request, Samewire, Script, Setup, World,
-    until,
+    until, within,
 };
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
 
 /// Top-level members of a log line, values as text.
 type Line = BTreeMap<String, Box<serde_json::value::RawValue>>;
@@ -359,4 +360,21 @@ async fn fault_o03_a_hangup_ends_nothing() {
     client.event_with("\"b\"").await;
     client.event_with("[DONE]").await;
     world.end().await;
+}
+
+/// It has not begun to serve: it waits for a database that accepts and says nothing.
+#[tokio::test]
+async fn fault_o03_a_signal_while_it_starts_ends_it() {
+    for name in ["TERM", "INT"] {
+        let database = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let port = database.local_addr().expect("bound").port();
+        let store = format!("postgres://samewire@127.0.0.1:{port}/samewire?sslmode=disable");
+        let setup = Setup::new().args(&["--store", &store]).upstream("http://127.0.0.1:9");
+        let mut samewire = Samewire::spawn(&setup);
+        let held = within("it opens its store", database.accept()).await.expect("a connection");
+        samewire.signal("HUP");
+        samewire.signal(name);
+        assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0), "{name}");
+        drop(held);
+    }
 }
