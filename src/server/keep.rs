@@ -34,6 +34,9 @@ pub(super) struct Keeper {
     pub(super) input: Vec<Bytes>,
 }
 
+/// Bytes of a stored item besides what the client wrote: its id, its status, and what the store counts for each.
+const ITEM: usize = 400;
+
 /// A record on its way into the store.
 pub(super) type Keeping = Pin<Box<dyn Future<Output = Kept> + Send>>;
 
@@ -66,6 +69,12 @@ impl Kept {
 }
 
 impl Keeper {
+    /// What the response weighs in the store at least: what is kept of its request stands in its object, too.
+    pub(super) fn weight(&self) -> u64 {
+        let input = self.input.iter().map(|item| item.len() + ITEM).sum::<usize>();
+        (self.request.len() * 2 + input) as u64
+    }
+
     /// Begins to store the response with this final object.
     pub(super) fn keep(self, object: &str) -> Keeping {
         self.keep_behind(object, Vec::new())

@@ -459,6 +459,13 @@ impl Memory {
     pub(super) fn flush(&mut self, _: &Caps) -> Result<(), Error> {
         Ok(())
     }
+
+    pub(super) fn has_room(&mut self, caps: &Caps, bytes: &u64) -> Result<(), Error> {
+        let running = self.running.iter().filter_map(|key| self.rows.get(key));
+        let (records, weight) =
+            running.fold((0, 0), |(records, weight), row| (records + 1, weight + row.record.bytes));
+        caps.take(Totals { records, bytes: weight }, *bytes)
+    }
 }
 
 /// Conversations.

@@ -296,6 +296,9 @@ operations! {
     read totals() -> Totals;
     /// Returns when all that was asked before is stored.
     write flush() -> ();
+    /// Whether a response of so many bytes would be stored now. `Full`: what runs, which is never evicted, leaves no room
+    /// for it, or nothing can be written. Changes nothing.
+    write has_room(bytes: u64) -> ();
     /// Stores a new conversation.
     write create_conversation(key: Key, metadata: Json, items: Vec<Item>, now: Millis) -> ();
     /// The conversation.

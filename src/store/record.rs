@@ -384,6 +384,14 @@ impl Caps {
     pub(super) fn counts(&self) -> bool {
         self.bytes != u64::MAX || self.records != u64::MAX
     }
+
+    /// Whether one more response of so many bytes fits beside these.
+    pub(super) fn take(&self, others: Totals, bytes: u64) -> Result<(), Error> {
+        let fits = others.records < self.records
+            && others.bytes.saturating_add(bytes) <= self.bytes
+            && bytes <= self.record_bytes;
+        if fits { Ok(()) } else { Err(Error::Full) }
+    }
 }
 
 /// What is there.

@@ -595,6 +595,35 @@ async fn fault_o14_a_full_store_loses_the_oldest_and_claims_nothing() {
     world.end().await;
 }
 
+/// What runs is never evicted: where it leaves no room, nobody's engine works for an answer that must be stored and could
+/// not be.
+#[tokio::test]
+async fn fault_o14_what_needs_a_full_store_is_refused_before_the_engine_works() {
+    let gate = Gate::default();
+    let script = Script::new().wait(&gate).head_sse().role().text("a").finish("stop").done().end();
+    let setup = Setup::new().config("[store]\nmax_bytes = 20000");
+    let world = World::start(Engine::script(script).await, setup).await;
+    let ask =
+        |more: &str, length: usize| ask(&format!(r#""model":"m",{more}"input":"{}""#, "x".repeat(length)));
+    let mut running = Vec::new();
+    for _ in 0..2 {
+        let response = object(&world.ask(&ask(r#""background":true,"#, 8_000)).await);
+        running.push(id(&response).to_owned());
+    }
+    until("the engine works for both", PATIENCE, || world.engine.attempt_count() == 2).await;
+    let refused = world.ask(&ask(r#""store":true,"#, 8_000)).await;
+    assert_eq!((refused.head.status, refused.failure().2.as_deref()), (503, Some("store_unavailable")));
+    assert_eq!(world.engine.attempt_count(), 2, "the engine was not asked");
+    gate.open();
+    let response = last(&events(&world.ask(&ask(r#""stream":true,"#, 16_000)).await)).clone();
+    assert_eq!([&response["status"], &response["store"]], [&json!("completed"), &json!(false)]);
+    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200, "chat needs no store");
+    for id in &running {
+        assert_eq!(get(&world, id).await.head.status, 200, "what ran is there");
+    }
+    world.end().await;
+}
+
 #[tokio::test]
 async fn fault_o02_what_a_shutdown_cuts_off_is_stored_as_failed() {
     let folder = Folder::new();

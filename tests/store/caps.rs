@@ -10,8 +10,14 @@ const SMALL: Caps = Caps { ttl: 1_000, bytes: 10_000, records: 100, record_bytes
 
 mod count {
     use super::*;
-    in_each_place!(crate::caps::FEW, the_oldest_ended_ones_go, what_runs_stays, conversations_age_too);
-    use super::{conversations_age_too, the_oldest_ended_ones_go, what_runs_stays};
+    in_each_place!(
+        crate::caps::FEW,
+        the_oldest_ended_ones_go,
+        what_runs_stays,
+        room_is_known,
+        conversations_age_too
+    );
+    use super::{conversations_age_too, room_is_known, the_oldest_ended_ones_go, what_runs_stays};
 }
 
 mod size {
@@ -71,6 +77,24 @@ async fn what_runs_stays(store: &Store) {
     store.finish(key("a"), 1, completed("{}"), NOW).await.unwrap();
     store.create(running("c"), NOW).await.unwrap();
     assert_eq!(there(store, &["a", "a queued", "b", "b queued", "c"]).await, [false, true, true, true, true]);
+}
+
+/// What may be evicted is room; what runs is none, nor is what would be too large by itself.
+async fn room_is_known(store: &Store) {
+    for id in ["a", "b", "c", "d"] {
+        store.create(over(id), NOW).await.unwrap();
+    }
+    store.has_room(1_000).await.unwrap();
+    assert_eq!(store.has_room(FEW.record_bytes + 1).await, Err(Error::Full));
+    for id in ["e", "f", "g"] {
+        store.create(running(id), NOW).await.unwrap();
+        store.has_room(1_000).await.unwrap();
+    }
+    store.create(running("h"), NOW).await.unwrap();
+    assert_eq!(store.has_room(0).await, Err(Error::Full));
+    assert_eq!(there(store, &["e", "f", "g", "h"]).await, [true; 4], "nothing was changed");
+    store.finish(key("e"), 1, completed("{}"), NOW).await.unwrap();
+    store.has_room(1_000).await.unwrap();
 }
 
 async fn conversations_age_too(store: &Store) {

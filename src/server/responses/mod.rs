@@ -61,9 +61,6 @@ const DROPPED: HeaderName = HeaderName::from_static("x-samewire-dropped");
 /// Bytes of names in that header and in the log. Clients take heads of 16 KiB and less.
 const DROPPED_BYTES: usize = 4000;
 
-/// Bytes of a stored item besides what the client wrote: its id, its status, and what the store counts for each.
-const ITEM: usize = 400;
-
 /// A request that has been read.
 struct Question {
     asked: Asked,
@@ -181,10 +178,8 @@ impl Handling {
         // What is needed of it has been taken.
         drop(body);
         if let Some(keeper) = keeper.as_ref().filter(|_| asked.insists_on_store() && !asked.background) {
-            // A write, before the engine works for an answer that could not be kept (faults O14, O15). Of nobody: in the
-            // name of this process it would wait for all that runs, and two of them could wait for each other.
-            let nobody = keeper.store.heartbeat("".into(), self.app.shelf.now());
-            nobody.await.map_err(|error| self.unavailable(&error))?;
+            // Before the engine works for an answer that could not be kept (faults O14, O15).
+            keeper.store.has_room(keeper.weight()).await.map_err(|error| self.unavailable(&error))?;
         }
         let app = Arc::clone(&self.app);
         let dropped = HeaderValue::from_str(&named(&asked.dropped)).ok().filter(|all| !all.is_empty());
@@ -321,18 +316,7 @@ impl Handling {
         };
         // What goes on from a response that no store has is stored with all that went before.
         let alone = known.as_ref().is_some_and(|known| !known.stored);
-        let request = kept(std::str::from_utf8(body).unwrap_or_default());
-        let input: Vec<_> = past.shared(asked, alone).collect();
-        // What is kept stands in the object of the response, too. What nobody insists on is stored or not.
-        let needed = request.len() * 2 + input.iter().map(|item| item.len() + ITEM).sum::<usize>();
-        let most = shelf.record_bytes();
-        let demands = asked.insists_on_store() || asked.conversation.is_some();
-        if demands && needed as u64 > most {
-            let message =
-                format!("The request is too large to be stored: with its answer it may have {most} bytes.");
-            return Err(Failure::from(Fault::TooLarge).with_message(message).with_param("input"));
-        }
-        Ok(Some(Box::new(Keeper {
+        let keeper = Box::new(Keeper {
             store,
             tenant: Arc::clone(tenant),
             owner: Arc::clone(&shelf.owner),
@@ -340,9 +324,18 @@ impl Handling {
             whole: asked.store,
             conversation: asked.conversation.as_deref().map(Into::into),
             previous: asked.previous_response_id.as_deref().filter(|_| !alone).map(Into::into),
-            request: request.into(),
-            input,
-        })))
+            request: kept(std::str::from_utf8(body).unwrap_or_default()).into(),
+            input: past.shared(asked, alone).collect(),
+        });
+        // What nobody insists on is stored or not.
+        let most = shelf.record_bytes();
+        let demands = asked.insists_on_store() || asked.conversation.is_some();
+        if demands && keeper.weight() > most {
+            let message =
+                format!("The request is too large to be stored: with its answer it may have {most} bytes.");
+            return Err(Failure::from(Fault::TooLarge).with_message(message).with_param("input"));
+        }
+        Ok(Some(keeper))
     }
 
     fn unavailable(&self, error: &Error) -> Failure {
