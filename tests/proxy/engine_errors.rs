@@ -397,6 +397,7 @@ async fn fault_u16_aborted_by_the_engine() {
         (r#""error""#, "vllm"),
         (r#""cancelled""#, "vllm"),
         (r#""abort""#, "sglang"),
+        (r#"{"type":"abort","message":"x"}"#, "sglang"),
     ];
     for (reason, kind) in rows {
         let begun =
@@ -419,12 +420,20 @@ async fn fault_u16_aborted_by_the_engine() {
 
 #[tokio::test]
 async fn fault_u16_aborted_whole_answer() {
-    let body = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"half"},"finish_reason":"abort"}]}"#;
-    let world =
-        World::start(Engine::script(Script::new().json("200 OK", body)).await, Setup::new().faulty()).await;
-    let answer = world.ask(&Request::plain("")).await;
-    assert_eq!(answer.failure(), (502, "server_error".into(), Some("upstream_aborted".into())));
-    world.end().await;
+    for (reason, kind) in [(r#""abort""#, "vllm"), (r#"{"type":"abort","message":"x"}"#, "sglang")] {
+        let body = format!(
+            r#"{{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":"half"}},"finish_reason":{reason}}}]}}"#
+        );
+        let engine = Engine::script(Script::new().json("200 OK", &body)).await;
+        let world = World::start_as(engine, kind, Setup::new().faulty()).await;
+        let answer = world.ask(&Request::plain("")).await;
+        assert_eq!(
+            answer.failure(),
+            (502, "server_error".into(), Some("upstream_aborted".into())),
+            "{reason}"
+        );
+        world.end().await;
+    }
 }
 
 #[tokio::test]

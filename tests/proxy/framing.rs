@@ -1,8 +1,8 @@
 //! Requests whose framing is wrong, doubtful or old. A doubtful request may be answered, but its connection ends with
 //! it, and nothing that followed it may ever be taken for another request.
 
-use crate::canonical::Canonical;
-use crate::sim::{Client, Ended, Engine, PROMPT, Request, Script, Setup, World, json_string};
+use crate::canonical::{Canonical, INCOMPLETE};
+use crate::sim::{Client, Ended, Engine, Gate, PROMPT, Request, Script, Setup, World, json_string};
 use crate::smuggling::{End, heads};
 use std::time::Duration;
 
@@ -221,6 +221,26 @@ async fn fault_c16_http_1_0() {
 }
 
 #[tokio::test]
+async fn fault_c16_http_1_0_is_told_of_failures() {
+    let cut = Script::new().head_sse().role().tok("a", 2, Duration::ZERO).fin();
+    let refusal = r#"{"error":{"message":"no","type":"server_error","code":null}}"#;
+    let fails = Script::new().json("500 Internal Server Error", refusal);
+    let world = World::start(Engine::in_turn(vec![cut, fails]).await, Setup::new().faulty()).await;
+    let request = Request::stream("").version("HTTP/1.0").without("host");
+    let answer = world.ask(&request).await;
+    assert_eq!((answer.head.status, answer.ended), (200, Ended::Close), "{}", answer.text());
+    assert_eq!(answer.head.header("transfer-encoding"), None);
+    assert_eq!(answer.text(), Canonical::new().role().tok("a", 2).error(INCOMPLETE).text());
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&request.bytes()).await;
+    let answer = client.answer().await;
+    assert_eq!((answer.head.status, answer.fault().kind.as_str()), (500, "server_error"));
+    assert_eq!(answer.head.header("transfer-encoding"), None);
+    assert!(client.closes().await);
+    world.end().await;
+}
+
+#[tokio::test]
 async fn fault_c16_other_versions() {
     let world = world().await;
     let requests = [
@@ -325,6 +345,45 @@ async fn fault_c38_pipelined_requests_are_answered_in_order() {
     assert!(matches!(next, None | Some(400)), "{next:?}");
     assert!(client.closes().await);
     world.end().await;
+}
+
+/// Whether it is read ahead wholly or only in part.
+#[tokio::test]
+async fn fault_c38_a_second_request_while_the_first_is_answered() {
+    for size in [200, 20_000] {
+        let gate = Gate::default();
+        let first = Script::new().head_sse().role().text("first.0 ").wait(&gate).text("first.1 ");
+        let first = first.finish("stop").done().end();
+        let engine = Engine::answering(move |attempt| match attempt.text() {
+            text if text.contains("second") => Script::answer("second", 2),
+            text if text.contains("another") => Script::answer("another", 1),
+            _ => first.clone(),
+        });
+        let world = World::start(engine.await, Setup::new()).await;
+        let mut client = Client::connect(world.proxy()).await;
+        client.send(&Request::chat(GOOD).bytes()).await;
+        client.event_with_head("first.0").await;
+        let text = format!("\"second{}\"", "x".repeat(size));
+        client.send(&Request::chat(GOOD.replace("\"a\"", &text)).bytes()).await;
+        // Time enough for it to go on if it were to.
+        for _ in 0..20 {
+            let answer = world.ask(&Request::chat(GOOD.replace("\"a\"", "\"another\""))).await;
+            assert_eq!(answer.text(), Canonical::answer("another", 1).text());
+        }
+        let seconds = || world.engine.attempts().iter().filter(|a| a.text().contains("second")).count();
+        assert_eq!(seconds(), 0, "{size}: not before the first has its answer");
+        gate.open();
+        let rest = String::from_utf8(client.rest().await).unwrap();
+        assert_eq!(rest, Canonical::new().content("first.1 ").finish("stop").done().text(), "{size}");
+        assert_eq!(client.ended(), Ended::LastChunk, "{size}");
+        let answer = client.answer().await;
+        assert_eq!((answer.text(), answer.ended), (Canonical::answer("second", 2).text(), Ended::LastChunk));
+        assert_eq!(seconds(), 1, "{size}");
+        let attempts = world.engine.attempts();
+        let second = attempts.iter().find(|attempt| attempt.text().contains("second")).unwrap();
+        assert!(second.text().contains(&text), "{size}: whole");
+        world.end().await;
+    }
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! Whether the engine is there: what probes come to, and what readiness says.
 
-use crate::sim::{Client, Engine, Gate, PATIENCE, Request, Script, Setup, World, until};
+use crate::sim::{Client, Engine, Gate, Manner, PATIENCE, Request, Script, Setup, World, until};
 use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Probes often, and not for long.
 const QUICK: &str = "[health]\ninterval = 0.02\ntimeout = 0.1";
@@ -121,4 +121,46 @@ async fn fault_o19_a_busy_engine_may_be_slow_to_say_that_it_is_well() {
     world.engine.set_health(status("200 OK"));
     becomes(&world, 200).await;
     world.end().await;
+}
+
+/// What it has said lately speaks for it, and not for ever: ten seconds.
+#[tokio::test]
+async fn fault_o19_an_engine_that_has_stopped_talking_must_answer_probes() {
+    let gate = Gate::default();
+    let script = Script::new().head_sse().role().text("a").wait(&gate).finish("stop").done().end();
+    let world = World::start(Engine::script(script).await, Setup::new().config(QUICK).faulty()).await;
+    becomes(&world, 200).await;
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&Request::stream("").bytes()).await;
+    client.event_with_head("\"a\"").await;
+    let said = Instant::now();
+    world.engine.set_health(Script::new().hang());
+    becomes(&world, 503).await;
+    assert!(said.elapsed() > Duration::from_secs(8), "{:?}", said.elapsed());
+    gate.open();
+    client.event_with("[DONE]").await;
+    world.engine.set_health(status("200 OK"));
+    becomes(&world, 200).await;
+    world.end().await;
+}
+
+/// That it streams is no excuse for a probe that is cut off.
+#[tokio::test]
+async fn fault_o19_probes_that_are_broken_off_count_while_it_streams() {
+    for manner in [Manner::Rst, Manner::Fin] {
+        let gate = Gate::default();
+        let script = Script::new().head_sse().role().text("a").wait(&gate).finish("stop").done().end();
+        let world = World::start(Engine::script(script).await, Setup::new().config(QUICK).faulty()).await;
+        becomes(&world, 200).await;
+        let mut client = Client::connect(world.proxy()).await;
+        client.send(&Request::stream("").bytes()).await;
+        client.event_with_head("\"a\"").await;
+        let said = Instant::now();
+        world.engine.set_health(Script::new().close(manner));
+        becomes(&world, 503).await;
+        assert!(said.elapsed() < Duration::from_secs(8), "{manner:?}: it was silent for that long");
+        gate.open();
+        client.event_with("[DONE]").await;
+        world.end().await;
+    }
 }

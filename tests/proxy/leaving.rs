@@ -1,7 +1,9 @@
 //! Clients that leave, and clients that stop reading: the engine must not work for the former, and must wait for the
 //! latter.
 
-use crate::sim::{Client, Ended, Engine, Gate, Manner, PATIENCE, Request, Script, Setup, Step, World, until};
+use crate::sim::{
+    Client, Ended, Engine, Gate, Manner, PATIENCE, Request, Script, Setup, Step, World, until, within,
+};
 use std::time::{Duration, Instant};
 
 /// What a cancellation may take here, where tests run beside each other. The aim is 100 ms; the median is printed.
@@ -131,6 +133,68 @@ async fn fault_c24_disconnect_while_connecting() {
     })
     .await;
     assert!(left.elapsed() < BOUND, "{:?}", left.elapsed());
+    world.end().await;
+}
+
+/// Exchanges that were broken off, at whichever engine.
+async fn cancels(world: &World) -> usize {
+    let metrics = world.samewire.metrics().await;
+    let counts = metrics.lines().filter(|line| line.starts_with("samewire_upstream_cancels_total{"));
+    counts.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
+}
+
+/// It says nothing against an engine that its clients leave, however many do so one after the other.
+#[tokio::test]
+async fn fault_c24_c25_disconnects_are_no_failures_of_the_engine() {
+    const EACH: usize = 15;
+    let mut engines = Vec::new();
+    for _ in 0..2 {
+        let engine = Engine::answering(|attempt| {
+            let moment = MOMENTS.into_iter().find(|moment| attempt.text().contains(moment));
+            moment.map_or_else(|| Script::answer("a", 2), script_for)
+        });
+        engines.push(engine.await);
+    }
+    let world = World::fleet(engines, Setup::new(), &[]).await;
+    world.is_up().await;
+    let idle = || world.engines().all(|engine| engine.active_generations() == 0);
+    let mut left = 0;
+    for (moment, manner) in [("prefill", Manner::Fin), ("between-tokens", Manner::Rst)] {
+        for _ in 0..EACH {
+            let mut client = Client::connect(world.proxy()).await;
+            client.send(&Request::stream(&format!(r#","user":"{moment}""#)).bytes()).await;
+            until("it is asked", PATIENCE, || world.shares().iter().sum::<usize>() > left).await;
+            if moment == "between-tokens" {
+                client.event_with_head("content").await;
+            }
+            client.leave(manner);
+            until("the engine is let go of", PATIENCE, idle).await;
+            left += 1;
+        }
+    }
+    let lines = || world.samewire.request_lines();
+    until("a line for each request", PATIENCE, || lines().len() >= left).await;
+    let lines = lines();
+    for line in &lines {
+        assert!(line.contains(r#""end":"client_closed""#) && line.contains(r#""level":"INFO""#), "{line}");
+    }
+    let with = |status: &str| lines.iter().filter(|line| line.contains(status)).count();
+    assert_eq!((with(r#""status":499,"#), with(r#""status":200,"#)), (EACH, EACH), "{lines:#?}");
+    let counted = async {
+        while cancels(&world).await < left {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within("each is counted", counted).await;
+    assert_eq!(cancels(&world).await, left, "once");
+    let before = world.shares();
+    assert_eq!(before.iter().sum::<usize>(), left, "none is tried again");
+    for _ in 0..30 {
+        assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    }
+    let shares = world.shares();
+    assert!(shares.iter().zip(&before).all(|(now, then)| now > then), "{before:?} {shares:?}");
+    assert_eq!(world.samewire.has_said("ejected"), 0);
     world.end().await;
 }
 

@@ -2,7 +2,7 @@
 //! change, and text that looks like the framing around it. Each comes out as if it had been said plainly.
 
 use crate::canonical::{Canonical, INVALID_EVENT, grammar};
-use crate::sim::{Engine, Request, Script, Setup, World, json_string, until};
+use crate::sim::{Engine, Request, Script, Setup, World, json_string, until, within};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -440,6 +440,30 @@ async fn fault_u35_usage_wherever_it_stands() {
     }
 }
 
+/// Where it was asked for, and only there.
+#[tokio::test]
+async fn fault_u35_usage_that_never_comes_is_counted() {
+    const COUNTED: &str = "samewire_rewrites_total{engine=\"vllm\",rule=\"usage_missing\"} ";
+    let script = Script::new().head_sse().role().text("a").finish("stop").done().end();
+    let world = World::start(Engine::script(script).await, Setup::new()).await;
+    for asked in ["", r#","stream_options":{"include_usage":true}"#] {
+        let answer = world.ask(&Request::stream(asked)).await;
+        assert!(answer.text().ends_with("data: [DONE]\n\n"), "{}", answer.text());
+    }
+    let counted = async {
+        loop {
+            let metrics = world.samewire.metrics().await;
+            let count = metrics.lines().find_map(|line| line.strip_prefix(COUNTED));
+            if let Some(count) = count.filter(|count| *count != "0") {
+                return count.to_owned();
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert_eq!(within("it is counted", counted).await, "1");
+    world.end().await;
+}
+
 #[tokio::test]
 async fn fault_u36_names_that_change() {
     let envelope = |id: &str, created: &str, model: &str, choices: &str| {
@@ -459,6 +483,7 @@ async fn fault_u36_names_that_change() {
         (("\"chatcmpl-1\"", "1", "\"m\""), (long.as_str(), "1", "\"m\"")),
         (("\"chatcmpl-1\"", "1", "\"m\""), (other, "99999999999999", "\"m\"")),
         (("\"1\"", "1", "\"m\""), ("\"chatcmpl-1\"", "1", "\"m\"")),
+        (("\"chatcmpl-1\"", "1", "\"m\""), ("\"chatcmpl-1\"", "1", "\"other\"")),
     ];
     for ((id, created, model), (late_id, late, late_model)) in rows {
         let chunks = [

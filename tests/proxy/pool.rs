@@ -362,6 +362,33 @@ async fn fault_u19_who_rejects_the_proxys_key_is_asked_last() {
     world.end().await;
 }
 
+/// What an engine says of a client's key says nothing of the engine.
+#[tokio::test]
+async fn fault_u19_who_rejects_a_clients_key_stays_in_use() {
+    for (line, status) in [("401 Unauthorized", 401), ("403 Forbidden", 403)] {
+        let bad = Engine::script(Script::new().json(line, r#"{"error":"no"}"#)).await;
+        let lines = ["auth = \"pass\""; 2];
+        let world =
+            World::fleet(vec![bad, named("a").await], Setup::new().config(PATIENT).faulty(), &lines).await;
+        world.is_up().await;
+        let mut told = 0;
+        for _ in 0..30 {
+            let answer = world.ask(&Request::stream("")).await;
+            if answer.head.status != 200 {
+                assert_eq!(answer.head.status, status, "{}", answer.text());
+                told += 1;
+            }
+        }
+        assert_eq!(told, world.engine.attempt_count(), "{line}: none is tried elsewhere");
+        // Chance gives it about half of them.
+        assert!((3..=27).contains(&told), "{line}: {told}");
+        for word in ["misconfigured", "ejected"] {
+            assert_eq!(world.samewire.has_said(word), 0, "{line}: {word}");
+        }
+        world.end().await;
+    }
+}
+
 #[tokio::test]
 async fn fault_u50_who_answers_as_another_model_is_asked_last() {
     let other = |text: &str| text.replace(r#""model":"m""#, r#""model":"other""#);

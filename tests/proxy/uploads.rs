@@ -14,18 +14,20 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
 /// Every route that takes a body, and whether its limit is that of chat.
-const POSTS: [(&str, bool); 14] = [
+const POSTS: [(&str, bool); 16] = [
     ("/v1/chat/completions", true),
     ("/openai/v1/chat/completions", true),
     ("/openai/deployments/m/chat/completions?api-version=2024-10-21", true),
     ("/v1/completions", false),
     ("/openai/v1/completions", false),
+    ("/openai/deployments/m/completions?api-version=2024-10-21", false),
     ("/v1/embeddings", false),
     ("/openai/v1/embeddings", false),
     ("/v1/responses", true),
     ("/openai/v1/responses", true),
     ("/v1/responses/compact", true),
     ("/v1/responses/input_tokens", true),
+    ("/v1/responses/resp_1/tool_outputs", true),
     ("/v1/conversations", true),
     ("/v1/conversations/conv_1", true),
     ("/v1/conversations/conv_1/items", true),
