@@ -1,7 +1,7 @@
 //! Engines that parse and engines that do not: the client cannot tell them apart.
 
 use crate::cases::{Case, Cut, captures};
-use crate::{case, said, stream, tools};
+use crate::{Said, case, said, stream, tools};
 use proptest::prelude::*;
 use proptest::sample::select;
 use samewire::wire::{Api, Ending, Out};
@@ -157,6 +157,44 @@ fn an_engine_that_parses_is_left_alone() {
     for first in [json!({"reasoning": "r"}), call] {
         let case = of_deltas("auto", &[(first, ""), (json!({"content": raw}), "")], false);
         assert_eq!(said(&case).content, raw);
+    }
+}
+
+/// An engine with a parser of reasoning alone leaves the calls in the text, where somebody has named ours.
+#[test]
+fn an_engine_that_parses_reasoning_may_leave_calls() {
+    let call = "{\"name\": \"f\", \"arguments\": {\"number\": 1}}";
+    let text = format!("\n\n<tool_call>\n{call}\n</tool_call>");
+    let expected = Said {
+        reasoning: "hm".to_owned(),
+        content: "\n\n".to_owned(),
+        calls: vec![("f".to_owned(), "{\"number\": 1}".to_owned())],
+        finish: "tool_calls".to_owned(),
+    };
+    let tool =
+        json!({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{\"number\": 1}"}}]});
+    for parser in ["hermes", "qwen3", "qwen3_thinking"] {
+        let letters = text.split_inclusive(|_: char| true).map(|letter| (json!({"content": letter}), ""));
+        for pieces in [vec![(json!({"content": text}), "")], letters.collect()] {
+            let deltas =
+                [vec![(json!({"reasoning": "h"}), ""), (json!({"reasoning": "m"}), "")], pieces].concat();
+            assert_eq!(said(&of_deltas(parser, &deltas, false)), expected, "{parser}");
+        }
+        let message = json!({"role": "assistant", "reasoning": "hm", "content": text});
+        let choice = json!({"index": 0, "message": message, "finish_reason": "stop"});
+        let body = json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]});
+        assert_eq!(said(&case(parser, false, body.to_string(), Ending::Whole)), expected, "{parser}");
+        // One that says what is a call has a parser for it, and text behind that is text; tags were text before.
+        let tags = (json!({"content": "<think>x</think>"}), "");
+        let deltas =
+            [(json!({"reasoning": "hm"}), ""), tags, (tool.clone(), ""), (json!({"content": text}), "")];
+        let said = said(&of_deltas(parser, &deltas, false));
+        assert_eq!(
+            (said.reasoning, said.calls),
+            (expected.reasoning.clone(), expected.calls.clone()),
+            "{parser}"
+        );
+        assert_eq!(said.content, format!("<think>x</think>{text}"), "{parser}");
     }
 }
 

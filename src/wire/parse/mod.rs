@@ -2,7 +2,8 @@
 //!
 //! Takes: what a decoder says. Gives: the same, but for `Content`, which becomes `Reasoning`, `Content`, tool entries and
 //! items. Remembers: a reader for each choice. Never: touches the text of a choice for which the engine itself says what
-//! is reasoning or a call; such a choice is left alone from there on.
+//! is a call; such a choice is left alone from there on. Where it says what is reasoning, that is no longer looked for,
+//! and calls are only if somebody has named the parser: then the engine may have none of its own.
 //!
 //! A reader takes text, cut anywhere, and gives [`Piece`]s: Harmony's, or that of reasoning and calls between marks.
 
@@ -225,7 +226,8 @@ impl Parsing {
                 Some(Reader::Off) | None => riders,
                 Some(_) => return self.read(at, text, riders, to),
             },
-            Delta::Reasoning(_) | Delta::FunctionCall { .. } => self.leave(at, riders, to),
+            Delta::Reasoning(_) => self.leave_reasoning(at, riders, to),
+            Delta::FunctionCall { .. } => self.leave(at, riders, to),
             Delta::Refusal(_) => self.flush(at, false, riders, to),
             Delta::Finish(Finish { reason, .. }) => {
                 let complete = !matches!(reason, Reason::Length | Reason::ContentFilter);
@@ -294,6 +296,19 @@ impl Parsing {
             *reader = Reader::Off;
         }
         riders
+    }
+
+    /// The engine says itself what is reasoning. It has parsed the choice, unless somebody has named the parser of calls: they
+    /// may still stand in the text then.
+    fn leave_reasoning<'a>(&mut self, choice: usize, riders: Riders<'a>, to: &mut dyn Sink) -> Riders<'a> {
+        if !self.script.reads_calls() || !matches!(self.reader(choice), Some(Reader::Text(_))) {
+            return self.leave(choice, riders, to);
+        }
+        self.release(choice, riders, to, |reader, emit| {
+            if let Reader::Text(reader) = reader {
+                reader.leave_reasoning(emit);
+            }
+        })
     }
 
     /// Reads a text; token by token where they are known, so that each stays with what it says.
@@ -380,10 +395,21 @@ impl Parsing {
         riders: Riders<'a>,
         to: &mut dyn Sink,
     ) -> Riders<'a> {
+        self.release(choice, riders, to, |reader, emit| reader.end(complete, emit))
+    }
+
+    /// Says some of what is held; the riders are those of what comes next.
+    fn release<'a>(
+        &mut self,
+        choice: usize,
+        riders: Riders<'a>,
+        to: &mut dyn Sink,
+        release: impl FnOnce(&mut Reader, Emit<'_>),
+    ) -> Riders<'a> {
         let usage = riders.usage.clone();
         let mut speaker = self.speaker(choice, Riders { usage, ..Riders::default() }, to);
         if let Some(choice) = self.choices.get_mut(choice) {
-            choice.reader.end(complete, &mut |piece| speaker.say(piece));
+            release(&mut choice.reader, &mut |piece| speaker.say(piece));
             choice.calls = speaker.calls;
         }
         self.found = speaker.found;

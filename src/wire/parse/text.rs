@@ -51,6 +51,17 @@ impl Plain {
         }
     }
 
+    /// What is reasoning is said by somebody else from here on. What is held of an answer stood before that.
+    pub(super) fn leave_reasoning(&mut self, emit: Emit<'_>) {
+        let Self { think, wrapper, calls } = self;
+        if let Some(think) = think.take() {
+            think.leave(&mut |piece| behind(wrapper, calls, piece, emit));
+        }
+        if let Some(calls) = calls {
+            calls.end(emit);
+        }
+    }
+
     /// There is no more text.
     pub(super) fn end(&mut self, emit: Emit<'_>) {
         let Self { think, wrapper, calls } = self;

@@ -140,6 +140,17 @@ impl Think {
         };
     }
 
+    /// It is not needed any more: what is held was the beginning of no tag.
+    pub(super) fn leave(mut self, emit: Emit<'_>) {
+        let held = std::mem::take(&mut self.held);
+        match self.state {
+            State::Inside { .. } => {
+                self.reason(&held, true, emit);
+            }
+            State::Before | State::After { .. } => self.answer(&held, emit),
+        }
+    }
+
     /// Reads some of the text, and says how much; nothing: more of it is needed.
     fn step(&mut self, text: &str, emit: Emit<'_>) -> Option<usize> {
         match self.state {
