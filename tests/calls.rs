@@ -196,7 +196,7 @@ fn meant(calls: &[(String, String)]) -> Vec<Call> {
 
 /// What ends the reasoning that the templates of some families have begun.
 fn opened(parser: &str) -> &'static str {
-    if ["olmo3", "minimax_m2", "step3"].contains(&parser) { "</think>" } else { "" }
+    if ["olmo3", "minimax_m2", "step3", "glm47"].contains(&parser) { "</think>" } else { "" }
 }
 
 /// A stream and a whole answer that say this behind their reasoning.

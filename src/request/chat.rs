@@ -85,7 +85,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         custom_tools: custom,
         legacy_functions: from.get("functions").is_some() && from.get("tools").is_none(),
         callable: None,
-        unthinking: false,
+        thinks: None,
         named_by_path: false,
         places: Places {
             model: from.place("model"),

@@ -61,7 +61,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         custom_tools: Vec::new(),
         legacy_functions: false,
         callable: None,
-        unthinking: false,
+        thinks: None,
         named_by_path: false,
         places: Places {
             model: from.place("model"),

@@ -65,8 +65,8 @@ pub struct Ask {
     pub legacy_functions: bool,
     /// What may be called, if anything.
     pub(crate) callable: Option<Box<Callable>>,
-    /// The model is told not to reason.
-    pub unthinking: bool,
+    /// The model is told to reason, or not to.
+    pub thinks: Option<bool>,
     /// The model is not the body's.
     pub(crate) named_by_path: bool,
     /// Where the parts stand that may have to be changed.
@@ -189,8 +189,10 @@ impl Ask {
         ask.places.offset = offset;
         ask.places.members = checked.all().iter().map(Spot::from).collect();
         let field = |name: &str| checked.get(name).map(|field| field.value.get());
-        ask.unthinking = field("reasoning_effort") == Some("\"none\"")
-            || field("chat_template_kwargs").is_some_and(Offer::forbids_thinking);
+        ask.thinks = match field("reasoning_effort") {
+            Some("\"none\"") => Some(false),
+            _ => field("chat_template_kwargs").and_then(Offer::thinking),
+        };
         let choice = field("tool_choice");
         let tools = checked.place("tools").filter(|_| api == Api::Chat && choice != Some("\"none\""));
         ask.callable = tools.map(|place| {
@@ -218,7 +220,7 @@ impl Ask {
     pub fn offer(&self) -> Offer<'_> {
         let callable = self.callable.as_ref();
         let tools = callable.map_or("", |callable| std::str::from_utf8(&callable.tools).unwrap_or(""));
-        Offer { tools, required: callable.is_some_and(|callable| callable.must), unthinking: self.unthinking }
+        Offer { tools, required: callable.is_some_and(|callable| callable.must), thinks: self.thinks }
     }
 
     /// How the conversation begins, up to the first thing that a user says: the same for each of its turns. Nothing if it

@@ -96,6 +96,15 @@ fn a_block_that_the_template_opened() {
         ("deepseek_r1", "m", true, &unopened),
         ("deepseek_r1", "m", false, &unopened),
         ("deepseek_v31", "m", false, &unopened),
+        ("deepseek_v31", "m", true, &plain),
+        // Templates that open it unless they are told not to.
+        ("nemotron_v3", "m", true, &unopened),
+        ("nemotron_v3", "m", false, &unopened),
+        ("glm47", "m", true, &unopened),
+        ("glm47", "m", false, &unopened),
+        ("auto", "zai-org/GLM-4.7", true, &plain),
+        ("auto", "zai-org/GLM-4.7", false, &unopened),
+        ("glm45", "m", true, &plain),
     ] {
         let mut case = if streams { stream(parser, &[text], "stop") } else { whole(parser, text, "stop") };
         case.request["model"] = model.into();
@@ -117,11 +126,39 @@ fn a_model_that_does_not_reason() {
         ("chat_template_kwargs", json!({"thinking": false})),
         ("reasoning_effort", json!("none")),
     ] {
-        for mut case in [stream("qwen3_5", &["Yes"], "stop"), whole("qwen3_5", "Yes", "stop")] {
-            assert_eq!(said(&case).reasoning, "Yes", "the template has opened the block");
+        for parser in ["qwen3_5", "nemotron_v3", "glm47"] {
+            for mut case in [stream(parser, &["Yes"], "stop"), whole(parser, "Yes", "stop")] {
+                assert_eq!(said(&case).reasoning, "Yes", "the template has opened the block");
+                case.request[key] = value.clone();
+                let said = said(&case);
+                assert_eq!((said.reasoning.as_str(), said.content.as_str()), ("", "Yes"), "{parser} {key}");
+            }
+        }
+    }
+}
+
+/// Templates that open a block only where the model is told to reason.
+#[test]
+fn a_model_that_is_told_to_reason() {
+    for (parser, end) in [
+        ("deepseek_v31", "</think>"),
+        ("deepseek_v32", "</think>"),
+        ("kimi_k2", "</think>"),
+        ("minimax_m3", "</mm:think>"),
+    ] {
+        for (key, value, reasons) in [
+            ("chat_template_kwargs", json!({"thinking": true}), true),
+            ("chat_template_kwargs", json!({"enable_thinking": true}), true),
+            ("chat_template_kwargs", json!({"thinking": true, "enable_thinking": false}), false),
+            ("chat_template_kwargs", json!({"other": true}), false),
+            ("reasoning_effort", json!("high"), false),
+        ] {
+            let text = format!("Hm{end}Yes");
+            let mut case = stream(parser, &[&text], "stop");
             case.request[key] = value.clone();
             let said = said(&case);
-            assert_eq!((said.reasoning.as_str(), said.content.as_str()), ("", "Yes"), "{key}");
+            let expected = if reasons { ("Hm", "Yes") } else { ("", &*text) };
+            assert_eq!((said.reasoning.as_str(), said.content.as_str()), expected, "{parser} {value}");
         }
     }
 }

@@ -120,10 +120,12 @@ impl Asked {
         let tools = if options.parser == Parser::Off { String::new() } else { self.tools.callable() };
         let of = |key: &str| self.unknown.iter().find(|(known, _)| known == key).map(|(_, json)| json);
         let kwargs = of("chat_template_kwargs").and_then(|json| std::str::from_utf8(json).ok());
-        let unthinking =
-            self.settings.iter().any(|(key, json)| *key == "reasoning_effort" && json == "\"none\"")
-                || kwargs.is_some_and(Offer::forbids_thinking);
-        let offer = Offer { tools: &tools, required: self.tools.must_call(), unthinking };
+        let is_none = |(key, json): &(&str, String)| *key == "reasoning_effort" && json == "\"none\"";
+        let thinks = match self.settings.iter().any(is_none) {
+            true => Some(false),
+            false => kwargs.and_then(Offer::thinking),
+        };
+        let offer = Offer { tools: &tools, required: self.tools.must_call(), thinks };
         Script::of(options, alias.unwrap_or(&self.model), offer)
     }
 

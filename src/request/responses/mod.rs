@@ -365,7 +365,7 @@ impl Asked {
             custom_tools: Vec::new(),
             legacy_functions: false,
             callable: None,
-            unthinking: false,
+            thinks: None,
             places: Places::default(),
         }
     }

@@ -42,8 +42,9 @@ pub(super) struct Tags {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opened {
     Never,
-    /// In some of its modes.
+    /// In some of its modes: where the model is told to reason.
     Perhaps,
+    /// Unless the model is told not to reason.
     Always,
 }
 
@@ -110,7 +111,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["nemotron_v3", "nemotron_3"],
         models: &["nemotron-3", "nemotron_3"],
-        think: think(Opened::Perhaps),
+        think: think(Opened::Always),
         calls: &[&QWEN3_CODER],
         vllm: parsers("nemotron_v3", "qwen3_coder"),
         sglang: parsers("nemotron_3", "qwen3_coder"),
@@ -222,7 +223,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["glm47"],
         models: &["glm-4.7", "glm-5"],
-        think: think(Opened::Perhaps),
+        think: think(Opened::Always),
         calls: &[&GLM],
         vllm: parsers("glm45", "glm47"),
         sglang: parsers("glm45", "glm47"),

@@ -24,16 +24,18 @@ pub struct Offer<'a> {
     pub tools: &'a str,
     /// Something must be called.
     pub required: bool,
-    /// The model is told not to reason, so that the template opens no block.
-    pub unthinking: bool,
+    /// The model is told to reason, or not to; if not, the template opens no block.
+    pub thinks: Option<bool>,
 }
 
 impl Offer<'_> {
-    /// Whether these `chat_template_kwargs` tell a model not to reason.
-    pub fn forbids_thinking(kwargs: &str) -> bool {
-        let Some(Members(all)) = Members::of(kwargs) else { return false };
-        all.iter()
-            .any(|(key, value)| ["enable_thinking", "thinking"].contains(&&**key) && value.get() == "false")
+    /// Whether these `chat_template_kwargs` tell a model to reason, or not to, if they say anything of it.
+    pub fn thinking(kwargs: &str) -> Option<bool> {
+        let Members(all) = Members::of(kwargs)?;
+        let said = all.iter().filter(|(key, _)| ["enable_thinking", "thinking"].contains(&&**key));
+        let said: Vec<_> = said.map(|(_, value)| value.get()).collect();
+        let says = |word: &str| said.contains(&word);
+        if says("false") { Some(false) } else { says("true").then_some(true) }
     }
 }
 
@@ -83,8 +85,9 @@ impl Script {
         Some(Self {
             harmony: false,
             vocabulary: None,
-            think: think(&options.think, family, auto || offer.unthinking),
-            unopened: !offer.unthinking && (opened == Opened::Perhaps || auto && opened == Opened::Always),
+            think: think(&options.think, family, !auto && is_opened(opened, offer.thinks)),
+            unopened: offer.thinks != Some(false)
+                && (opened == Opened::Perhaps || auto && opened == Opened::Always),
             answer: family.answer,
             calls,
             turns: if special { family.turns } else { &[] },
@@ -137,16 +140,22 @@ impl Script {
     }
 }
 
-/// What is said of reasoning: by the option, else by the family.
-fn think(option: &options::Think, family: &Family, unsure: bool) -> options::Think {
+/// Whether the template has opened a block. `thinks`: what the model is told.
+fn is_opened(opened: Opened, thinks: Option<bool>) -> bool {
+    match opened {
+        Opened::Never => false,
+        Opened::Perhaps => thinks == Some(true),
+        Opened::Always => thinks != Some(false),
+    }
+}
+
+/// What is said of reasoning: by the option, else by the family. `opened`: it is known that the template has opened a block.
+fn think(option: &options::Think, family: &Family, opened: bool) -> options::Think {
     let mut think = option.clone();
     let Some(tags) = family.think.filter(|_| think.mode == ThinkMode::Off) else { return think };
-    // Where nobody has named the family, or the model does not reason, what is seen decides; a block that the template has
+    // Where nobody has named the family, or the model may not reason, what is seen decides; a block that the template has
     // opened cannot be seen.
-    think.mode = match tags.opened {
-        Opened::Always if !unsure => ThinkMode::Forced,
-        _ => ThinkMode::Auto,
-    };
+    think.mode = if opened { ThinkMode::Forced } else { ThinkMode::Auto };
     tags.start.clone_into(&mut think.start);
     tags.end.clone_into(&mut think.end);
     think
