@@ -346,6 +346,31 @@ fn calls_and_other_text() {
             "",
             vec![call("f", "{\"number\": 7}")],
         ),
+        // The ends of values are missing: they end where the next key or the end of the call begins.
+        (
+            "qwen3_coder",
+            "<tool_call>\n<function=f>\n<parameter=number>\n7\n<parameter=text>\na < b\n</function>\n</tool_call>\n<tool_call>\n<function=f>\n<parameter=text>\nc\n</tool_call>\n<tool_call>\n<function=g>\n</function>\n</tool_call>".to_owned(),
+            "",
+            vec![call("f", "{\"number\": 7, \"text\": \"a < b\"}"), call("f", "{\"text\": \"c\"}"), call("g", "{}")],
+        ),
+        (
+            "glm45",
+            "<tool_call>f\n<arg_key>text</arg_key>\n<arg_value>a</tool_call>\n<tool_call>g\n<arg_key>text</arg_key>\n<arg_value><arg_key></arg_value>\n</tool_call>".to_owned(),
+            "",
+            vec![call("f", "{\"text\": \"a\"}"), call("g", "{\"text\": \"<arg_key>\"}")],
+        ),
+        (
+            "minimax_m2",
+            "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"text\">a</invoke>\n<invoke name=\"f\">\n<parameter name=\"number\">1</minimax:tool_call>b".to_owned(),
+            "b",
+            vec![call("f", "{\"text\": \"a\"}"), call("f", "{\"number\": 1}")],
+        ),
+        (
+            "minimax_m3",
+            "]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<text>a]<]minimax[>[</invoke>]<]minimax[>[</tool_call>".to_owned(),
+            "",
+            vec![call("f", "{\"text\": \"a\"}")],
+        ),
         // What does not fit its type stays a text.
         (
             "glm45",

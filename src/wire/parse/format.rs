@@ -42,6 +42,7 @@ const QWEN3_CODER_FORM: TaggedForm = TaggedForm {
     closes: &["</tool_call>"],
     keys: Keys::Plain,
     lines: true,
+    unclosed: true,
 };
 
 const GLM_FORM: TaggedForm = TaggedForm {
@@ -53,6 +54,7 @@ const GLM_FORM: TaggedForm = TaggedForm {
     closes: &[],
     keys: Keys::Plain,
     lines: false,
+    unclosed: false,
 };
 
 /// `<tool_call>{"name", "arguments"}</tool_call>`.
@@ -93,6 +95,7 @@ pub(super) static MINIMAX: Format = marked(
         closes: &["</minimax:tool_call>"],
         keys: Keys::Plain,
         lines: true,
+        unclosed: false,
     })],
 );
 
@@ -108,6 +111,7 @@ pub(super) static MINIMAX_M3: Format = marked(
         closes: &["]<]minimax[>[</tool_call>"],
         keys: Keys::Elements,
         lines: false,
+        unclosed: false,
     })],
 );
 
@@ -121,6 +125,7 @@ const fn dsml(opens: &'static [&'static str], closes: &'static [&'static str]) -
         closes,
         keys: Keys::Typed,
         lines: false,
+        unclosed: false,
     }
 }
 
@@ -251,6 +256,7 @@ pub(super) static STEP3: Format = marked(
         closes: &["<｜tool_call_end｜>", "<｜tool_calls_end｜>"],
         keys: Keys::Plain,
         lines: false,
+        unclosed: false,
     })],
 );
 

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Values are plain text. What they are in JSON is said by the tool's schema: a text streams as it comes, anything else is
-//! told when all of it is there, as it stands where it is such a value, and else as a text.
+//! told when all of it is there, as it stands where it is such a value, and else as a text. One that is not closed ends with
+//! its call, or where the next key begins if the format says so.
 
 use super::super::marker::{Found, Markers, begins, first};
 use super::super::{Emit, Piece};
@@ -38,6 +39,16 @@ pub(in super::super) struct Form {
     pub(in super::super) keys: Keys,
     /// A line break at either end of a value is not part of it.
     pub(in super::super) lines: bool,
+    /// A key ends the value before it.
+    pub(in super::super) unclosed: bool,
+}
+
+impl Form {
+    /// What ends a value: first what closes it, then what stays.
+    fn value_ends(&self, close: &str) -> Markers {
+        let key = if self.unclosed { self.key.0 } else { "" };
+        Markers::new([close, key, self.end].into_iter().chain(self.closes.iter().copied()))
+    }
 }
 
 /// What stands between the marks of a key.
@@ -95,7 +106,7 @@ impl Tagged {
             called: false,
             name: String::new(),
             some: false,
-            value_ends: Markers::new([form.value.1]),
+            value_ends: form.value_ends(form.value.1),
             body_ends: Markers::new([form.end]),
         }
     }
@@ -149,7 +160,7 @@ impl Tagged {
         let (key, types) = match self.form.keys {
             Keys::Plain => (said, tools.types(&self.name, said)),
             Keys::Elements => {
-                self.value_ends = Markers::new([&*format!("{}{said}>", self.form.value.1)]);
+                self.value_ends = self.form.value_ends(&format!("{}{said}>", self.form.value.1));
                 (said, tools.types(&self.name, said))
             }
             Keys::Typed => match said.split_once("\" string=\"") {
@@ -175,7 +186,8 @@ impl Tagged {
     fn value(&mut self, text: &str, last: bool, emit: Emit<'_>) -> (usize, bool) {
         let State::Value(value) = &mut self.state else { return (0, false) };
         let (upto, length) = match self.value_ends.find(text) {
-            Found::At { at, marker } => (at, Some(self.value_ends.len(marker))),
+            Found::At { at, marker: 0 } => (at, Some(self.value_ends.len(0))),
+            Found::At { at, .. } => (at, Some(0)),
             found => (if last { text.len() } else { found.before(text) }, None),
         };
         let mut said = text.get(..upto).unwrap_or("");
@@ -302,10 +314,10 @@ impl Tagged {
 
     /// Behind a name or a value: a key, or the end of the call.
     fn behind(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
-        let Form { key, end, .. } = *self.form;
+        let Form { key, end, closes, .. } = *self.form;
         let begun = text.trim_start();
         let blank = text.len() - begun.len();
-        match begins(begun, &[key.0, end]) {
+        match begins(begun, &[&[key.0, end], closes].concat()) {
             Found::At { marker: 0, .. } => {
                 match self.key(begun.get(key.0.len()..).unwrap_or(""), last, tools, emit) {
                     Ok(Some(read)) => return Ok(blank + key.0.len() + read),
@@ -314,10 +326,11 @@ impl Tagged {
                     Err(()) => {}
                 }
             }
-            Found::At { .. } => {
+            Found::At { marker, .. } => {
                 self.close_call(emit);
-                self.state = if self.form.closes.is_empty() { State::Over } else { State::Call };
-                return Ok(blank + end.len());
+                self.state = if closes.is_empty() { State::Over } else { State::Call };
+                // What stands behind a call closes one that has no end.
+                return Ok(blank + if marker == 1 { end.len() } else { 0 });
             }
             Found::Perhaps(_) if !last => return Err(Step::More(0)),
             // Cut between two parameters nothing is closed; anything else ends the call.
