@@ -286,6 +286,22 @@ fn reasoning_stands_before_calls() {
         ..Said::default()
     };
     assert_eq!(said(&stream("qwen3", &[text], "stop")), expected, "a call ends reasoning");
+    let f = call("f", "{}");
+    for (text, reasoning) in [
+        ("<think>try ```py\nx\n``` ok</think>[{\"name\": \"f\", \"arguments\": {}}]", "try ```py\nx\n``` ok"),
+        (
+            "<think>a ```json\n[]\n```</think>\n```json\n[{\"name\": \"f\", \"arguments\": {}}]\n```",
+            "a ```json\n[]\n```",
+        ),
+    ] {
+        let said = said(&stream("xlam", &[text], "stop"));
+        assert_eq!(
+            (said.reasoning.as_str(), said.content.trim()),
+            (reasoning, ""),
+            "fences end no reasoning"
+        );
+        assert_eq!(said.calls, [f.clone()]);
+    }
     let text = "<think>\nHm\n</think>\n\n<tool_call>\n<function=f>\n</function>\n</tool_call>";
     let said = said(&stream("auto", &[text], "stop"));
     assert_eq!((said.reasoning.as_str(), said.content.as_str()), ("\nHm\n", "\n\n"));

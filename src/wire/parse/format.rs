@@ -7,6 +7,8 @@ use super::calls::{JsonForm, Keys, LiteralForm, NamedForm, Quotes, TaggedForm};
 pub(super) struct Format {
     /// What begins a call, or a section of them.
     pub(super) starts: &'static [&'static str],
+    /// What may begin one, too, but stands in reasoning as well, and ends none.
+    pub(super) fences: &'static [&'static str],
     /// Signs that, at the very beginning of an answer, may begin a call without any mark.
     pub(super) bare: &'static str,
     /// How it is read; the first that takes it.
@@ -23,7 +25,7 @@ pub(super) enum Form {
 }
 
 const fn marked(starts: &'static [&'static str], forms: &'static [Form]) -> Format {
-    Format { starts, bare: "", forms }
+    Format { starts, fences: &[], bare: "", forms }
 }
 
 /// Objects with a name and arguments, which `end` closes.
@@ -206,12 +208,14 @@ pub(super) static MISTRAL: Format = marked(
 /// Objects with `name` and `parameters`, one after another.
 pub(super) static LLAMA3: Format = Format {
     starts: &["<|python_tag|>"],
+    fences: &[],
     bare: "{[",
     forms: &[Form::Json(JsonForm { separators: ";,", ..objects("") })],
 };
 
 /// The list that engines without a grammar of the model's own ask for where a call is required.
-pub(super) static REQUIRED: Format = Format { starts: &[], bare: "[{", forms: &[Form::Json(objects(""))] };
+pub(super) static REQUIRED: Format =
+    Format { starts: &[], fences: &[], bare: "[{", forms: &[Form::Json(objects(""))] };
 
 pub(super) static INTERNLM: Format = marked(
     &["<|action_start|><|plugin|>", "<|action_start|> <|plugin|>"],
@@ -231,7 +235,8 @@ pub(super) static PHI4: Format = marked(&["functools"], &[Form::Json(objects("")
 
 /// A list of objects, in a fenced block or not.
 pub(super) static XLAM: Format = Format {
-    starts: &["```json", "```", "[TOOL_CALLS]"],
+    starts: &["[TOOL_CALLS]"],
+    fences: &["```json", "```"],
     bare: "[{",
     forms: &[Form::Json(JsonForm { known: true, ..objects("```") })],
 };
@@ -265,8 +270,12 @@ const fn python(end: &'static str) -> LiteralForm {
 }
 
 /// `[f(a=1, b="x"), g()]`.
-pub(super) static PYTHONIC: Format =
-    Format { starts: &["<|python_start|>"], bare: "[", forms: &[Form::Literal(python("<|python_end|>"))] };
+pub(super) static PYTHONIC: Format = Format {
+    starts: &["<|python_start|>"],
+    fences: &[],
+    bare: "[",
+    forms: &[Form::Literal(python("<|python_end|>"))],
+};
 
 /// A call on each line.
 pub(super) static OLMO3: Format =

@@ -338,7 +338,7 @@ fn starts(formats: &[&'static Format]) -> Vec<Start> {
         if !format.bare.is_empty() {
             add("", format.bare, format.forms);
         }
-        format.starts.iter().for_each(|mark| add(mark, "", format.forms));
+        format.starts.iter().chain(format.fences).for_each(|mark| add(mark, "", format.forms));
     }
     all
 }
