@@ -350,6 +350,16 @@ fn calls_and_other_text() {
         ("llama3_json", "{\"name\": \"g\", \"parameters\": {}}".to_owned(), "{\"name\": \"g\", \"parameters\": {}}", vec![]),
         ("pythonic", "[1, 2]".to_owned(), "[1, 2]", vec![]),
         ("pythonic", "[f(1)]".to_owned(), "[f(1)]", vec![]),
+        // A comma behind the last call.
+        ("pythonic", "[f(number=1),]".to_owned(), "", vec![call("f", "{\"number\": 1}")]),
+        (
+            "llama4_pythonic",
+            "<|python_start|>[f(number=1), g(), ]<|python_end|>a".to_owned(),
+            "a",
+            vec![call("f", "{\"number\": 1}"), call("g", "{}")],
+        ),
+        ("pythonic", "[,]".to_owned(), "[,]", vec![]),
+        ("pythonic", "[]".to_owned(), "[]", vec![]),
         // No calls at all.
         ("hermes", "<tool_call>nothing</tool_call>".to_owned(), "<tool_call>nothing</tool_call>", vec![]),
         ("hermes", "<tool_call>{\"name\": 1}</tool_call>".to_owned(), "<tool_call>{\"name\": 1}</tool_call>", vec![]),

@@ -140,6 +140,11 @@ impl Literal {
                 self.state = State::Name;
                 Ok(blank + usize::from(self.listed))
             }
+            // Behind the last call there may be a comma.
+            State::Name if self.listed && self.called && begun.starts_with(']') => {
+                self.state = State::Closing;
+                Ok(blank + 1)
+            }
             State::Name => match self.name(begun, tools) {
                 Ok(Some(read)) => Ok(blank + read),
                 Ok(None) if !last => Err(Step::More(0)),
