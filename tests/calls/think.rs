@@ -22,6 +22,16 @@ fn reading(mode: &str, trim: bool, tool_start: &str, text: &str) -> (String, Str
         }
         _ => begun.strip_prefix(START).unwrap_or(text),
     };
+    // The tag may be repeated.
+    while mode != "anywhere"
+        && begun.starts_with(START)
+        && let Some(behind) = rest.trim_start().strip_prefix(START)
+    {
+        if !trim {
+            reasoning += &rest[..rest.len() - rest.trim_start().len()];
+        }
+        rest = behind;
+    }
     loop {
         let tool = Some(tool_start).filter(|tool| !tool.is_empty()).and_then(|tool| rest.find(tool));
         let (inner, behind) = match (rest.find(END), tool) {
@@ -79,6 +89,45 @@ proptest! {
             prop_assert_eq!(said.finish.as_str(), finish);
         }
     }
+}
+
+/// The tag that begins the text may be there twice, because the template has written one, or the model; one behind other text
+/// is text.
+#[test]
+fn a_tag_that_is_repeated() {
+    for (text, reasoning, content) in [
+        ("<think><think>abc</think>Answer", "abc", "Answer"),
+        ("\n<think>\n <think>abc</think><think>d</think>", "\n abc", "<think>d</think>"),
+        ("<think><think><think></think>Answer", "", "Answer"),
+        ("<think>a<think>b</think>c", "a<think>b", "c"),
+        ("<think><thin", "<thin", ""),
+        ("<think>\n", "\n", ""),
+    ] {
+        let letters: Vec<_> = text.split_inclusive(|_: char| true).collect();
+        for parser in ["qwen3", "qwen3_5"] {
+            for case in [
+                stream(parser, &letters, "stop"),
+                stream(parser, &[text], "stop"),
+                whole(parser, text, "stop"),
+            ] {
+                let said = said(&case);
+                assert_eq!(
+                    (said.reasoning.as_str(), said.content.as_str()),
+                    (reasoning, content),
+                    "{parser} {text}"
+                );
+            }
+        }
+    }
+}
+
+/// Where nothing opens a block, nothing is repeated.
+#[test]
+fn no_tag_at_all() {
+    let think = json!({"mode": "forced", "start": "", "end": "</t>"});
+    let said =
+        said(&Case { options: json!({"think": think}), ..stream("off", &["a", "b</t>", "c"], "stop") });
+    assert_eq!((said.reasoning.as_str(), said.content.as_str()), ("ab", "c"));
 }
 
 /// Of a whole answer the end of reasoning is seen before its beginning must be known.

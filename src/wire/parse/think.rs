@@ -1,7 +1,7 @@
 //! Reasoning between tags in the text (wire-format 7).
 //!
 //! ```text
-//! before ──start tag──→ inside ──end tag, start of calls──→ after ──start tag (anywhere)──→ inside
+//! before ──start tags──→ inside ──end tag, start of calls──→ after ──start tag (anywhere)──→ inside
 //!    └──other text──→ after
 //! ```
 //!
@@ -34,6 +34,8 @@ pub(super) struct Think {
 enum State {
     /// Nothing but white space so far.
     Before,
+    /// Behind the start tag, and nothing but white space since: it may be repeated.
+    Opened,
     /// `blank`: nothing but white space in this block so far.
     Inside { blank: bool },
     /// `blank`: nothing but white space behind a block so far.
@@ -132,7 +134,7 @@ impl Think {
         let held = std::mem::take(&mut self.held);
         match self.state {
             State::Before if self.mode == ThinkMode::Forced => self.reason(&held, true, emit),
-            State::Inside { .. } => self.reason(&held, true, emit),
+            State::Opened | State::Inside { .. } => self.reason(&held, true, emit),
             State::Before | State::After { .. } => {
                 self.answer(&held, emit);
                 0
@@ -144,7 +146,7 @@ impl Think {
     pub(super) fn leave(mut self, emit: Emit<'_>) {
         let held = std::mem::take(&mut self.held);
         match self.state {
-            State::Inside { .. } => {
+            State::Opened | State::Inside { .. } => {
                 self.reason(&held, true, emit);
             }
             State::Before | State::After { .. } => self.answer(&held, emit),
@@ -155,6 +157,7 @@ impl Think {
     fn step(&mut self, text: &str, emit: Emit<'_>) -> Option<usize> {
         match self.state {
             State::Before => self.before(text, emit),
+            State::Opened => self.opened(text, emit),
             State::Inside { .. } => self.inside(text, emit),
             State::After { .. } => self.after(text, emit),
         }
@@ -164,7 +167,7 @@ impl Think {
     fn before(&mut self, text: &str, emit: Emit<'_>) -> Option<usize> {
         let begun = text.trim_start();
         if begun.starts_with(&*self.start) {
-            self.state = State::Inside { blank: true };
+            self.state = State::Opened;
             emit(Piece::Opened(Rule::Think));
             return Some(text.len() - begun.len() + self.start.len());
         }
@@ -177,6 +180,22 @@ impl Think {
         }
         self.state = if forced { State::Inside { blank: true } } else { State::After { blank: false } };
         Some(0)
+    }
+
+    /// A start tag that is repeated goes; white space is reasoning.
+    fn opened(&mut self, text: &str, emit: Emit<'_>) -> Option<usize> {
+        let begun = text.trim_start();
+        let repeated = !self.start.is_empty() && begun.starts_with(&*self.start);
+        if !repeated && !self.start.starts_with(begun) {
+            self.state = State::Inside { blank: true };
+            return Some(0);
+        }
+        let blank = text.len() - begun.len();
+        if blank > 0 && !self.trim {
+            emit(Piece::Reasoning(text.get(..blank)?));
+        }
+        let read = blank + if repeated { self.start.len() } else { 0 };
+        Some(read).filter(|read| *read > 0)
     }
 
     fn inside(&mut self, text: &str, emit: Emit<'_>) -> Option<usize> {
@@ -209,7 +228,7 @@ impl Think {
 
     /// Text in a block; gives how much of it is read. `closes`: the block ends behind it.
     fn reason(&mut self, text: &str, closes: bool, emit: Emit<'_>) -> usize {
-        let blank = matches!(self.state, State::Inside { blank: true } | State::Before);
+        let blank = matches!(self.state, State::Inside { blank: true } | State::Opened | State::Before);
         let begun = if self.trim && blank { text.trim_start() } else { text };
         let said = if self.trim { begun.trim_end() } else { begun };
         if !said.is_empty() {
