@@ -332,6 +332,14 @@ fn calls_and_other_text() {
         // The end is missing; the arguments are.
         ("hermes", format!("<tool_call>{f}"), "", vec![x()]),
         ("hermes", "<tool_call>{\"name\": \"f\"}</tool_call>".to_owned(), "", vec![call("f", "{}")]),
+        ("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": \"\"}</tool_call>".to_owned(), "", vec![call("f", "{}")]),
+        ("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": null}</tool_call>a".to_owned(), "a", vec![call("f", "{}")]),
+        (
+            "hermes",
+            "<tool_call>{\"arguments\": null, \"name\": \"f\"}</tool_call><tool_call>{\"arguments\": \" \", \"name\": \"g\"}</tool_call>".to_owned(),
+            "",
+            vec![call("f", "{}"), call("g", "{}")],
+        ),
         // Arguments before the name, in quotes, under another name, with keys of no meaning.
         (
             "hermes",

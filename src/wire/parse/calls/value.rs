@@ -5,6 +5,10 @@ use super::super::marker::{Found, Markers};
 use super::super::{Emit, Piece};
 use crate::json::{self, Text};
 
+const NULL: &str = "null";
+/// No arguments.
+const NONE: &str = "{}";
+
 /// How much of a value has been read.
 #[derive(Debug, Default)]
 pub(super) struct Value {
@@ -94,7 +98,8 @@ pub(super) fn whole(text: &str) -> Option<usize> {
     }
 }
 
-/// A call's arguments as the model writes them: said as they come. A text in quotes is what stands in it.
+/// A call's arguments as the model writes them: said as they come. A text in quotes is what stands in it; `null` and a text
+/// in which nothing stands are none.
 #[derive(Debug, Default)]
 pub(super) struct Arguments {
     value: Value,
@@ -112,14 +117,20 @@ impl Arguments {
         if !self.value.has_begun() {
             self.quoted = rest.starts_with('"');
         }
+        // It says that there are none; a word that may become it is kept.
+        if !self.value.has_begun() && !rest.is_empty() && NULL.starts_with(rest) && rest != NULL {
+            return Part::Some(0);
+        }
+        if !self.value.has_begun() && rest.starts_with(NULL) {
+            self.say(NONE, emit);
+            return Part::All(blank + NULL.len());
+        }
         if self.quoted {
             // It is read anew each time, so that nothing of it goes before all of it is there.
             let Some(length) = whole(rest) else { return Part::Some(0) };
             let quoted = rest.get(..length).unwrap_or("");
-            self.say(
-                &json::read::<Text<'_>>(quoted).map_or_else(|_| quoted.into(), |text| text.decoded()),
-                emit,
-            );
+            let said = json::read::<Text<'_>>(quoted).map_or_else(|_| quoted.into(), |text| text.decoded());
+            self.say(if said.trim().is_empty() { NONE } else { &said }, emit);
             return Part::All(blank + length);
         }
         let part = self.value.read(rest, stops);
