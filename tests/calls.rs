@@ -412,6 +412,14 @@ fn calls_and_other_text() {
             "",
             vec![call("f", "{\"number\": \"many\", \"text\": \"5\"}")],
         ),
+        // A line break before the name.
+        (
+            "glm45",
+            "<tool_call>\nget_weather\n<arg_key>text</arg_key>\n<arg_value>a</arg_value>\n</tool_call>\n<tool_call>\n g</tool_call>".to_owned(),
+            "",
+            vec![call("get_weather", "{\"text\": \"a\"}"), call("g", "{}")],
+        ),
+        ("glm45", "<tool_call>\n<arg_key>text</arg_key>".to_owned(), "<tool_call>\n<arg_key>text</arg_key>", vec![]),
         // All parameters in one.
         (
             "deepseek_v32",

@@ -119,14 +119,15 @@ impl Tagged {
     fn name(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Result<Option<usize>, ()> {
         // Where nothing of its own stands behind a name, the first key or the end of the call does.
         let Form { name: (_, behind), key, end, .. } = self.form;
-        let (at, length) = match first(text, &[*behind, key.0, *end]) {
+        let begun = text.trim_start();
+        let (at, length) = match first(begun, &[*behind, key.0, *end]) {
             Found::At { at, marker: 0 } => (at, behind.len()),
             Found::At { at, .. } if behind.trim().is_empty() => (at, 0),
             Found::At { .. } => return Err(()),
             _ if last || text.len() > NAME => return Err(()),
             _ => return Ok(None),
         };
-        let name = text.get(..at).unwrap_or("").trim();
+        let name = begun.get(..at).unwrap_or("").trim();
         if !is_name(name) || at > NAME {
             return Err(());
         }
@@ -135,7 +136,7 @@ impl Tagged {
         name.clone_into(&mut self.name);
         emit(Piece::Call { name, id: None });
         self.state = State::Key;
-        Ok(Some(at + length))
+        Ok(Some(text.len() - begun.len() + at + length))
     }
 
     /// A key with what stands behind it, and before its value.
