@@ -2,8 +2,8 @@
 
 use super::fit::{Fit, unsupported};
 use crate::engine::rule::{Constraint, Constraints, EFFORTS};
-use crate::json::{self, Members, Raw, Text, raw_member, write_string};
-use crate::request::fields::place;
+use crate::json::{Members, Raw, Text, raw_member, write_string};
+use crate::request::{self, fields::place};
 use crate::wire::Api;
 use crate::wire::fault::Failure;
 use bytes::BytesMut;
@@ -181,9 +181,7 @@ pub(super) fn reasoning_object(fit: &mut Fit<'_>) -> bool {
     let Some(reasoning) = fit.top.said("reasoning").filter(|json| json.starts_with('{')) else {
         return false;
     };
-    let effort = json::member(reasoning, "effort").map(|effort| quoted(&effort));
-    let off = raw_member(reasoning, "enabled").is_some_and(|json| json.get() == "false");
-    let effort = if off { Some("\"none\"".to_owned()) } else { effort };
+    let effort = request::effort(reasoning).map(|effort| quoted(&effort));
     if let Some(effort) = effort.filter(|_| fit.top.said("reasoning_effort").is_none()) {
         fit.top.remove("reasoning_effort");
         fit.top.set("reasoning_effort", effort);

@@ -32,6 +32,12 @@ pub(crate) const SKIP_SPECIAL_TOKENS: &str = "skip_special_tokens";
 /// The field that makes an engine tell the tokens of its text.
 pub(crate) const RETURN_TOKEN_IDS: &str = "return_token_ids";
 
+/// The effort that `reasoning` of other services asks for: `none` where it switches reasoning off.
+pub(crate) fn effort(reasoning: &str) -> Option<String> {
+    let is_off = json::raw_member(reasoning, "enabled").is_some_and(|json| json.get() == "false");
+    if is_off { Some("none".to_owned()) } else { json::member(reasoning, "effort") }
+}
+
 /// What a client asks for, as far as it matters to the answer.
 #[derive(Clone, Debug)]
 pub struct Ask {
@@ -189,10 +195,12 @@ impl Ask {
         ask.places.offset = offset;
         ask.places.members = checked.all().iter().map(Spot::from).collect();
         let field = |name: &str| checked.get(name).map(|field| field.value.get());
-        ask.thinks = match field("reasoning_effort") {
-            Some("\"none\"") => Some(false),
-            _ => field("chat_template_kwargs").and_then(Offer::thinking),
+        let is_off = match field("reasoning_effort") {
+            Some(effort) => effort == "\"none\"",
+            None => field("reasoning").and_then(effort).as_deref() == Some("none"),
         };
+        let told = || field("chat_template_kwargs").and_then(Offer::thinking);
+        ask.thinks = if is_off { Some(false) } else { told() };
         let choice = field("tool_choice");
         let tools = checked.place("tools").filter(|_| api == Api::Chat && choice != Some("\"none\""));
         ask.callable = tools.map(|place| {

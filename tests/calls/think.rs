@@ -174,6 +174,8 @@ fn a_model_that_does_not_reason() {
         ("chat_template_kwargs", json!({"enable_thinking": false})),
         ("chat_template_kwargs", json!({"thinking": false})),
         ("reasoning_effort", json!("none")),
+        ("reasoning", json!({"effort": "none"})),
+        ("reasoning", json!({"enabled": false})),
     ] {
         for parser in ["qwen3_5", "nemotron_v3", "glm47"] {
             for mut case in [stream(parser, &["Yes"], "stop"), whole(parser, "Yes", "stop")] {
