@@ -280,6 +280,30 @@ fn the_service_itself_is_asked_in_its_own_words() {
     }
 }
 
+/// Reasoning under both names: what says something counts, and the engine's own name before the other.
+#[test]
+fn reasoning_under_two_names_is_sent_once() {
+    for (to, own, other) in
+        [("vllm", "reasoning", "reasoning_content"), ("sglang", "reasoning_content", "reasoning")]
+    {
+        for (before, after) in [
+            (r#""OWN":null,"OTHER":"a""#, r#""OWN":"a""#),
+            (r#""OWN":"","OTHER":"a""#, r#""OWN":"a""#),
+            (r#""OTHER":"a","OWN":"""#, r#""OWN":"a""#),
+            (r#""OWN":"b","OTHER":"a""#, r#""OWN":"b""#),
+            (r#""OTHER":null,"OWN":"b""#, r#""OWN":"b""#),
+            (r#""OWN":"b","OTHER":"""#, r#""OWN":"b""#),
+            (r#""OWN":null,"OTHER":"""#, r#""OWN":null"#),
+        ] {
+            let body = |members: &str| {
+                let members = members.replace("OWN", own).replace("OTHER", other);
+                told(&format!(r#"{{"role":"assistant","content":"c",{members}}}"#))
+            };
+            assert_eq!(sent(Api::Chat, to, &body(before)).unwrap().0, body(after), "{to} {before}");
+        }
+    }
+}
+
 /// Edits of one request that touch each other.
 #[test]
 fn changes_that_stand_side_by_side() {

@@ -120,12 +120,18 @@ pub(super) fn legacy(fit: &mut Fit<'_>) -> bool {
 pub(super) fn reasoning_key(fit: &mut Fit<'_>, key: &'static str) -> bool {
     let other = if key == "reasoning" { "reasoning_content" } else { "reasoning" };
     any(fit.of_role(ASSISTANT), |message| {
-        let is_there = message.draft.get(other).is_some();
-        if is_there {
-            match message.draft.get(key).is_some() {
-                true => _ = message.draft.remove(other),
-                false => message.draft.rename(other, key),
+        let draft = &mut message.draft;
+        let is_there = draft.get(other).is_some();
+        let says = |key: &str| draft.said(key).is_some_and(|reasoning| reasoning != "\"\"");
+        // An empty one is none, and gives way to the other.
+        let is_told = says(key) || draft.get(key).is_some() && !says(other);
+        match is_there {
+            true if is_told => _ = draft.remove(other),
+            true => {
+                draft.remove(key);
+                draft.rename(other, key);
             }
+            false => {}
         }
         is_there
     })

@@ -231,6 +231,20 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         rule: "reasoning_key",
+        within: &["ollama", "vllm", "vllm 0.21.0"],
+        outside: &["auto", "generic"],
+        before: r#"{"role":"assistant","content":"c","reasoning":null,"reasoning_content":"r"}"#,
+        after: r#"{"role":"assistant","content":"c","reasoning":"r"}"#,
+    },
+    Row {
+        rule: "reasoning_key",
+        within: &["llamacpp", "lmdeploy", "sglang"],
+        outside: &["auto", "generic"],
+        before: r#"{"role":"assistant","reasoning":"r","reasoning_content":"","content":"c"}"#,
+        after: r#"{"role":"assistant","reasoning_content":"r","content":"c"}"#,
+    },
+    Row {
+        rule: "reasoning_key",
         within: &["llamacpp", "lmdeploy", "sglang"],
         outside: &["vllm", "auto", "generic"],
         before: r#"{"role":"assistant","reasoning":"r","content":"c"}"#,
