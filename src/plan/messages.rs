@@ -1,13 +1,14 @@
 //! Changes of messages (engine-quirks E.3).
 
+use super::draft::Draft;
 use super::fit::{Fit, Message};
 use super::settings::quoted;
 use crate::json::{self, Members, Raw, Text, raw_member};
-use crate::request::fields::place;
+use crate::request::fields::{Edits, place};
 use crate::request::responses::arguments as object_of;
 use crate::wire::event::ToolKind;
 use crate::wire::options::DeveloperRole;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
 const ASSISTANT: &str = "\"assistant\"";
 
@@ -168,7 +169,9 @@ pub(super) fn content_beside_calls(fit: &mut Fit<'_>) -> bool {
 fn each_call(fit: &mut Fit<'_>, change: impl for<'c> Fn(Raw<'c>) -> Option<(Raw<'c>, String)>) -> bool {
     let Fit { messages, edits, text, .. } = fit;
     any(messages.iter_mut().filter(|message| message.role == ASSISTANT), |message| {
-        let Some(json) = message.draft.original("tool_calls") else { return false };
+        let Some(json) = message.draft.original("tool_calls") else {
+            return each_new_call(&mut message.draft, &change);
+        };
         let mut any = false;
         for (part, becomes) in Fit::list(json).unwrap_or_default().into_iter().filter_map(&change) {
             edits.replace(place(text, part.get()), becomes);
@@ -176,6 +179,24 @@ fn each_call(fit: &mut Fit<'_>, change: impl for<'c> Fn(Raw<'c>) -> Option<(Raw<
         }
         any
     })
+}
+
+/// The same for calls that were said anew: their places are not the body's.
+fn each_new_call(
+    draft: &mut Draft<'_>,
+    change: impl for<'c> Fn(Raw<'c>) -> Option<(Raw<'c>, String)>,
+) -> bool {
+    let Some(json) = draft.said("tool_calls") else { return false };
+    let mut edits = Edits::default();
+    for (part, becomes) in Fit::list(json).unwrap_or_default().into_iter().filter_map(change) {
+        edits.replace(place(json, part.get()), becomes);
+    }
+    let any = !edits.is_empty();
+    if any {
+        let changed = edits.apply(&Bytes::copy_from_slice(json.as_bytes()));
+        draft.set("tool_calls", String::from_utf8_lossy(&changed));
+    }
+    any
 }
 
 pub(super) fn arguments(fit: &mut Fit<'_>) -> bool {

@@ -361,6 +361,13 @@ pub const ROWS: &[Row] = &[
         after: r#"{"role":"assistant","content":"","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"2","type":"function","function":{"name":"f","arguments":"{\"_raw\":\"[\\\"a\\\"]\"}"}},{"id":"3","type":"function","function":{"name":"f","arguments":" {\"a\" :1}"}}]}"#,
     },
     Row {
+        rule: "arguments_object",
+        within: &["llamacpp", "lmdeploy", "ollama", "tensorrt_llm", "transformers", "vllm", "sglang", "auto"],
+        outside: &["generic"],
+        before: r#"{"role":"assistant","content":null,"function_call":{"name":"f","arguments":""}}"#,
+        after: r#"{"role":"assistant","content":null,"tool_calls":[{"id":"call00000","type":"function","function":{"name":"f","arguments":"{}"}}]}"#,
+    },
+    Row {
         rule: "tool_message_text",
         within: &["llamacpp", "lmdeploy", "ollama", "tensorrt_llm", "transformers", "vllm", "sglang", "auto"],
         outside: &["generic"],
