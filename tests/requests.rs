@@ -386,6 +386,7 @@ fn each_choice_is_asked_for_by_itself() {
         chats(&[&format!(r#""seed":{most}"#), &format!(r#""seed":{}"#, i64::MIN)])
     );
     assert_eq!(of_chat("vllm rust", r#""n":2,"seed":null"#), chats(&[r#""n":1"#; 2]));
+    assert_eq!(of_chat("ollama", r#""n":2,"seed":7"#), chats(&[r#""n":1,"seed":7"#, r#""n":1,"seed":8"#]));
     // Old versions mix up calls in streams, and nothing else.
     let tools = r#""tools":[{"type":"function","function":{"name":"f"}}]"#;
     let stream = r#""stream":true,"stream_options":{"include_usage":true}"#;
@@ -404,6 +405,8 @@ fn each_choice_is_asked_for_by_itself() {
     let of_prompt = |members: &str| bodies(Api::Completions, "vllm rust", &prompt(members));
     let once = prompt(r#""prompt":"a","n":1"#);
     assert_eq!(of_prompt(r#""prompt":"a","n":2"#), Ok(vec![once.clone(); 2]));
+    let body = prompt(r#""prompt":"a","n":2"#);
+    assert_eq!(bodies(Api::Completions, "ollama", &body), Ok(vec![once.clone(); 2]));
     assert_eq!(of_prompt(r#""prompt":"a","n":2,"best_of":2"#), Ok(vec![once; 2]));
     let two = r#""prompt":["a","b"],"n":1"#;
     assert_eq!(of_prompt(two), Ok(vec![prompt(two)]));

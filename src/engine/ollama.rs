@@ -2,7 +2,8 @@
 //! `library`.
 //!
 //! It draws the id of an answer from 999, and says nothing of requests that it does not understand: `max_completion_tokens`,
-//! `tool_choice` and `n` are passed over. An error on the way becomes an empty chunk before the stream just ends.
+//! `tool_choice` and `n` are passed over, so each choice is asked for by itself. An error on the way becomes an empty chunk before the
+//! stream just ends.
 
 use super::auto::UNION;
 use super::rule::RequestRule;
@@ -29,6 +30,7 @@ pub(super) static ENGINE: Engine = Engine {
 static OWN: &[RequestRule] = &[
     // Its answers were without end otherwise: it knows the older name alone, and says nothing of the newer one.
     usual::LIMIT_COPIED.seen("fixtures/described/ollama/length"),
+    usual::FAN_OUT.seen("openai/openai.go of its source: neither API's requests have n"),
 ];
 
 static REASONING: &[RequestRule] = &[usual::reasoning_key("reasoning").seen("engine-quirks E.3")];

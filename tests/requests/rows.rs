@@ -70,7 +70,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         rule: "fan_out",
-        within: &["vllm rust 0.22.0", "vllm rust"],
+        within: &["ollama", "vllm rust 0.22.0", "vllm rust"],
         outside: &["vllm", "vllm 0.19.0", "sglang", "auto", "generic"],
         before: r#""n": 2,"top_k":1"#,
         after: r#""n": 1,"top_k":1"#,
