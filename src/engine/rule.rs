@@ -81,7 +81,10 @@ pub enum Change {
     /// A schema that is to be kept to gets a name.
     SchemaName,
     /// `reasoning` of other services becomes `reasoning_effort`.
-    ReasoningObject,
+    ReasoningObject {
+        /// The engine reads it, so it stays where it says more than an effort.
+        is_read: bool,
+    },
     /// The effort `none` becomes the switches of chat templates.
     NoReasoning,
     /// An effort that is not among these becomes the nearest that is.

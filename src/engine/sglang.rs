@@ -110,6 +110,8 @@ static REQUESTS: &[RequestRule] = &[
     usual::SCHEMA_NAME.seen("engine-quirks E.2"),
     // Reasoning.
     usual::REASONING_OBJECT.before(version(5, 2)).seen("engine-quirks E.2"),
+    // Of its effort only some words are read at first, and what switches reasoning off is not.
+    usual::REASONING_OBJECT_READ.from(version(5, 2)).seen("engine-quirks E.2"),
     usual::NO_REASONING.before(version(5, 10)).seen("engine-quirks E.2"),
     usual::efforts(&["low", "medium", "high"])
         .within(version(5, 1), version(5, 10))

@@ -69,8 +69,14 @@ pub(super) const DEVELOPER: RequestRule = RequestRule::new(
 );
 pub(super) const ONE_CALL: RequestRule =
     RequestRule::new("one_call", "calls after the first are left out of the answer", Change::OneCall);
-pub(super) const REASONING_OBJECT: RequestRule =
-    RequestRule::new("reasoning_object", "reasoning became reasoning_effort", Change::ReasoningObject);
+pub(super) const REASONING_OBJECT: RequestRule = RequestRule::new(
+    "reasoning_object",
+    "reasoning became reasoning_effort",
+    Change::ReasoningObject { is_read: false },
+);
+/// The same where the engine reads more of it, such as what switches reasoning on.
+pub(super) const REASONING_OBJECT_READ: RequestRule =
+    RequestRule { change: Change::ReasoningObject { is_read: true }, ..REASONING_OBJECT };
 pub(super) const NO_REASONING: RequestRule = RequestRule::new(
     "no_reasoning",
     "the effort none became the switches of chat templates",

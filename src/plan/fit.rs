@@ -98,7 +98,7 @@ impl<'t> Fit<'t> {
             Change::Constrain(constraints) => settings::constrain(self, constraints),
             Change::FanOut { calls } => settings::fan_out(self, calls)?,
             Change::SchemaName => settings::schema_name(self),
-            Change::ReasoningObject => settings::reasoning_object(self),
+            Change::ReasoningObject { is_read } => settings::reasoning_object(self, is_read),
             Change::NoReasoning => settings::no_reasoning(self),
             Change::Efforts(known) => settings::effort(self, known),
             Change::HarmonyEfforts(known) => self.is_gpt_oss() && settings::effort(self, known),

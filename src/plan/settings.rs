@@ -177,14 +177,25 @@ pub(super) fn schema_name(fit: &mut Fit<'_>) -> bool {
     true
 }
 
-pub(super) fn reasoning_object(fit: &mut Fit<'_>) -> bool {
+pub(super) fn reasoning_object(fit: &mut Fit<'_>, is_read: bool) -> bool {
     let Some(reasoning) = fit.top.said("reasoning").filter(|json| json.starts_with('{')) else {
         return false;
     };
-    let effort = request::effort(reasoning).map(|effort| quoted(&effort));
-    if let Some(effort) = effort.filter(|_| fit.top.said("reasoning_effort").is_none()) {
+    let effort = request::effort(reasoning);
+    let says_more = || {
+        let mut all = Members::of(reasoning).into_iter().flat_map(|members| members.0);
+        all.any(|(key, json)| key != "effort" || !json.get().starts_with('"'))
+    };
+    // Where it says both that reasoning is off and an effort, the engine would take the effort.
+    let stays = is_read && effort.as_deref() != Some("none") && says_more();
+    let effort = effort.filter(|_| fit.top.said("reasoning_effort").is_none());
+    let any = effort.is_some();
+    if let Some(effort) = effort {
         fit.top.remove("reasoning_effort");
-        fit.top.set("reasoning_effort", effort);
+        fit.top.set("reasoning_effort", quoted(&effort));
+    }
+    if stays {
+        return any;
     }
     fit.top.remove("reasoning")
 }
