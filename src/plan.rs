@@ -182,9 +182,6 @@ fn ask_for_text(ask: &Ask, text: &str, route: &Route, script: &Script, edits: &m
     if route.takes().token_ids && route.options.harmony == Harmony::Tokens {
         ask.say_unsaid((RETURN_TOKEN_IDS, "true"), text, passes, edits);
     }
-    if script.reads_calls() && route.takes().wants_parser {
-        ask.hide_calls(text, edits);
-    }
 }
 
 /// The engine's request for a Responses request. As Chat Completions it is made as the API has it, and fitted like any
@@ -203,12 +200,9 @@ pub fn response_body(asked: &Asked, material: &Material<'_>, route: &Route) -> R
     }
     let text = std::str::from_utf8(&body).unwrap_or_default();
     let ask = Ask::of_ours(text, asked.rules())?;
-    let (mut edits, rules) = fit::fit(&ask, text, route, true)?;
-    // Behind the rules: to them it would be what the client wants.
     let script = asked.script(route.model_alias.as_deref(), &route.options);
-    if takes.wants_parser && script.is_some_and(|script| script.reads_calls()) {
-        ask.hide_calls(text, &mut edits);
-    }
+    let hides = takes.wants_parser && script.is_some_and(|script| script.reads_calls());
+    let (edits, rules) = fit::fit(&ask, text, route, true, hides)?;
     Ok(Fitted { body: edits.apply(&body), rules })
 }
 
@@ -261,7 +255,8 @@ fn upstream_body(ask: &Ask, body: &Bytes, route: &Route, script: Option<&Script>
     if let Some(script) = script.filter(|_| ask.api == Api::Chat) {
         ask_for_text(ask, text, route, script, &mut edits);
     }
-    let (changes, rules) = fit::fit(ask, text, route, false)?;
+    let hides = route.takes().wants_parser && script.is_some_and(Script::reads_calls);
+    let (changes, rules) = fit::fit(ask, text, route, false, hides)?;
     edits.extend(changes);
     Ok(Fitted { body: edits.apply(&body), rules })
 }
@@ -309,6 +304,43 @@ mod tests {
                 r#"{"tool_choice": "none","tools":[{"function":{"name":"f"}}]}"#,
             ),
             ("vllm", parser("hermes"), required, required),
+            (
+                "vllm",
+                parser("hermes"),
+                r#"{"tool_choice":null,"tools":[{"function":{"name":"f"}}]}"#,
+                r#"{"tools":[{"function":{"name":"f"}}],"tool_choice":"none"}"#,
+            ),
+            (
+                "vllm",
+                parser("hermes"),
+                r#"{"tools":[{"function":{"name":"f"}},{"function":{"name":"g"}}],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"function":{"name":"g"}}]}}}"#,
+                r#"{"tools":[{"function":{"name":"g"}}],"tool_choice":"none"}"#,
+            ),
+            (
+                "vllm",
+                parser("hermes"),
+                r#"{"functions":[{"name":"f"}],"n":1}"#,
+                r#"{"n":1,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none"}"#,
+            ),
+            (
+                "vllm",
+                parser("hermes"),
+                r#"{"tools":[{"custom":{"name":"c"}}],"tool_choice":"auto"}"#,
+                r#"{"tools":[{"type":"function","function":{"name":"c","parameters":{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}}}],"tool_choice":"none"}"#,
+            ),
+            // The client has its own way to say that nothing, or this one, is called.
+            (
+                "vllm",
+                parser("hermes"),
+                r#"{"functions":[{"name":"f"}],"function_call":{"name":"f"}}"#,
+                r#"{"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"type":"function","function":{"name":"f"}}}"#,
+            ),
+            (
+                "vllm",
+                parser("hermes"),
+                r#"{"n":1,"functions":[{"name":"f"}],"function_call":"none"}"#,
+                r#"{"n":1}"#,
+            ),
             ("sglang", parser("hermes"), tools, tools),
             // Nobody has said that the engine does not parse.
             (

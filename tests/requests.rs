@@ -416,7 +416,12 @@ fn each_choice_is_asked_for_by_itself() {
 
 /// What the engine answers to a request, as the client reads it: frames, or one object.
 fn answered(to: &str, body: &str, answer: &[&str]) -> String {
-    let plan = planned(Api::Chat, identity(to), Options::default(), body).unwrap();
+    answered_with(Options::default(), to, body, answer)
+}
+
+/// The same under these options.
+fn answered_with(options: Options, to: &str, body: &str, answer: &[&str]) -> String {
+    let plan = planned(Api::Chat, identity(to), options, body).unwrap();
     let stream = plan.shape.stream;
     let mut rewriter = Rewriter::new(plan.shape, Stamp { id: "0".repeat(32), now: 1, seed: 1 });
     let mut out = Out::default();
@@ -535,6 +540,38 @@ fn old_functions_come_back_as_such() {
     let choice = &object["choices"][0];
     assert_eq!(choice["message"]["function_call"]["arguments"], r#"{"input":"a"}"#);
     assert_eq!(choice["finish_reason"], "function_call");
+}
+
+/// Calls that the engine has left in the text, whatever the form in which the client offers functions.
+#[test]
+fn calls_in_the_text_are_read_for_every_form_of_tools() {
+    let text = |name: &str, arguments: &str| {
+        let call = format!("<tool_call>{{\"name\": \"{name}\", \"arguments\": {arguments}}}</tool_call>");
+        let text = serde_json::to_string(&call).unwrap();
+        format!(r#""message":{{"role":"assistant","content":{text}}},"finish_reason":"stop""#)
+    };
+    let message = |members: &str, text: &str| {
+        let options = Options { parser: "hermes".to_owned().try_into().unwrap(), ..Options::default() };
+        let answer: Value =
+            serde_json::from_str(&answered_with(options, "vllm", &chat(members), &[text])).unwrap();
+        answer["choices"][0]["message"].clone()
+    };
+    let called = message(r#""functions":[{"name":"f"}]"#, &text("f", "{}"));
+    assert_eq!(called["function_call"]["name"], "f", "{called}");
+    let custom =
+        message(r#""tools":[{"type":"custom","custom":{"name":"c"}}]"#, &text("c", r#"{"input": "a"}"#));
+    assert_eq!(custom["tool_calls"][0]["custom"]["input"], "a", "{custom}");
+    let function = |name: &str| format!(r#"{{"type":"function","function":{{"name":"{name}"}}}}"#);
+    let allowed = format!(
+        r#""tools":[{},{}],"tool_choice":{{"type":"allowed_tools","allowed_tools":{{"mode":"auto","tools":[{}]}}}}"#,
+        function("f"),
+        function("g"),
+        function("g")
+    );
+    let called = message(&allowed, &text("g", "{}"));
+    assert_eq!(called["tool_calls"][0]["function"]["name"], "g", "{called}");
+    let none = message(r#""functions":[{"name":"f"}],"function_call":"none""#, &text("f", "{}"));
+    assert!(none.get("function_call").is_none() && none["content"] != Value::Null, "{none}");
 }
 
 /// The ends of the ranges, where they are easily one off.

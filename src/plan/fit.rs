@@ -36,7 +36,8 @@ pub(super) struct Message<'t> {
     pub(super) draft: Draft<'t>,
 }
 
-/// The edits that fit a request to the engine of `route`, and the rules that made them.
+/// The edits that fit a request to the engine of `route`, and the rules that made them. `hides`: the engine is to leave calls
+/// in the text, for a parser of ours.
 ///
 /// # Errors
 /// Something in it cannot be said to this engine.
@@ -45,6 +46,7 @@ pub(super) fn fit(
     text: &str,
     route: &Route,
     items: bool,
+    hides: bool,
 ) -> Result<(Edits, Vec<&'static RequestRule>), Failure> {
     let mut used = Vec::new();
     let mut fit = Fit::new(ask, text, &route.options, items);
@@ -56,6 +58,10 @@ pub(super) fn fit(
         if fit.change(rule.change)? {
             used.push(rule);
         }
+    }
+    // Behind the rules: to them it would be what the client wants.
+    if hides {
+        tools::hide_calls(&mut fit);
     }
     // A chat that was made here has what it is to have.
     if route.options.request_unknown == RequestUnknown::Drop && !items {

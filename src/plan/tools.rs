@@ -2,8 +2,8 @@
 
 use super::fit::{Fit, unsupported};
 use super::settings::quoted;
-use crate::json::{self, Members, Raw, raw_member};
-use crate::request::invalid;
+use crate::json::{self, Raw, raw_member};
+use crate::request::{invalid, tool_name as name};
 use crate::wire::fault::Failure;
 
 /// What goes with tools.
@@ -25,6 +25,13 @@ pub(super) fn choice_alone(fit: &mut Fit<'_>) -> bool {
 
 pub(super) fn choice_none(fit: &mut Fit<'_>) -> bool {
     fit.top.said("tools").is_some() && fit.top.said("tool_choice") == Some("\"none\"") && without_tools(fit)
+}
+
+/// The engine is told that nothing is called: what the model calls is read in its text.
+pub(super) fn hide_calls(fit: &mut Fit<'_>) {
+    if fit.ask.may_call() && fit.top.said("tools").is_some() {
+        fit.top.set("tool_choice", "\"none\"");
+    }
 }
 
 /// `functions` and `function_call`, as tools say it.
@@ -49,13 +56,6 @@ pub(super) fn legacy(fit: &mut Fit<'_>) -> bool {
     }
     fit.top.remove("function_call");
     fit.top.remove("functions")
-}
-
-/// The name of a tool, or of what `tool_choice` says of one.
-fn name(tool: &str) -> Option<String> {
-    let members = Members::of(tool)?;
-    let inner = members.get("function").or_else(|| members.get("custom"))?;
-    json::member(inner.get(), "name")
 }
 
 /// The choice as a type and what stands under the key of that name.

@@ -3,6 +3,7 @@
 //! Takes: a body. Gives: an [`Ask`], or the failure that names the parameter. Remembers: nothing.
 //! Never: changes what it does not understand.
 
+mod callable;
 mod chat;
 mod check;
 mod completions;
@@ -14,6 +15,7 @@ mod parts;
 pub mod responses;
 mod rules;
 
+pub(crate) use callable::{Callable, name as tool_name};
 pub(crate) use check::invalid;
 pub use media::Media;
 pub use rules::{Caps, Rules};
@@ -79,21 +81,6 @@ pub struct Ask {
     pub(crate) places: Places,
 }
 
-/// What a chat request lets a model call.
-#[derive(Clone, Debug)]
-pub(crate) struct Callable {
-    /// `tools`, as it stands there.
-    tools: Bytes,
-    /// Where that is.
-    place: Range<usize>,
-    /// Where the value of `tool_choice` is.
-    choice: Option<Range<usize>>,
-    /// Something must be called.
-    must: bool,
-    /// The model chooses whether to call.
-    may: bool,
-}
-
 /// A message's number, and its place in the body's text.
 pub(crate) type Numbered = (usize, Range<usize>);
 
@@ -154,8 +141,10 @@ impl Ask {
         let text = fields::text_within(body, rules.caps.depth)?;
         let offset = body.len() - text.len();
         let mut ask = Self::of_text(api, text, offset, complete, model, rules)?;
-        if let Some(callable) = &mut ask.callable {
-            callable.tools = body.slice(offset..).slice(callable.place.clone());
+        if let Some(callable) = &mut ask.callable
+            && let Some(place) = callable.place.clone()
+        {
+            callable.tools = body.slice(offset..).slice(place);
         }
         Ok(ask)
     }
@@ -201,17 +190,7 @@ impl Ask {
         };
         let told = || field("chat_template_kwargs").and_then(Offer::thinking);
         ask.thinks = if is_off { Some(false) } else { told() };
-        let choice = field("tool_choice");
-        let tools = checked.place("tools").filter(|_| api == Api::Chat && choice != Some("\"none\""));
-        ask.callable = tools.map(|place| {
-            Box::new(Callable {
-                tools: Bytes::new(),
-                place,
-                choice: checked.place("tool_choice"),
-                must: choice == Some("\"required\"") || ask.forced_function.is_some(),
-                may: matches!(choice, None | Some("\"auto\"")),
-            })
-        });
+        ask.callable = if api == Api::Chat { Callable::read(&checked, &ask).map(Box::new) } else { None };
         ask.places.end = text.trim_end().len().saturating_sub(1);
         let extras = checked.extras().map(|field| field.key.clone().into_owned());
         (ask.places.allowed, ask.places.unknown) = extras.partition(|key| rules.allows(key));
@@ -259,13 +238,9 @@ impl Ask {
         }
     }
 
-    /// The edit that lets the model call what it wants, and tells the engine that it calls nothing.
-    pub(crate) fn hide_calls(&self, text: &str, edits: &mut Edits) {
-        match self.callable.as_ref().filter(|callable| callable.may).map(|callable| callable.choice.clone()) {
-            None => {}
-            Some(Some(place)) => edits.replace(place, "\"none\""),
-            Some(None) => self.append(text, "\"tool_choice\":\"none\"", edits),
-        }
+    /// The model chooses whether to call something.
+    pub(crate) fn may_call(&self) -> bool {
+        self.callable.as_ref().is_some_and(|callable| callable.may)
     }
 
     /// Fails on a field that neither the API nor the operator names, where these are refused.
