@@ -146,6 +146,7 @@ pub fn shape(ask: &Ask, route: &Route) -> Shape {
 }
 
 fn shape_of(ask: &Ask, route: &Route, script: Option<Arc<Script>>) -> Shape {
+    let plain = Shape::new(ask.api, ask.stream, route.options.clone());
     Shape {
         model: ask.model.clone(),
         choices: ask.choices,
@@ -163,7 +164,8 @@ fn shape_of(ask: &Ask, route: &Route, script: Option<Arc<Script>>) -> Shape {
         quirks: route.identity.engine.quirks,
         models: route.models.clone(),
         script,
-        ..Shape::new(ask.api, ask.stream, route.options.clone())
+        hide_reasoning: ask.hides_reasoning || plain.hide_reasoning,
+        ..plain
     }
 }
 

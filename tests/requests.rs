@@ -574,6 +574,38 @@ fn calls_in_the_text_are_read_for_every_form_of_tools() {
     assert!(none.get("function_call").is_none() && none["content"] != Value::Null, "{none}");
 }
 
+/// What the client does not want to see, whoever tells it apart (captures of vLLM 0.21.0, `chat-include-reasoning-false-stream`).
+#[test]
+fn reasoning_is_left_out_where_the_client_says_so() {
+    let delta = |key: &str, text: &str| format!(r#""delta":{{"{key}":"{text}"}},"finish_reason":null"#);
+    let end = r#""delta":{},"finish_reason":"stop""#.to_owned();
+    let parsed = [delta("reasoning", "a"), delta("reasoning", "b"), delta("content", "c"), end.clone()];
+    let tagged = [delta("content", "<think>a"), delta("content", "b</think>"), delta("content", "c"), end];
+    let parser = || Options { parser: "qwen3".to_owned().try_into().unwrap(), ..Options::default() };
+    for (options, chunks) in [(Options::default(), &parsed), (parser(), &parsed), (parser(), &tagged)] {
+        let chunks: Vec<_> = chunks.iter().map(String::as_str).collect();
+        for (says, reasons) in [("false", false), ("true", true), ("null", true), ("0", true)] {
+            let body = chat(&format!(r#""stream":true,"include_reasoning":{says}"#));
+            let stream = answered_with(options.clone(), "vllm", &body, &chunks);
+            assert_eq!(stream.contains("reasoning_content"), reasons, "{says}: {stream}");
+            assert!(stream.contains(r#""content":"c""#), "{stream}");
+        }
+    }
+    let body = chat(r#""include_reasoning":false"#);
+    let whole = |message: &str, options: Options| {
+        let message = format!(r#""message":{{"role":"assistant",{message}}},"finish_reason":"stop""#);
+        let answer: Value =
+            serde_json::from_str(&answered_with(options, "vllm", &body, &[&message])).unwrap();
+        let message = answer["choices"][0]["message"].clone();
+        assert!(message.get("reasoning_content").is_none(), "{message}");
+        message["content"].clone()
+    };
+    assert_eq!(whole(r#""reasoning":"a","content":"c""#, Options::default()), "c");
+    assert_eq!(whole(r#""content":"<think>a</think>c""#, parser()), "c");
+    let promoting = Options { promote_reasoning: true, ..Options::default() };
+    assert_eq!(whole(r#""reasoning":"a","content":null"#, promoting), "a");
+}
+
 /// The ends of the ranges, where they are easily one off.
 #[test]
 fn a_range_ends_before_its_end() {

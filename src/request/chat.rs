@@ -86,6 +86,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         legacy_functions: from.get("functions").is_some() && from.get("tools").is_none(),
         callable: None,
         thinks: None,
+        hides_reasoning: from.get("include_reasoning").is_some_and(|value| value.value.get() == "false"),
         named_by_path: false,
         places: Places {
             model: from.place("model"),

@@ -62,6 +62,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         legacy_functions: false,
         callable: None,
         thinks: None,
+        hides_reasoning: false,
         named_by_path: false,
         places: Places {
             model: from.place("model"),

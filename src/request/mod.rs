@@ -75,6 +75,9 @@ pub struct Ask {
     pub(crate) callable: Option<Box<Callable>>,
     /// The model is told to reason, or not to.
     pub thinks: Option<bool>,
+    /// The client wants no reasoning (`include_reasoning`, a field of vLLM, which streams keep to in no version that was
+    /// captured).
+    pub hides_reasoning: bool,
     /// The model is not the body's.
     pub(crate) named_by_path: bool,
     /// Where the parts stand that may have to be changed.

@@ -106,6 +106,8 @@ pub struct Shape {
     pub custom_tools: Vec<String>,
     /// The client knows calls only as `function_call`.
     pub legacy_functions: bool,
+    /// The client gets no reasoning.
+    pub hide_reasoning: bool,
     /// The names of the rules that changed the request.
     pub fitted: Vec<&'static str>,
     /// Bytes of one engine event (`max_event_bytes`).
@@ -139,6 +141,7 @@ impl Shape {
             one_call: false,
             custom_tools: Vec::new(),
             legacy_functions: false,
+            hide_reasoning: options.reasoning_field == options::ReasoningField::None,
             fitted: Vec::new(),
             models: None,
             max_event_bytes: 4 << 20,
@@ -301,7 +304,7 @@ impl Rewriter {
             logprobs: shape.logprobs,
             continuous_usage: shape.continuous_usage
                 && shape.options.continuous_usage == options::ContinuousUsage::Pass,
-            hide_reasoning: shape.options.reasoning_field == options::ReasoningField::None,
+            hide_reasoning: shape.hide_reasoning,
             promote_reasoning: shape.options.promote_reasoning,
         };
         Self {

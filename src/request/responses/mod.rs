@@ -366,6 +366,7 @@ impl Asked {
             legacy_functions: false,
             callable: None,
             thinks: None,
+            hides_reasoning: false,
             places: Places::default(),
         }
     }

@@ -56,7 +56,7 @@ pub struct Reading {
     pub logprobs: bool,
     /// The client's usage stays on the frames.
     pub continuous_usage: bool,
-    /// Reasoning text is left out (`reasoning_field = "none"`).
+    /// Reasoning text is left out (`reasoning_field = "none"`, or the client's `include_reasoning: false`).
     pub hide_reasoning: bool,
     /// A whole answer that is nothing but reasoning, and ended of itself, is text. Of a stream that is not known before its
     /// end, when the reasoning has long been passed on.

@@ -26,7 +26,7 @@ use super::decode::Sink;
 use super::event::{
     Delta, Event, Finish, Logprobs, Reason, Riders, Stage, TokenLogprob, ToolEntry, ToolKind, Usage,
 };
-use super::options::{MissingFinish, ReasoningField};
+use super::options::MissingFinish;
 use super::rule::Rule;
 use crate::json::{Raw, Text};
 use family::{FAMILIES, Family};
@@ -161,7 +161,7 @@ impl Parsing {
             choices: Vec::new(),
             most: shape.choices as usize,
             items,
-            hide_reasoning: shape.options.reasoning_field == ReasoningField::None,
+            hide_reasoning: shape.hide_reasoning,
             supplies_finish: shape.options.missing_finish == MissingFinish::Stop,
             whole: false,
             found: Found::default(),
