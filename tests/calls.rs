@@ -300,7 +300,7 @@ fn reasoning_stands_before_calls() {
             (reasoning, ""),
             "fences end no reasoning"
         );
-        assert_eq!(said.calls, [f.clone()]);
+        assert_eq!(said.calls, std::slice::from_ref(&f));
     }
     let text = "<think>\nHm\n</think>\n\n<tool_call>\n<function=f>\n</function>\n</tool_call>";
     let said = said(&stream("auto", &[text], "stop"));
