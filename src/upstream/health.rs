@@ -26,8 +26,7 @@ pub async fn watch(upstream: &Upstream, config: impl Fn() -> Health) {
     let mut looks = Looks::default();
     while !upstream.is_retired() {
         let config = &config();
-        let patience = (*config.timeout).max(upstream.identity().engine.detection.patience);
-        let mut probe = Probe::new(upstream, patience);
+        let mut probe = Probe::new(upstream, *config.timeout);
         let found = probe.result(&mut looks, config).await;
         if upstream.is_retired() {
             return;
@@ -174,13 +173,14 @@ impl<'u> Probe<'u> {
 
     async fn result(&mut self, looks: &mut Looks, config: &Health) -> Result<(), Trouble> {
         let mut result = Err(Trouble::Silent);
+        let patience = self.patience.max(self.upstream.identity().engine.detection.patience);
         let (mut count, mut asked) = (1, 0);
         // One that is silent does not speak for the others.
         while asked < count {
             self.upstream.probes.forget();
             count =
                 u32::try_from(self.upstream.probes.addresses().clamp(1, BEHIND)).unwrap_or(1).max(asked + 1);
-            let found = tokio::time::timeout(self.patience, self.asked()).await;
+            let found = tokio::time::timeout(patience, self.asked()).await;
             result = found.unwrap_or(Err(Trouble::Silent));
             if result.is_ok() {
                 break;

@@ -118,8 +118,6 @@ impl Events {
         {
             to.mended(Rule::ReasoningPromoted);
             bodies.iter_mut().for_each(|(_, _, kind)| *kind = Kind::Message);
-        } else if promotes && matches!(&*bodies, [(_, body, kind)] if is_plain_text(body, kind)) {
-            to.only_text(0);
         }
         let listed: Vec<_> = bodies.iter().map(|(_, body, kind)| of(body, kind)).collect();
         let found = self.items.found(&listed);
@@ -244,11 +242,6 @@ fn is_plain_thought(body: &ItemBody<'_>, kind: &Kind) -> bool {
         && !joined(&body::parts(body.content)).is_empty()
         && body::parts(body.summary).is_empty()
         && text(body.encrypted).is_none()
-}
-
-/// One text, and nothing else that a message may have.
-fn is_plain_text(body: &ItemBody<'_>, kind: &Kind) -> bool {
-    *kind == Kind::Message && matches!(&*body::parts(body.content), [part] if !refuses(part))
 }
 
 /// What tells the item from the others of its object.
