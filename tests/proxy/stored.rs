@@ -607,15 +607,15 @@ async fn fault_o14_what_needs_a_full_store_is_refused_before_the_engine_works() 
         |more: &str, length: usize| ask(&format!(r#""model":"m",{more}"input":"{}""#, "x".repeat(length)));
     let mut running = Vec::new();
     for _ in 0..2 {
-        let response = object(&world.ask(&ask(r#""background":true,"#, 8_000)).await);
+        let response = object(&world.ask(&ask(r#""background":true,"#, 4_000)).await);
         running.push(id(&response).to_owned());
     }
     until("the engine works for both", PATIENCE, || world.engine.attempt_count() == 2).await;
-    let refused = world.ask(&ask(r#""store":true,"#, 8_000)).await;
+    let refused = world.ask(&ask(r#""store":true,"#, 15_000)).await;
     assert_eq!((refused.head.status, refused.failure().2.as_deref()), (503, Some("store_unavailable")));
     assert_eq!(world.engine.attempt_count(), 2, "the engine was not asked");
     gate.open();
-    let response = last(&events(&world.ask(&ask(r#""stream":true,"#, 16_000)).await)).clone();
+    let response = last(&events(&world.ask(&ask(r#""stream":true,"#, 30_000)).await)).clone();
     assert_eq!([&response["status"], &response["store"]], [&json!("completed"), &json!(false)]);
     assert_eq!(world.ask(&Request::stream("")).await.head.status, 200, "chat needs no store");
     for id in &running {
