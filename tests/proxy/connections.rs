@@ -196,12 +196,12 @@ async fn fault_o10_without_descriptors_accepting_pauses() {
     let setup = Setup::new().faulty().config("[timeouts]\nclient_head = 300\n[health]\ninterval = 0.2");
     let world = World::start(halting(&gate).await, setup).await;
     let stream = begin(&world).await;
-    // As many as are open now, but for those that are put far behind the others.
+    // Three more than are open now, but for those that are put far behind the others.
     let folder = format!("/proc/{}/fd", world.samewire.pid());
     let numbers = std::fs::read_dir(folder).expect("it lives").flatten();
     let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u64>().ok());
     let last = numbers.filter(|number| *number < 100).max();
-    let limit = format!("--nofile={}:", last.expect("some") + 1);
+    let limit = format!("--nofile={}:", last.expect("some") + 4);
     let set = Command::new("prlimit").args(["--pid", &world.samewire.pid().to_string(), &limit]).status();
     assert!(set.expect("prlimit runs").success());
     // Begun heads are not idle: none of them has to make room.

@@ -614,13 +614,13 @@ async fn fault_o14_what_needs_a_full_store_is_refused_before_the_engine_works() 
     let refused = world.ask(&ask(r#""store":true,"#, 15_000)).await;
     assert_eq!((refused.head.status, refused.failure().2.as_deref()), (503, Some("store_unavailable")));
     assert_eq!(world.engine.attempt_count(), 2, "the engine was not asked");
+    for id in &running {
+        assert_eq!(get(&world, id).await.head.status, 200, "what runs is there");
+    }
     gate.open();
     let response = last(&events(&world.ask(&ask(r#""stream":true,"#, 30_000)).await)).clone();
     assert_eq!([&response["status"], &response["store"]], [&json!("completed"), &json!(false)]);
     assert_eq!(world.ask(&Request::stream("")).await.head.status, 200, "chat needs no store");
-    for id in &running {
-        assert_eq!(get(&world, id).await.head.status, 200, "what ran is there");
-    }
     world.end().await;
 }
 
