@@ -78,7 +78,7 @@ async fn no_request_takes_more_than_its_body_and_an_answer() {
     let responses = responses.map(|(name, body)| (name, body.replacen("messages", "input", 1)));
     let chats = bodies().into_iter().map(|(name, body)| ("/v1/chat/completions", 2, name, body));
     let inputs = responses.map(|(name, body)| ("/v1/responses", 3, name, body));
-    let repeated = repeated().into_iter().map(|(name, body)| ("/v1/responses", 7, name, body));
+    let repeated = repeated().into_iter().map(|(name, body)| ("/v1/responses", 5, name, body));
     for (route, times, name, body) in chats.chain(inputs).chain(repeated) {
         let (before, length) = (world.samewire.rss(), body.len() as u64);
         peak(&world, true);

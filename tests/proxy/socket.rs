@@ -598,10 +598,14 @@ async fn the_manner_of_codex() {
     let world = World::start(engine().await, Setup::new()).await;
     let request = Socket::request("/v1/responses").header("openai-beta", "responses_websockets=2026-02-06");
     let mut socket = Socket::open_with(world.proxy(), &request).await;
-    socket.send(&prompted("text", r#","stream":true,"store":false,"generate":false"#)).await;
+    // Long enough to be told in several pieces: each message has an event, and all of it.
+    let long = "word ".repeat(2_000);
+    let more = format!(r#","stream":true,"store":false,"generate":false,"instructions":"{long}""#);
+    socket.send(&prompted("text", &more)).await;
     let noted = socket.response().await;
     let kinds: Vec<_> = noted.iter().map(|event| event["type"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["response.created", "response.in_progress", "response.completed"]);
+    assert!(noted.iter().all(|event| event["response"]["instructions"] == long.as_str()));
     assert_eq!((&last(&noted)["output"], &last(&noted)["usage"]), (&json!([]), &Value::Null));
     assert_eq!((world.engine.attempt_count(), &last(&noted)["store"]), (0, &json!(false)));
     socket.send(&onward(&id(&noted), r#","stream":true,"store":false,"input":"now""#)).await;

@@ -225,6 +225,7 @@ impl Handling {
             record.completed();
             record.bytes = out.len();
         }
-        Ok(Response::new(Body::full(out)))
+        // Whoever reads it takes whole events.
+        Ok(Response::new(Body::full(out.join())))
     }
 }
