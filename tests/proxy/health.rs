@@ -99,17 +99,23 @@ async fn one_probe_that_fails_proves_nothing() {
     world.end().await;
 }
 
-/// An engine that streams is there, however long its answer to a probe takes.
-#[tokio::test]
-async fn fault_o19_a_busy_engine_may_be_slow_to_say_that_it_is_well() {
-    let gate = Gate::default();
-    let script = Script::new().head_sse().role().text("a").wait(&gate).finish("stop").done().end();
+/// An engine that is well and has said something to this client; it goes on when the gate opens.
+async fn speaking(gate: &Gate) -> (World, Client) {
+    let script = Script::new().head_sse().role().text("a").wait(gate).finish("stop").done().end();
     let world = World::start(Engine::script(script).await, Setup::new().config(QUICK).faulty()).await;
     becomes(&world, 200).await;
     let mut client = Client::connect(world.proxy()).await;
     client.send(&Request::stream("").bytes()).await;
     assert_eq!(client.head().await.status, 200);
     client.event_with("\"a\"").await;
+    (world, client)
+}
+
+/// An engine that streams is there, however long its answer to a probe takes.
+#[tokio::test]
+async fn fault_o19_a_busy_engine_may_be_slow_to_say_that_it_is_well() {
+    let gate = Gate::default();
+    let (world, mut client) = speaking(&gate).await;
     world.engine.set_health(Script::new().hang());
     probes(&world, 8).await;
     assert_eq!(ready(&world).await, 200);
@@ -127,12 +133,7 @@ async fn fault_o19_a_busy_engine_may_be_slow_to_say_that_it_is_well() {
 #[tokio::test]
 async fn fault_o19_an_engine_that_has_stopped_talking_must_answer_probes() {
     let gate = Gate::default();
-    let script = Script::new().head_sse().role().text("a").wait(&gate).finish("stop").done().end();
-    let world = World::start(Engine::script(script).await, Setup::new().config(QUICK).faulty()).await;
-    becomes(&world, 200).await;
-    let mut client = Client::connect(world.proxy()).await;
-    client.send(&Request::stream("").bytes()).await;
-    client.event_with_head("\"a\"").await;
+    let (world, mut client) = speaking(&gate).await;
     let said = Instant::now();
     world.engine.set_health(Script::new().hang());
     becomes(&world, 503).await;
@@ -149,12 +150,7 @@ async fn fault_o19_an_engine_that_has_stopped_talking_must_answer_probes() {
 async fn fault_o19_probes_that_are_broken_off_count_while_it_streams() {
     for manner in [Manner::Rst, Manner::Fin] {
         let gate = Gate::default();
-        let script = Script::new().head_sse().role().text("a").wait(&gate).finish("stop").done().end();
-        let world = World::start(Engine::script(script).await, Setup::new().config(QUICK).faulty()).await;
-        becomes(&world, 200).await;
-        let mut client = Client::connect(world.proxy()).await;
-        client.send(&Request::stream("").bytes()).await;
-        client.event_with_head("\"a\"").await;
+        let (world, mut client) = speaking(&gate).await;
         let said = Instant::now();
         world.engine.set_health(Script::new().close(manner));
         becomes(&world, 503).await;
