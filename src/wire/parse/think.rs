@@ -144,13 +144,10 @@ impl Think {
 
     /// It is not needed any more: what is held was the beginning of no tag.
     pub(super) fn leave(mut self, emit: Emit<'_>) {
-        let held = std::mem::take(&mut self.held);
-        match self.state {
-            State::Opened | State::Inside { .. } => {
-                self.reason(&held, true, emit);
-            }
-            State::Before | State::After { .. } => self.answer(&held, emit),
+        if self.state == State::Before {
+            self.state = State::After { blank: false };
         }
+        self.end(emit);
     }
 
     /// Reads some of the text, and says how much; nothing: more of it is needed.
