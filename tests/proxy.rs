@@ -163,6 +163,8 @@ mod tool_outputs;
 #[cfg(feature = "otlp")]
 #[path = "proxy/traces.rs"]
 mod traces;
+#[path = "proxy/traffic.rs"]
+mod traffic;
 #[path = "proxy/truncation.rs"]
 mod truncation;
 #[path = "proxy/upgrades.rs"]

@@ -4,7 +4,7 @@
 //! active, until the script is through or the connection is closed; and it notes when and how it learned of a close.
 
 use super::chunks::{Chunks, Piece, find};
-use super::script::{Script, Step, flood_event};
+use super::script::{Gate, Script, Step, flood_event};
 use socket2::SockRef;
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -73,6 +73,8 @@ struct Shared {
     health: Mutex<Script>,
     models: Mutex<Script>,
     routes: Mutex<HashMap<String, Script>>,
+    appetite: AtomicUsize,
+    crash: Gate,
     active: AtomicUsize,
     open: AtomicUsize,
     connections: AtomicUsize,
@@ -126,6 +128,8 @@ impl Engine {
             health: Mutex::new(Script::new().whole("200 OK", "", "")),
             models: Mutex::new(Script::new().json("200 OK", models)),
             routes: Mutex::default(),
+            appetite: AtomicUsize::new(usize::MAX),
+            crash: Gate::default(),
             active: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
@@ -152,6 +156,18 @@ impl Engine {
     /// What another GET answers; without one it is 404.
     pub fn set_route(&self, path: &str, script: Script) {
         lock(&self.shared.routes).insert(path.to_owned(), script);
+    }
+
+    /// No more of the next body that has a length is read than so many bytes, before its script is played.
+    pub fn set_appetite(&self, bytes: usize) {
+        self.shared.appetite.store(bytes, Ordering::SeqCst);
+    }
+
+    /// All its connections are reset, and new ones are refused from now on.
+    pub async fn crash(&self) {
+        self.shared.crash.open();
+        let gone = || self.task.is_finished() && self.open_connections() == 0;
+        super::until("it has gone", super::PATIENCE, gone).await;
     }
 
     /// Every request but the GETs of a probe, in order of arrival.
@@ -222,8 +238,11 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
                 connections.spawn(serve(stream, id, Arc::clone(&shared)));
             }
             Some(_) = connections.join_next() => {}
+            () = shared.crash.wait() => break,
         }
     }
+    drop(listener);
+    connections.join_all().await;
 }
 
 /// Counts something up, and down again when dropped.
@@ -248,26 +267,12 @@ async fn serve(stream: TcpStream, id: usize, shared: Arc<Shared>) {
     // Small, so that a stopped reader is felt soon.
     SockRef::from(&stream).set_send_buffer_size(64 * 1024).expect("a TCP socket");
     let mut connection = Connection { stream, inbox: Vec::new(), id, served: 0 };
-    while let Some(attempt) = connection.read_request().await {
-        connection.served += 1;
-        if attempt.method == "GET" {
-            let script = match attempt.target.as_str() {
-                "/health" => lock(&shared.health).clone(),
-                target if target.starts_with("/v1/models") => lock(&shared.models).clone(),
-                target => {
-                    let set = lock(&shared.routes).get(target).cloned();
-                    set.unwrap_or_else(|| Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#))
-                }
-            };
-            lock(&shared.probes).push(attempt);
-            if !connection.play(script, |_| ()).await {
-                return;
-            }
-            continue;
-        }
-        if !connection.generate(attempt, &shared).await {
-            return;
-        }
+    let crashed = tokio::select! {
+        () = shared.crash.wait() => true,
+        () = connection.serve(&shared) => false,
+    };
+    if crashed {
+        SockRef::from(&connection.stream).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
     }
 }
 
@@ -286,6 +291,33 @@ enum Cut {
 }
 
 impl Connection {
+    /// Answers one request after the other, until the connection ends.
+    async fn serve(&mut self, shared: &Shared) {
+        while let Some(attempt) = self.read_request(&shared.appetite).await {
+            self.served += 1;
+            if attempt.method == "GET" {
+                let script = match attempt.target.as_str() {
+                    "/health" => lock(&shared.health).clone(),
+                    target if target.starts_with("/v1/models") => lock(&shared.models).clone(),
+                    target => {
+                        let set = lock(&shared.routes).get(target).cloned();
+                        set.unwrap_or_else(|| {
+                            Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#)
+                        })
+                    }
+                };
+                lock(&shared.probes).push(attempt);
+                if !self.play(script, |_| ()).await {
+                    return;
+                }
+                continue;
+            }
+            if !self.generate(attempt, shared).await {
+                return;
+            }
+        }
+    }
+
     /// Answers one request and notes what became of it. Whether the connection can serve another one.
     async fn generate(&mut self, attempt: Attempt, shared: &Shared) -> bool {
         let script = (shared.answering)(&attempt);
@@ -333,7 +365,7 @@ impl Connection {
         result.is_ok()
     }
 
-    async fn read_request(&mut self) -> Option<Attempt> {
+    async fn read_request(&mut self, appetite: &AtomicUsize) -> Option<Attempt> {
         let end = loop {
             if let Some(end) = find(&self.inbox, b"\r\n\r\n") {
                 break end + 4;
@@ -343,11 +375,11 @@ impl Connection {
         let rest = self.inbox.split_off(end);
         let head = std::mem::replace(&mut self.inbox, rest);
         let mut attempt = parse_head(head, self.id, self.served > 0);
-        attempt.body = self.read_body(&attempt).await?;
+        attempt.body = self.read_body(&attempt, appetite).await?;
         Some(attempt)
     }
 
-    async fn read_body(&mut self, attempt: &Attempt) -> Option<Vec<u8>> {
+    async fn read_body(&mut self, attempt: &Attempt, appetite: &AtomicUsize) -> Option<Vec<u8>> {
         if attempt.header("transfer-encoding").is_some() {
             let (mut chunks, mut body) = (Chunks::default(), Vec::new());
             loop {
@@ -363,6 +395,10 @@ impl Connection {
             }
         }
         let length = attempt.header("content-length").map_or(0, |n| n.parse().expect("a content-length"));
+        let length = match length {
+            0 => 0,
+            length => length.min(appetite.swap(usize::MAX, Ordering::SeqCst)),
+        };
         while self.inbox.len() < length {
             self.fill().await?;
         }

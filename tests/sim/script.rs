@@ -41,7 +41,8 @@ impl Gate {
         self.0.close();
     }
 
-    pub(super) async fn wait(&self) {
+    /// Until it is open.
+    pub async fn wait(&self) {
         // An error is how a closed semaphore says that it is open.
         let _ = self.0.acquire().await;
     }
