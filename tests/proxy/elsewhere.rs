@@ -306,6 +306,34 @@ async fn fault_u43_a_large_body_goes_to_the_second_as_it_went_to_the_first() {
     }
 }
 
+/// Whatever the first one has read of the body, the second gets all of it, byte for byte.
+#[tokio::test]
+async fn fault_u43_what_one_has_read_of_a_body_the_other_gets_whole() {
+    for size in [1, 70_000, 3 << 20, 31 << 20] {
+        let text: String = (0..size as u64).map(|i| char::from(b'a' + (i * 7919 % 25) as u8)).collect();
+        let more = format!(r#","stream_options":{{"include_usage":true}},"user":"{text}""#);
+        let request = Request::stream(&more);
+        let length = request.sent_body().len();
+        for part in [1, length / 2, length] {
+            let first = Engine::script(Script::new().rst()).await;
+            let world = fleet(vec![first, good().await], setup()).await;
+            // Either may be asked first.
+            while world.engine.attempt_count() == 0 {
+                world.engine.set_appetite(part);
+                let answer = world.ask(&request).await;
+                assert_eq!(answer.head.status, 200, "{part} of {length}");
+                let before = world.engine.attempt_count() + 1;
+                assert_eq!(answer.head.header("x-samewire-attempts"), Some(before.to_string().as_str()));
+            }
+            assert_eq!(world.engine.only().body, request.sent_body()[..part], "{part} of {length}");
+            for attempt in world.others[0].attempts() {
+                assert!(attempt.body == request.sent_body(), "{part} of {length}: {}", attempt.body.len());
+            }
+            world.end().await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn fault_u23_all_push_back() {
     let pushing = |status: &str, lines: &str| {
