@@ -192,6 +192,34 @@ async fn fault_c43_cancels_race_with_the_end() {
     world.end().await;
 }
 
+/// Also where the engine says nothing: the median of the time until its connection is closed.
+#[tokio::test]
+async fn fault_c43_a_cancel_reaches_the_engine_at_once() {
+    const ROUNDS: usize = 30;
+    let scripts = [
+        Script::new().hang(),
+        Script::new().head_sse().hang(),
+        Script::new().head_sse().role().tok("a", 3, Duration::ZERO).hang(),
+    ];
+    let scripts = scripts.into_iter().cycle().take(ROUNDS).collect();
+    let world = World::start(Engine::in_turn(scripts).await, Setup::new()).await;
+    let mut times = Vec::new();
+    for n in 0..ROUNDS {
+        let id = started(&world).await;
+        until("the engine works", crate::sim::PATIENCE, || world.engine.attempt_count() > n).await;
+        let asked = Instant::now();
+        let answer = world.ask(&Request::post(&format!("/v1/responses/{id}/cancel"), "")).await;
+        assert_eq!(json(answer.text())["status"], "cancelled");
+        until("the engine is let go", crate::sim::PATIENCE, || world.engine.closed(n).is_some()).await;
+        let (closed, _) = world.engine.closed(n).expect("just seen");
+        times.push(closed.saturating_duration_since(asked));
+    }
+    times.sort();
+    println!("cancelled: median {:?}, worst {:?}", times[ROUNDS / 2], times[ROUNDS - 1]);
+    assert!(times[ROUNDS / 2] < Duration::from_millis(100), "{times:?}");
+    world.end().await;
+}
+
 #[tokio::test]
 async fn what_ended_is_not_cancelled() {
     let world = World::start(Engine::script(slow(1)).await, Setup::new()).await;

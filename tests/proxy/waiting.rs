@@ -61,12 +61,15 @@ async fn error_frame_of_a_timeout(client: &mut Client) -> String {
 async fn fault_u01_refused_connection() {
     let (url, _held) = refusing();
     let world = World::start(Engine::script(Script::new()).await, Setup::new().upstream(&url).faulty()).await;
-    for request in [Request::stream(""), Request::plain("")] {
-        let start = Instant::now();
-        let answer = world.ask(&request).await;
+    let mut times = Vec::new();
+    for request in [Request::stream(""), Request::plain("")].iter().cycle().take(40) {
+        let answer = world.ask(request).await;
         assert_eq!(answer.failure(), (502, "server_error".into(), Some("upstream_unreachable".into())));
-        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+        times.push(answer.waited);
     }
+    times.sort();
+    println!("refused: median {:?}, worst {:?}", times[20], times[39]);
+    assert!(times[20] < Duration::from_millis(50), "{times:?}");
     world.end().await;
 }
 
