@@ -2,8 +2,8 @@
 
 use crate::canonical::Canonical;
 use crate::sim::{
-    Client, Engine, Gate, IN_FORCE, LINES_OF_ONE_REQUEST, PATIENCE, Request, Samewire, Script, Setup, World,
-    until, within,
+    Client, Ended, Engine, Gate, IN_FORCE, LINES_OF_ONE_REQUEST, PATIENCE, Request, Samewire, Script, Setup,
+    World, until, within,
 };
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -341,6 +341,49 @@ async fn fault_o03_a_second_interrupt_ends_it_at_once() {
     }
     // 20 s of drain are not waited for.
     assert_eq!(samewire.exit(Duration::from_secs(10)).await.code(), Some(0));
+}
+
+/// What has begun says that it is broken; an idle connection, half a head and a scrape hold nothing up.
+#[tokio::test]
+async fn fault_o03_a_second_interrupt_tells_what_has_begun() {
+    let engine = Engine::script(Script::new().head_sse().role().tok("a", 2, Duration::ZERO).hang()).await;
+    let setup = Setup::new().upstream(&engine.url()).args(&["--engine", "vllm"]);
+    let mut samewire = Samewire::start(&setup).await;
+    let mut streams = Vec::new();
+    for _ in 0..20 {
+        let mut client = Client::connect(samewire.proxy).await;
+        client.send(&Request::stream("").bytes()).await;
+        client.event_with_head("a.1").await;
+        streams.push(client);
+    }
+    let _idle = Client::connect(samewire.proxy).await;
+    let mut half = Client::connect(samewire.proxy).await;
+    half.send(b"POST /v1/chat/comp").await;
+    let mut scrape = Client::connect(samewire.admin).await;
+    scrape.send(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n").await;
+    samewire.signal("INT");
+    until("it drains", PATIENCE, || samewire.has_said("draining") > 0).await;
+    samewire.signal("INT");
+    let start = Instant::now();
+    for mut client in streams {
+        let last = client.event().await.expect("an error frame");
+        assert!(last.starts_with("event: error\n") && last.contains(r#""code":"draining""#), "{last}");
+        assert_eq!((client.event().await, client.ended()), (None, Ended::LastChunk));
+    }
+    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
+    // The row says 2 s; neither the settling (5 s) nor the drain (300 s) is waited for.
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+}
+
+/// A pipe or a connection that nobody reads any more is no reason to end.
+#[tokio::test]
+async fn fault_o03_a_broken_pipe_ends_nothing() {
+    let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
+    for _ in 0..20 {
+        world.samewire.signal("PIPE");
+        assert_eq!(world.ask(&Request::stream("")).await.text(), Canonical::answer("a", 1).text());
+    }
+    world.end().await;
 }
 
 #[tokio::test]
