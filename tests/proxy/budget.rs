@@ -1,6 +1,8 @@
 //! Memory that requests may take, and how fast they must come.
 
-use crate::sim::{Client, Engine, Gate, PATIENCE, Request, Samewire, Script, Setup, World, until};
+use crate::canonical::Canonical;
+use crate::leaving::settled;
+use crate::sim::{Client, Engine, Gate, PATIENCE, Request, Samewire, Script, Setup, Step, World, until};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -143,7 +145,7 @@ async fn fault_o11_waves_of_large_bodies() {
     let mut most = 0;
     for wave in 0..3 {
         let mut clients = JoinSet::new();
-        for _ in 0..20 {
+        for _ in 0..60 {
             clients.spawn(async move {
                 let mut client = Client::connect(proxy).await.patient(Duration::from_secs(60));
                 let _ = client.try_send(request).await;
@@ -161,6 +163,40 @@ async fn fault_o11_waves_of_large_bodies() {
     }
     println!("at most {most} bytes were resident");
     assert!(most < MEMORY, "{most}");
+    world.end().await;
+}
+
+/// Readers that stop, each of an engine that has much more to say, in a process that has little memory: all of them are
+/// held back, and who comes then is served.
+#[tokio::test]
+async fn fault_o11_a_thousand_stopped_readers() {
+    const READERS: usize = 1_000;
+    const MEMORY: u64 = 256 << 20;
+    let gate = Gate::default();
+    let begun = Script::new().head_sse().role().text("ready").wait(&gate);
+    let flood = begun.then(Step::Flood { events: 3_200, size: 16 << 10 }).finish("stop").done().end();
+    let engine = Engine::answering(move |attempt| match attempt.text().contains("stops") {
+        true => flood.clone(),
+        false => Script::answer("a", 1),
+    });
+    let setup = Setup::new().config(&format!("[limits]\nmemory_bytes = {MEMORY}"));
+    let world = World::start(engine.await, setup).await;
+    let mut readers = Vec::new();
+    for _ in 0..READERS {
+        let mut client = Client::narrow(world.proxy()).await;
+        client.send(&Request::stream(r#","user":"stops""#).bytes()).await;
+        client.event_with_head("ready").await;
+        readers.push(client);
+    }
+    gate.open();
+    let written = settled(|| (0..READERS).map(|n| world.engine.written(n)).sum()).await;
+    let resident = world.samewire.rss();
+    println!("{resident} bytes are resident, {written} were sent to {READERS} readers");
+    assert!(resident < MEMORY, "{resident}");
+    assert_eq!(world.ask(&Request::stream("")).await.text(), Canonical::answer("a", 1).text());
+    assert_eq!(world.engine.active_generations(), READERS, "nobody was cut off");
+    drop(readers);
+    until("the engine is let go", PATIENCE, || world.engine.active_generations() == 0).await;
     world.end().await;
 }
 
@@ -207,7 +243,7 @@ async fn fault_c08_a_hundred_drips_cost_little() {
     }
     let (used, took) = (world.samewire.cpu() - cpu, start.elapsed());
     println!("{used:?} of {took:?}");
-    assert!(used < took / 4, "{used:?} of {took:?}");
+    assert!(used < took / 20, "{used:?} of {took:?}");
     drop(clients);
     world.end().await;
 }
@@ -341,11 +377,7 @@ async fn keepalives_of_readers_come_as_often_as_is_said() {
 
 #[tokio::test]
 async fn what_is_cut_has_as_long_as_is_said_to_take_leave() {
-    let script = Script::new()
-        .head_sse()
-        .role()
-        .then(crate::sim::Step::Flood { events: 2000, size: 16 * 1024 })
-        .hang();
+    let script = Script::new().head_sse().role().then(Step::Flood { events: 2000, size: 16 * 1024 }).hang();
     for (flush, least, most) in [("0.2", 0, 1_000), ("2", 1_800, 5_000)] {
         let engine = Engine::script(script.clone()).await;
         let setup = Setup::new().upstream(&engine.url()).args(&["--engine", "vllm"]);
@@ -355,7 +387,7 @@ async fn what_is_cut_has_as_long_as_is_said_to_take_leave() {
         let mut client = Client::narrow(samewire.proxy).await;
         client.send(&Request::stream("").bytes()).await;
         client.head().await;
-        crate::leaving::settled(|| engine.written(0)).await;
+        settled(|| engine.written(0)).await;
         let start = Instant::now();
         samewire.signal("TERM");
         assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));

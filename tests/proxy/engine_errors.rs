@@ -513,7 +513,9 @@ async fn fault_u27_event_without_end() {
     assert!(answer.text().starts_with(Canonical::new().role().tok("a", 1).text()));
     until("the engine is let go", Duration::from_secs(1), || world.engine.active_generations() == 0).await;
     assert!(world.engine.written(0) < 16 << 20, "{}", world.engine.written(0));
-    assert!(world.samewire.rss() < before + (16 << 20), "{} -> {}", before, world.samewire.rss());
+    let grown = world.samewire.rss().saturating_sub(before);
+    println!("an event without end: samewire grew by {grown}");
+    assert!(grown < 8 << 20, "{grown}");
     world.end().await;
 }
 
