@@ -160,4 +160,6 @@ pub(super) const OF_THE_SERVICE: &[&str] = &[
     "safety_identifier",
     "prompt_cache_key",
     "prompt_cache_retention",
+    "prompt_cache_options",
+    "moderation",
 ];

@@ -44,6 +44,8 @@ pub(super) const KNOWN: &[&str] = &[
     "safety_identifier",
     "prompt_cache_key",
     "prompt_cache_retention",
+    "prompt_cache_options",
+    "moderation",
     "functions",
     "function_call",
 ];

@@ -135,6 +135,15 @@ impl Schemas {
         jsonschema::validator_for(&schema).unwrap()
     }
 
+    /// The names of the members of an object.
+    pub fn members(&self, name: &str) -> BTreeSet<String> {
+        let mut nodes = Vec::new();
+        let mut place = Place { of: name, at: String::new() };
+        self.nodes(&self.all["$defs"][name], &json!({}), &mut place, &mut nodes);
+        let named = nodes.iter().filter_map(|node| node["properties"].as_object());
+        named.flat_map(|properties| properties.keys().cloned()).collect()
+    }
+
     /// The schemas that this one refers to, and it itself.
     fn needed(&self, name: &str) -> BTreeSet<String> {
         let mut needed = BTreeSet::new();

@@ -1,5 +1,6 @@
 //! Requests that are refused. None of them may reach the engine, and none of them may be answered with its own text.
 
+use crate::official::Schemas;
 use crate::sim::{Answer, Client, Engine, Fault, PROMPT, Request, Script, Setup, World};
 
 /// A samewire whose engine must not be asked.
@@ -172,6 +173,32 @@ async fn fault_c04_duplicate_keys_of_what_samewire_reads() {
         let fault = check(&world.ask(&Request::stream(&format!(",{more}"))).await, "duplicate_key", more);
         assert!(fault.param.as_deref().is_some_and(|param| param.contains(field)), "{more}: {fault:?}");
     }
+    end(world).await;
+}
+
+/// Each field of the published schemas, also those that samewire does not act on today.
+#[tokio::test]
+async fn fault_c04_every_field_of_the_api_twice() {
+    let schemas = Schemas::load();
+    let world = world().await;
+    let mut count = 0;
+    for (target, name) in [
+        ("/v1/chat/completions", "CreateChatCompletionRequest"),
+        ("/v1/completions", "CreateCompletionRequest"),
+        ("/v1/responses", "CreateResponse"),
+    ] {
+        for field in schemas.members(name) {
+            let body = format!(r#"{{"{field}":null,"{field}":null}}"#);
+            let fault = check(&world.ask(&Request::post(target, body)).await, "duplicate_key", &field);
+            assert_eq!(fault.param.as_deref(), Some(field.as_str()), "{target}");
+            count += 1;
+        }
+    }
+    for field in ["model", "input", "encoding_format", "dimensions", "user"] {
+        let body = format!(r#"{{"{field}":"a","{field}":"b"}}"#);
+        check(&world.ask(&Request::post("/v1/embeddings", body)).await, "duplicate_key", field);
+    }
+    assert!(count > 70, "{count}");
     end(world).await;
 }
 
