@@ -22,6 +22,12 @@ const QUEUE: usize = 1_024;
 /// How much of it is done in one transaction.
 const GROUP: usize = 256;
 
+/// What is left free of a disk of 64 MiB and more; of a smaller one a fourth.
+const RESERVE: u64 = 16 << 20;
+
+/// Bytes of a page, as SQLite makes them.
+const PAGE: u64 = 4_096;
+
 /// How long another process may hold the file. Less than the deadline, so that the reason is told.
 const BUSY: Duration = Duration::from_millis(1_500);
 
@@ -89,9 +95,33 @@ fn gone() -> Error {
     Error::unavailable("its thread has ended")
 }
 
+/// What is left free of the disk, so that there is room for what is written before the file itself.
+struct Disk {
+    /// Bytes.
+    reserve: u64,
+}
+
+impl Disk {
+    fn of(path: &Path) -> Result<Self, Error> {
+        let disk = rustix::fs::statvfs(path).map_err(Error::unavailable)?;
+        Ok(Self { reserve: (disk.f_blocks.saturating_mul(disk.f_frsize) / 4).min(RESERVE) })
+    }
+
+    fn has_enough(&self, path: &Path) -> Result<bool, Error> {
+        let disk = rustix::fs::statvfs(path).map_err(Error::unavailable)?;
+        Ok(disk.f_bavail.saturating_mul(disk.f_frsize) >= self.reserve)
+    }
+
+    /// Of how many pages the log may be before they go to the file: a fourth of the reserve.
+    fn log(&self) -> i64 {
+        i64::try_from(self.reserve / 4 / PAGE).unwrap_or(i64::MAX).max(1)
+    }
+}
+
 /// The connection and what is known about the file.
 pub(super) struct Session {
     db: Connection,
+    disk: Disk,
     totals: Totals,
     path: PathBuf,
     /// Device and number of the file that was opened.
@@ -103,9 +133,9 @@ pub(super) struct Session {
 impl Session {
     fn open(path: PathBuf) -> Result<Self, Error> {
         let told = |error: Error| Error::unavailable(format_args!("{}: {}", path.display(), reason(&error)));
-        let (db, totals) = prepare(&path).map_err(told)?;
-        let file = identity(&path).map_err(told)?;
-        Ok(Self { db, totals, path, file, lost: None })
+        let mut session = prepare(&path).map_err(told)?;
+        session.totals = ready(sql::count(&mut session)).map_err(told)?;
+        Ok(session)
     }
 
     /// Does the work in one transaction and then tells everybody.
@@ -210,6 +240,15 @@ impl Sql for Session {
         self.totals.bytes = self.totals.bytes.saturating_add_signed(bytes);
     }
 
+    async fn reusable(&mut self) -> Result<Option<u64>, Error> {
+        if self.disk.has_enough(&self.path)? {
+            return Ok(None);
+        }
+        let pragma = "SELECT freelist_count * page_size FROM pragma_freelist_count, pragma_page_size";
+        let bytes: i64 = self.db.query_row(pragma, (), |row| row.get(0)).map_err(from_sqlite)?;
+        Ok(Some(bytes.unsigned_abs()))
+    }
+
     async fn recount(&mut self) -> Result<(), Error> {
         self.totals = sql::count(self).await?;
         Ok(())
@@ -257,7 +296,7 @@ fn identity(path: &Path) -> Result<(u64, u64), Error> {
 }
 
 /// Opens the file and looks whether it is one of ours, whole, and not newer than we are. Only then is it written to.
-fn prepare(path: &Path) -> Result<(Connection, Totals), Error> {
+fn prepare(path: &Path) -> Result<Session, Error> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut db = Connection::open_with_flags(path, flags).map_err(from_sqlite)?;
@@ -273,6 +312,8 @@ fn prepare(path: &Path) -> Result<(Connection, Totals), Error> {
     }
     db.execute_batch("PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON; PRAGMA journal_size_limit=67108864;")
         .map_err(from_sqlite)?;
+    let disk = Disk::of(path)?;
+    db.pragma_update(None, "wal_autocheckpoint", disk.log()).map_err(from_sqlite)?;
     let begun = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(from_sqlite)?;
     begun.execute_batch(&sql::tables("TEXT")).map_err(from_sqlite)?;
     let version = "SELECT version, reader FROM samewire_schema ORDER BY version DESC LIMIT 1";
@@ -287,8 +328,6 @@ fn prepare(path: &Path) -> Result<(Connection, Totals), Error> {
         Err(error) => return Err(from_sqlite(error)),
     }
     begun.commit().map_err(from_sqlite)?;
-    let mut session =
-        Session { db, totals: Totals::default(), path: PathBuf::new(), file: (0, 0), lost: None };
-    let totals = ready(sql::count(&mut session))?;
-    Ok((session.db, totals))
+    let file = identity(path)?;
+    Ok(Session { db, disk, totals: Totals::default(), path: path.to_path_buf(), file, lost: None })
 }

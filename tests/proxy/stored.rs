@@ -595,6 +595,54 @@ async fn fault_o14_a_full_store_loses_the_oldest_and_claims_nothing() {
     world.end().await;
 }
 
+/// A disk of 1 MiB. What was stored can be read, what cannot be stored does not say that it is, and chat needs none of it.
+#[tokio::test]
+async fn fault_o14_a_full_disk() {
+    let folder = Folder::new();
+    let engine = engine().await;
+    let mut command = Command::new("unshare");
+    command.args(["-rm", "/bin/sh", "-c", "mount -t tmpfs -o size=1m tmpfs \"$0\" && exec \"$@\""]);
+    command.arg(folder.file().parent().unwrap()).arg(env!("CARGO_BIN_EXE_samewire"));
+    command.args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--engine", "vllm"]);
+    command.args(["--upstream", &engine.url(), "--store", &sqlite(&folder.file())]);
+    let mut samewire = Samewire::spawn_as(command);
+    samewire.wait_until_it_listens().await;
+    let small = |more: &str| ask(&format!(r#""model":"text",{more}"input":"{}""#, "x".repeat(30_000)));
+    let mut stored = Vec::new();
+    for _ in 0..100 {
+        let response = object(&small("").ask(samewire.proxy).await);
+        assert_eq!([&response["status"], &response["store"]], [&json!("completed"), &json!(true)]);
+        stored.push(response);
+    }
+    let get = async |response: &Value| {
+        Request::get(&format!("/v1/responses/{}", id(response))).ask(samewire.proxy).await
+    };
+    // The oldest made room for the newest.
+    let mut gone = 0;
+    while get(&stored[gone]).await.head.status == 404 {
+        gone += 1;
+    }
+    println!("{gone} of {} are gone", stored.len());
+    assert!((50..98).contains(&gone), "{gone}");
+    for response in &stored[gone..] {
+        assert_eq!(object(&get(response).await), *response);
+    }
+    // What is larger than the disk is not stored, and says so; what insists on it is not begun.
+    let large = |more: &str| ask(&format!(r#""model":"text",{more}"input":"{}""#, "x".repeat(2_000_000)));
+    let response = object(&large("").ask(samewire.proxy).await);
+    assert_eq!([&response["status"], &response["store"]], [&json!("completed"), &json!(false)]);
+    not_found(&get(&response).await);
+    let asked = engine.attempt_count();
+    let refused = large(r#""store":true,"#).ask(samewire.proxy).await;
+    assert_eq!(refused.failure().2.as_deref(), Some("store_unavailable"));
+    assert_eq!((refused.head.status, engine.attempt_count()), (503, asked), "the engine was not asked");
+    // All the same the last ones are there, and others can be stored.
+    assert_eq!(object(&get(&stored[99]).await), stored[99]);
+    assert_eq!(object(&small(r#""store":true,"#).ask(samewire.proxy).await)["store"], true);
+    let chat = Request::chat(r#"{"model":"text","messages":[{"role":"user","content":"x"}],"stream":true}"#);
+    assert_eq!(chat.ask(samewire.proxy).await.head.status, 200, "chat needs no store");
+}
+
 /// What runs is never evicted: where it leaves no room, nobody's engine works for an answer that must be stored and could
 /// not be.
 #[tokio::test]

@@ -193,6 +193,11 @@ pub(super) trait Sql {
     /// This transaction has added or removed as much.
     fn moved(&mut self, records: i64, bytes: i64);
 
+    /// How many bytes can be written without taking more of the disk; nothing where the disk has enough.
+    async fn reusable(&mut self) -> Result<Option<u64>, Error> {
+        Ok(None)
+    }
+
     /// Counts again, where the totals are kept up by hand: another process may have changed them.
     async fn recount(&mut self) -> Result<(), Error>;
 }
@@ -239,7 +244,8 @@ async fn owned<S: Sql>(s: &mut S, key: &Key, term: u64, now: Millis) -> Result<H
     if head.term == term { Ok(head) } else { Err(Error::Fenced) }
 }
 
-/// After a record was written: evicts the oldest ended ones but this until all fit.
+/// After a record was written: evicts the oldest ended ones but this until all fit. On a disk that is nearly full as much
+/// again as was written must be free within the database: who begins to evict when nothing is left cannot do even that.
 async fn make_room<S: Sql>(s: &mut S, caps: &Caps, key: &Key, grown: Grown) -> Result<(), Error> {
     let closing = grown.closing && grown.after <= grown.before + CLOSING;
     if grown.after > caps.record_bytes && !closing {
@@ -248,12 +254,11 @@ async fn make_room<S: Sql>(s: &mut S, caps: &Caps, key: &Key, grown: Grown) -> R
     let difference =
         i64::try_from(grown.after).unwrap_or(i64::MAX) - i64::try_from(grown.before).unwrap_or(0);
     s.moved(i64::from(grown.before == 0), difference);
-    if !caps.counts() {
-        return Ok(());
-    }
+    let grown_by = grown.after.saturating_sub(grown.before);
     loop {
-        let totals = s.totals().await?;
-        if totals.bytes <= caps.bytes && totals.records <= caps.records {
+        let totals = if caps.counts() { s.totals().await? } else { Totals::default() };
+        let fits = totals.bytes <= caps.bytes && totals.records <= caps.records;
+        if fits && s.reusable().await?.is_none_or(|bytes| bytes >= grown_by) {
             return Ok(());
         }
         let sql = "DELETE FROM samewire_records WHERE (tenant, id) IN (SELECT tenant, id FROM samewire_records \
@@ -680,8 +685,13 @@ pub(super) async fn has_room<S: Sql>(s: &mut S, caps: &Caps, bytes: &u64) -> Res
     // Whether anything can be written shows only by writing. Nobody sees the row: it goes in the same transaction.
     s.later("INSERT INTO samewire_schema (version, reader) VALUES (0, 0)", &[]).await?;
     s.later("DELETE FROM samewire_schema WHERE version = 0", &[]).await?;
-    let running = if caps.counts() { counted(s, " WHERE state < 2").await? } else { Totals::default() };
-    caps.take(running, *bytes)
+    let reusable = s.reusable().await?;
+    let looks = caps.counts() || reusable.is_some();
+    let running = if looks { counted(s, " WHERE state < 2").await? } else { Totals::default() };
+    caps.take(running, *bytes)?;
+    let Some(reusable) = reusable else { return Ok(()) };
+    let ended = s.totals().await?.bytes.saturating_sub(running.bytes);
+    if reusable.saturating_add(ended) < *bytes { Err(Error::Full) } else { Ok(()) }
 }
 
 /// The totals, counted.
