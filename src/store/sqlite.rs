@@ -112,9 +112,11 @@ impl Disk {
         Ok(disk.f_bavail.saturating_mul(disk.f_frsize) >= self.reserve)
     }
 
-    /// Of how many pages the log may be before they go to the file: a fourth of the reserve.
+    /// Of how many pages the log may be before they go to the file: a fourth of the reserve. Some file systems do not say
+    /// how large they are.
     fn log(&self) -> i64 {
-        i64::try_from(self.reserve / 4 / PAGE).unwrap_or(i64::MAX).max(1)
+        let reserve = if self.reserve == 0 { RESERVE } else { self.reserve };
+        i64::try_from(reserve / 4 / PAGE).unwrap_or(i64::MAX)
     }
 }
 
