@@ -307,3 +307,60 @@ fn tags_of_letters_that_json_escapes() {
         assert_eq!((said.reasoning.as_str(), said.content.as_str()), ("a", "one two three b"), "{pieces:?}");
     }
 }
+
+/// A mark of calls ends reasoning where a call follows it; one that the model only names is what it says.
+#[test]
+fn a_mark_that_is_named() {
+    let f = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
+    let coder = "<tool_call>\n<function=f>\n</function>\n</tool_call>";
+    let kimi = "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>";
+    for (parser, text, reasoning, content, calls) in [
+        (
+            "qwen3",
+            "<think>I could use <tool_call> here, but <function= no.</think>Yes".to_owned(),
+            "I could use <tool_call> here, but <function= no.",
+            "Yes",
+            0,
+        ),
+        ("qwen3", format!("<think>a <tool_call> b {f}"), "a <tool_call> b ", "", 1),
+        ("qwen3", format!("<think>`<tool_call>{{…}}` it is {coder}"), "`<tool_call>{…}` it is ", "", 1),
+        ("qwen3", format!("<think>a <tool_call></think>{f}"), "a <tool_call>", "", 1),
+        (
+            "qwen3_5",
+            format!("<tool_call> or <function=, then{coder}"),
+            "<tool_call> or <function=, then",
+            "",
+            1,
+        ),
+        ("deepseek_r1", format!("use <tool_call> or not</think>{f}"), "use <tool_call> or not", "", 1),
+        ("kimi_k2", format!("<think>no <|tool_call_begin|> yet{kimi}"), "no <|tool_call_begin|> yet", "", 1),
+        (
+            "seed_oss",
+            "<seed:think>a <seed:tool_call>, <seed:tool_call>\n</seed:think>b".to_owned(),
+            "a <seed:tool_call>, <seed:tool_call>\n",
+            "b",
+            0,
+        ),
+        // The text is over before it could be told.
+        ("qwen3", "<think>a <tool_call>\n{\"na".to_owned(), "a <tool_call>\n{\"na", "", 0),
+        ("qwen3", "<think>a <tool_call> ".to_owned(), "a <tool_call> ", "", 0),
+        ("qwen3", "<think>a <tool_".to_owned(), "a <tool_", "", 0),
+    ] {
+        let letters: Vec<_> = text.split_inclusive(|_: char| true).collect();
+        for case in
+            [stream(parser, &letters, "stop"), stream(parser, &[&text], "stop"), whole(parser, &text, "stop")]
+        {
+            let said = said(&case);
+            assert_eq!(
+                (said.reasoning.as_str(), said.content.as_str(), said.calls.len()),
+                (reasoning, content, calls),
+                "{parser} {text}"
+            );
+        }
+    }
+    // What the option says ends it in any case.
+    let case = stream("qwen3", &["<think>a <tool_call> b"], "stop");
+    let options = json!({"parser": "qwen3", "think": {"mode": "auto", "tool_start": "<tool_call>"}});
+    let said = said(&Case { options, ..case });
+    assert_eq!((said.reasoning.as_str(), said.content.as_str()), ("a ", "<tool_call> b"));
+}

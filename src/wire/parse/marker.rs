@@ -49,11 +49,6 @@ impl Markers {
         text.find(&**self.all.get(marker)?)
     }
 
-    /// Whether there is any of them in a text.
-    pub(super) fn any_in(&self, text: &str) -> bool {
-        self.all.iter().any(|marker| !marker.is_empty() && text.contains(&**marker))
-    }
-
     /// The first one in a text; where several begin at one place, the longest. One that may still become a longer one
     /// waits for that.
     pub(super) fn find(&self, text: &str) -> Found {

@@ -1,7 +1,7 @@
 //! How the text of an answer is written, as far as an engine may leave it unparsed: what the options, the model's name and
 //! the request say of it.
 
-use super::calls::Calls;
+use super::calls::{Calls, Starts};
 use super::family::{Family, Opened, Special};
 use super::format::{Format, REQUIRED};
 use super::harmony::Harmony;
@@ -130,12 +130,11 @@ impl Script {
             let tokens = self.vocabulary.clone().map(Tokens::new);
             return Reader::Harmony(Box::new(Harmony::new(items)), tokens);
         }
-        let calls = Calls::of(&self.calls, self.turns, &self.tools);
-        let starts = self.calls.iter().flat_map(|format| format.starts.iter().copied());
+        let starts = Arc::new(Starts::of(&self.calls, &self.tools));
         Reader::Text(Box::new(Plain::new(
-            Think::of(&self.think, self.unopened, starts),
+            Think::of(&self.think, self.unopened, &starts),
             Wrapper::of(self.answer),
-            calls,
+            Calls::of(&starts, self.turns),
         )))
     }
 }

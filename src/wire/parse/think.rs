@@ -1,17 +1,22 @@
 //! Reasoning between tags in the text (wire-format 7).
 //!
 //! ```text
-//! before ──start tags──→ inside ──end tag, start of calls──→ after ──start tag (anywhere)──→ inside
+//! before ──start tags──→ inside ──end tag, start of a call──→ after ──start tag (anywhere)──→ inside
 //!    └──other text──→ after
 //! ```
 //!
 //! Takes: text, cut anywhere. Gives: [`Piece::Reasoning`] and [`Piece::Content`]. Remembers: white space before the first
-//! word, and text that may begin a tag. Never: loses or repairs anything.
+//! word, and text that may begin a tag or a call. Never: loses or repairs anything.
+//!
+//! A call ends reasoning without an end tag (engine-quirks F.1); a mark of calls that the model only names does not: what
+//! follows it is read as a call before it counts. What the option `tool_start` says ends it in any case.
 
+use super::calls::Starts;
 use super::marker::{Found, Markers};
 use super::{Emit, Lane, Piece};
 use crate::wire::options::{Think as Options, ThinkMode};
 use crate::wire::rule::Rule;
+use std::sync::Arc;
 
 /// The reader of one choice's reasoning.
 #[derive(Debug)]
@@ -19,8 +24,9 @@ pub(super) struct Think {
     mode: ThinkMode,
     start: Box<str>,
     starts: Markers,
-    /// What ends a block: the end tag, which goes, and beginnings of calls, which stay.
+    /// What ends a block: the end tag, which goes; marks of calls, where one follows, and the option's, which stay.
     ends: Markers,
+    calls: Arc<Starts>,
     trim: bool,
     /// Of a whole text, what stands before an end without a start is reasoning: the template may have opened the block.
     unopened: bool,
@@ -44,17 +50,14 @@ enum State {
 
 impl Think {
     /// A reader; nothing if the text is to be left as it is. `unopened`: the template may have opened the block. `calls`:
-    /// where calls may begin.
-    pub(super) fn of<'m>(
-        options: &'m Options,
-        unopened: bool,
-        calls: impl Iterator<Item = &'m str>,
-    ) -> Option<Self> {
+    /// what they may begin with.
+    pub(super) fn of(options: &Options, unopened: bool, calls: &Arc<Starts>) -> Option<Self> {
         if options.mode == ThinkMode::Off {
             return None;
         }
-        let markers = std::iter::once(options.tool_start.as_str()).chain(calls);
-        let ends = std::iter::once(options.end.as_str()).chain(markers);
+        // The option's stands last: of two that are the same, it counts.
+        let option = std::iter::once(options.tool_start.as_str());
+        let ends = std::iter::once(options.end.as_str()).chain(calls.marks_of_calls()).chain(option);
         let state =
             if options.mode == ThinkMode::Anywhere { State::After { blank: false } } else { State::Before };
         Some(Self {
@@ -62,6 +65,7 @@ impl Think {
             start: options.start.as_str().into(),
             starts: Markers::new([options.start.as_str()]),
             ends: Markers::new(ends),
+            calls: Arc::clone(calls),
             trim: options.trim,
             unopened,
             only_text: false,
@@ -85,7 +89,8 @@ impl Think {
         if end.is_some_and(|end| !text.get(..end).is_some_and(|before| before.contains(&*self.start))) {
             self.state = State::Inside { blank: true };
         }
-        let is_marked = || text.contains(&*self.start) || self.ends.any_in(text);
+        let ends = || matches!(self.end_in(text, true), Found::At { .. });
+        let is_marked = || text.contains(&*self.start) || ends();
         let unthought = self.only_text && self.mode == ThinkMode::Forced && !text.trim().is_empty();
         let unthought = unthought && !is_marked();
         if unthought {
@@ -120,23 +125,21 @@ impl Think {
         }
         let mut held = std::mem::take(&mut self.held);
         held.push_str(text);
-        let mut at = 0;
-        while let Some(rest) = held.get(at..).filter(|rest| !rest.is_empty()) {
-            let Some(read) = self.step(rest, emit) else { break };
-            at += read;
-        }
-        held.drain(..at);
+        let read = self.steps(&held, false, emit);
+        held.drain(..read);
         self.held = held;
     }
 
     /// There is no more text.
     pub(super) fn end(&mut self, emit: Emit<'_>) {
         let held = std::mem::take(&mut self.held);
+        let read = self.steps(&held, true, emit);
+        let rest = held.get(read..).unwrap_or("");
         match self.state {
-            State::Before if self.mode == ThinkMode::Forced => self.reason(&held, true, emit),
-            State::Opened | State::Inside { .. } => self.reason(&held, true, emit),
+            State::Before if self.mode == ThinkMode::Forced => self.reason(rest, true, emit),
+            State::Opened | State::Inside { .. } => self.reason(rest, true, emit),
             State::Before | State::After { .. } => {
-                self.answer(&held, emit);
+                self.answer(rest, emit);
                 0
             }
         };
@@ -150,12 +153,22 @@ impl Think {
         self.end(emit);
     }
 
+    /// Reads as much of the text as can be told, and says how much that is. `last`: nothing follows.
+    fn steps(&mut self, text: &str, last: bool, emit: Emit<'_>) -> usize {
+        let mut at = 0;
+        while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+            let Some(read) = self.step(rest, last, emit) else { break };
+            at += read;
+        }
+        at
+    }
+
     /// Reads some of the text, and says how much; nothing: more of it is needed.
-    fn step(&mut self, text: &str, emit: Emit<'_>) -> Option<usize> {
+    fn step(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Option<usize> {
         match self.state {
             State::Before => self.before(text, emit),
             State::Opened => self.opened(text, emit),
-            State::Inside { .. } => self.inside(text, emit),
+            State::Inside { .. } => self.inside(text, last, emit),
             State::After { .. } => self.after(text, emit),
         }
     }
@@ -195,8 +208,8 @@ impl Think {
         Some(read).filter(|read| *read > 0)
     }
 
-    fn inside(&mut self, text: &str, emit: Emit<'_>) -> Option<usize> {
-        let found = self.ends.find(text);
+    fn inside(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Option<usize> {
+        let found = self.end_in(text, last);
         let Found::At { at, marker } = found else {
             let read = self.reason(text.get(..found.before(text))?, false, emit);
             return Some(read).filter(|read| *read > 0);
@@ -205,6 +218,34 @@ impl Think {
         self.state = State::After { blank: true };
         // Where a call begins, that is the call's.
         Some(at + if marker == 0 { self.ends.len(0) } else { 0 })
+    }
+
+    /// The first end of a block in a text.
+    fn end_in(&self, text: &str, last: bool) -> Found {
+        let mut from = 0;
+        loop {
+            let rest = text.get(from..).unwrap_or("");
+            match self.ends.find(rest) {
+                Found::At { at, marker } => {
+                    let is_end = self.is_end(rest.get(at..).unwrap_or(""), marker, last);
+                    match is_end {
+                        Some(true) => return Found::At { at: from + at, marker },
+                        Some(false) => from += at + self.ends.len(marker),
+                        None => return Found::Perhaps(from + at),
+                    }
+                }
+                Found::Perhaps(at) => return Found::Perhaps(from + at),
+                Found::Nowhere => return Found::Nowhere,
+            }
+        }
+    }
+
+    /// Whether a mark at the beginning of this text ends a block; `None`: more of it is needed.
+    fn is_end(&self, text: &str, marker: usize, last: bool) -> Option<bool> {
+        match marker.checked_sub(1).filter(|start| *start < self.calls.len()) {
+            Some(start) => self.calls.begins(text, start, last),
+            None => Some(true),
+        }
     }
 
     fn after(&mut self, text: &str, emit: Emit<'_>) -> Option<usize> {

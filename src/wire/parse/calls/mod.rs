@@ -14,23 +14,21 @@ mod json;
 mod literal;
 mod named;
 mod notation;
+mod start;
 mod tagged;
 mod value;
 
-use super::format::{Form, Format};
 use super::marker::{Found, Markers};
 use super::{Emit, Piece};
 use crate::wire::rule::Rule;
 use crate::wire::tools::Tools;
-use json::Json;
-use literal::Literal;
-use named::Named;
+use start::Try;
 use std::sync::Arc;
-use tagged::Tagged;
 
 pub(super) use json::Form as JsonForm;
 pub(super) use literal::{Form as LiteralForm, Quotes};
 pub(super) use named::Form as NamedForm;
+pub(super) use start::Starts;
 pub(super) use tagged::{Form as TaggedForm, Keys};
 
 /// Bytes that wait for what they are.
@@ -69,22 +67,11 @@ fn steps(text: &str, from: usize, mut step: impl FnMut(&str) -> Result<usize, St
 /// The reader of one choice's calls.
 #[derive(Debug)]
 pub(super) struct Calls {
-    tools: Arc<Tools>,
-    /// What a call may begin with, and how it may then be read; first of all what needs no mark.
-    starts: Box<[Start]>,
+    starts: Arc<Starts>,
     /// The marks of all of them, by their places, then what ends a turn.
     marks: Markers,
     state: State,
     held: String,
-}
-
-/// What a call may begin with.
-#[derive(Debug)]
-struct Start {
-    mark: &'static str,
-    /// Signs, at the beginning of an answer, that may begin a call without a mark.
-    bare: &'static str,
-    forms: Vec<&'static Form>,
 }
 
 #[derive(Debug)]
@@ -99,26 +86,13 @@ enum State {
     Call(Box<dyn Grammar>),
 }
 
-/// Which form is tried.
-#[derive(Clone, Copy, Debug)]
-struct Try {
-    start: usize,
-    form: usize,
-}
-
 impl Calls {
-    /// A reader of these formats; nothing, if nothing may be called and nothing ends a turn. `turns`: what does.
-    pub(super) fn of(
-        formats: &[&'static Format],
-        turns: &'static [&'static str],
-        tools: &Arc<Tools>,
-    ) -> Option<Self> {
-        let starts = if tools.is_empty() { Vec::new() } else { starts(formats) };
-        let wanted = !starts.is_empty() || !turns.is_empty();
-        let marks = Markers::new(starts.iter().map(|start| start.mark).chain(turns.iter().copied()));
+    /// A reader of calls that begin so; nothing, if none does and nothing ends a turn. `turns`: what does.
+    pub(super) fn of(starts: &Arc<Starts>, turns: &'static [&'static str]) -> Option<Self> {
+        let wanted = starts.len() > 0 || !turns.is_empty();
+        let marks = Markers::new(starts.marks().chain(turns.iter().copied()));
         wanted.then(|| Self {
-            tools: Arc::clone(tools),
-            starts: starts.into(),
+            starts: Arc::clone(starts),
             marks,
             state: State::Beginning,
             held: String::new(),
@@ -178,16 +152,16 @@ impl Calls {
                 if text.is_empty() && !last {
                     return None;
                 }
-                let step = grammar.read(text, last, &self.tools, emit);
+                let step = grammar.read(text, last, &self.starts.tools, emit);
                 self.after(step, text, last)
             }
         }
     }
 
     fn perhaps(&mut self, text: &str, tried: Try, last: bool, emit: Emit<'_>) -> Option<usize> {
-        let Some(mut grammar) = self.grammar(tried) else { return self.no_call(text, tried, emit) };
+        let Some(mut grammar) = self.starts.grammar(tried) else { return self.no_call(text, tried, emit) };
         let mut called = false;
-        let step = grammar.read(text, last, &self.tools, &mut |piece| {
+        let step = grammar.read(text, last, &self.starts.tools, &mut |piece| {
             if !std::mem::replace(&mut called, true) {
                 emit(Piece::Opened(Rule::ToolText));
             }
@@ -219,13 +193,13 @@ impl Calls {
 
     /// What was taken for a call is none: another form may take it, or nobody.
     fn no_call(&mut self, text: &str, next: Try, emit: Emit<'_>) -> Option<usize> {
-        if self.grammar(next).is_some() {
+        if self.starts.grammar(next).is_some() {
             self.state = State::Perhaps(next);
             return Some(0);
         }
         // What has no mark may be of another format.
-        let mark = self.starts.get(next.start)?.mark;
-        if let Some(start) = self.bare(text, next.start + 1).filter(|_| mark.is_empty()) {
+        let mark = self.starts.mark(next.start)?;
+        if let Some(start) = self.starts.bare(text, next.start + 1).filter(|_| mark.is_empty()) {
             self.state = State::Perhaps(Try { start, form: 0 });
             return Some(0);
         }
@@ -236,30 +210,14 @@ impl Calls {
         Some(length)
     }
 
-    fn grammar(&self, tried: Try) -> Option<Box<dyn Grammar>> {
-        let start = self.starts.get(tried.start)?;
-        Some(match start.forms.get(tried.form)? {
-            Form::Json(form) => Box::new(Json::new(form, start.mark.len())),
-            Form::Named(form) => Box::new(Named::new(form)),
-            Form::Tagged(form) => Box::new(Tagged::new(form)),
-            Form::Literal(form) => Box::new(Literal::new(form, start.mark.len())),
-        })
-    }
-
     /// At the first word: some formats have no mark of their own.
     fn begin(&mut self, text: &str, last: bool) -> Option<usize> {
         if text.trim_start().is_empty() && !last {
             return None;
         }
-        self.state = self.bare(text, 0).map_or(State::Text, |start| State::Perhaps(Try { start, form: 0 }));
+        self.state =
+            self.starts.bare(text, 0).map_or(State::Text, |start| State::Perhaps(Try { start, form: 0 }));
         Some(0)
-    }
-
-    /// What may begin without a mark where the first word of this text is, from a place on.
-    fn bare(&self, text: &str, from: usize) -> Option<usize> {
-        let first = text.trim_start().chars().next()?;
-        let later = self.starts.iter().enumerate().skip(from);
-        later.filter(|(_, start)| start.bare.contains(first)).map(|(place, _)| place).next()
     }
 
     fn outside(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Option<usize> {
@@ -322,23 +280,4 @@ fn say(text: &str, emit: Emit<'_>) {
     if !text.is_empty() {
         emit(Piece::Content(text));
     }
-}
-
-/// What calls in these formats begin with, each mark once.
-fn starts(formats: &[&'static Format]) -> Vec<Start> {
-    let mut all: Vec<Start> = Vec::new();
-    let mut add = |mark, bare, forms: &'static [Form]| {
-        let known = all.iter_mut().find(|start| start.mark == mark && start.bare == bare);
-        match known {
-            Some(start) => start.forms.extend(forms),
-            None => all.push(Start { mark, bare, forms: forms.iter().collect() }),
-        }
-    };
-    for format in formats {
-        if !format.bare.is_empty() {
-            add("", format.bare, format.forms);
-        }
-        format.starts.iter().chain(format.fences).for_each(|mark| add(mark, "", format.forms));
-    }
-    all
 }
