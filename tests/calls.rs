@@ -420,6 +420,29 @@ fn calls_and_other_text() {
             vec![call("get_weather", "{\"text\": \"a\"}"), call("g", "{}")],
         ),
         ("glm45", "<tool_call>\n<arg_key>text</arg_key>".to_owned(), "<tool_call>\n<arg_key>text</arg_key>", vec![]),
+        // A name is a call's only if a call goes on behind it.
+        ("glm45", "use `<tool_call>f\n` to call".to_owned(), "use `<tool_call>f\n` to call", vec![]),
+        ("glm45", "<tool_call>f\n<arg_value>".to_owned(), "<tool_call>f\n<arg_value>", vec![]),
+        ("glm45", "<tool_call>f\n".to_owned(), "<tool_call>f\n", vec![]),
+        ("glm45", "<tool_call>f\n\n</tool_call>".to_owned(), "", vec![call("f", "{}")]),
+        ("glm45", "<tool_call>f {\"number\": 1}</tool_call>".to_owned(), "", vec![call("f", "{\"number\": 1}")]),
+        ("glm45", "<tool_call>g\n{\"number\": 1}".to_owned(), "<tool_call>g\n{\"number\": 1}", vec![]),
+        ("qwen3", "<tool_call>f</tool_call>".to_owned(), "", vec![call("f", "{}")]),
+        ("qwen3", "<tool_call>none</tool_call>".to_owned(), "<tool_call>none</tool_call>", vec![]),
+        (
+            "qwen3",
+            "<tool_call>g<arg_key>text</arg_key><arg_value>a</arg_value></tool_call>".to_owned(),
+            "",
+            vec![call("g", "{\"text\": \"a\"}")],
+        ),
+        ("qwen3_coder", "<function=f> calls f".to_owned(), "<function=f> calls f", vec![]),
+        ("qwen3_coder", "<tool_call>\n<function=f>".to_owned(), "", vec![call("f", "")]),
+        (
+            "minimax_m2",
+            "<minimax:tool_call><invoke name=\"f\"></invoke><invoke name=\"f\">? </minimax:tool_call>".to_owned(),
+            "<invoke name=\"f\">? </minimax:tool_call>",
+            vec![call("f", "{}")],
+        ),
         // All parameters in one.
         (
             "deepseek_v32",

@@ -4,6 +4,7 @@ use crate::cases::{Case, Cut};
 use crate::{cut, said, stream, whole};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
+use samewire::wire::Out;
 use serde_json::{Value, json};
 
 const START: &str = "<think>";
@@ -363,4 +364,74 @@ fn a_mark_that_is_named() {
     let options = json!({"parser": "qwen3", "think": {"mode": "auto", "tool_start": "<tool_call>"}});
     let said = said(&Case { options, ..case });
     assert_eq!((said.reasoning.as_str(), said.content.as_str()), ("a ", "<tool_call> b"));
+}
+
+proptest! {
+    #![proptest_config(crate::seeded::seeded(1024))]
+
+    /// Marks, half of them named and half of them used: however the text is cut, the same is made of it, and what is not a call
+    /// is said.
+    #[test]
+    fn marks_of_calls_are_told_alike_however_they_are_cut(
+        parser in select(vec!["qwen3", "glm45", "kimi_k2", "mistral", "seed_oss", "ernie45", "hunyuan_a13b"]),
+        parts in prop::collection::vec(select(MARKS.to_vec()), 0..10),
+        places in prop::collection::vec(any::<Index>(), 0..20),
+        finish in select(vec!["stop", "length"]),
+    ) {
+        let (start, end) = match parser {
+            "mistral" => ("[THINK]", "[/THINK]"),
+            "seed_oss" => ("<seed:think>", "</seed:think>"),
+            _ => ("<think>", "</think>"),
+        };
+        let text = format!("{start}{}", parts.concat().replace("END", end));
+        let all = said(&stream(parser, &[&text], finish));
+        prop_assert_eq!(&said(&stream(parser, &cut(&text, &places), finish)), &all, "{}", text);
+        let is_wrapped = ["ernie45", "hunyuan_a13b"].contains(&parser);
+        if all.calls.is_empty() && !is_wrapped {
+            let spoken = text.replacen(start, "", 1).replacen(end, "", 1);
+            prop_assert_eq!(all.reasoning + &all.content, spoken);
+        }
+    }
+}
+
+/// What a text is made of: words, marks of several formats, and what may stand behind them.
+const MARKS: [&str; 18] = [
+    "END",
+    "a",
+    " ",
+    "\n",
+    "<",
+    "<tool_call>",
+    "<tool_calls>",
+    "<function=f>",
+    "<seed:tool_call>",
+    "<|tool_call_begin|>functions.f:0",
+    "<|tool_call_argument_begin|>",
+    "[TOOL_CALLS]",
+    "f",
+    "{\"name\": \"f\"",
+    ", \"arguments\": {}}",
+    "</tool_call>",
+    "<answer>",
+    "</answer>",
+];
+
+/// A mark holds no more back than tells what follows it.
+#[test]
+fn what_is_no_call_goes_on_at_once() {
+    for (parser, pieces, seen) in [
+        ("qwen3", ["<think>a <tool_call>", " ", "b", "\"", "c"], [1, 0, 0, 1, 1]),
+        ("seed_oss", ["<seed:think>a<", "seed:tool_call>", "\n", "<", "b"], [1, 0, 0, 0, 1]),
+        ("mistral", ["[THINK]a", "[TOOL_CALLS]", " is", " a", " mark"], [1, 0, 0, 1, 1]),
+    ] {
+        let mut rewriter = stream(parser, &[], "stop").rewriter(false);
+        let said = pieces.map(|piece| {
+            let choice = json!({"index": 0, "delta": {"content": piece}, "finish_reason": null});
+            let chunk = json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]});
+            let mut out = Out::default();
+            rewriter.push(format!("data: {chunk}\n\n").as_bytes(), &mut out);
+            String::from_utf8(out.copied()).unwrap().matches("reasoning_content").count()
+        });
+        assert_eq!(said, seen, "{parser}");
+    }
 }

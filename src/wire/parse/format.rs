@@ -45,6 +45,7 @@ const QWEN3_CODER_FORM: TaggedForm = TaggedForm {
     keys: Keys::Plain,
     lines: true,
     unclosed: true,
+    known: false,
 };
 
 const GLM_FORM: TaggedForm = TaggedForm {
@@ -57,6 +58,7 @@ const GLM_FORM: TaggedForm = TaggedForm {
     keys: Keys::Plain,
     lines: false,
     unclosed: false,
+    known: false,
 };
 
 /// `<tool_call>{"name", "arguments"}</tool_call>`.
@@ -83,7 +85,11 @@ pub(super) static GLM: Format = marked(&["<tool_call>"], &[Form::Tagged(GLM_FORM
 /// Whatever stands in `<tool_call>`.
 pub(super) static TOOL_CALL: Format = marked(
     &["<tool_call>", "<function="],
-    &[Form::Json(TAGGED_JSON), Form::Tagged(QWEN3_CODER_FORM), Form::Tagged(GLM_FORM)],
+    &[
+        Form::Json(TAGGED_JSON),
+        Form::Tagged(QWEN3_CODER_FORM),
+        Form::Tagged(TaggedForm { known: true, ..GLM_FORM }),
+    ],
 );
 
 pub(super) static MINIMAX: Format = marked(
@@ -98,6 +104,7 @@ pub(super) static MINIMAX: Format = marked(
         keys: Keys::Plain,
         lines: true,
         unclosed: false,
+        known: false,
     })],
 );
 
@@ -114,6 +121,7 @@ pub(super) static MINIMAX_M3: Format = marked(
         keys: Keys::Elements,
         lines: false,
         unclosed: false,
+        known: false,
     })],
 );
 
@@ -128,6 +136,7 @@ const fn dsml(opens: &'static [&'static str], closes: &'static [&'static str]) -
         keys: Keys::Typed,
         lines: false,
         unclosed: false,
+        known: false,
     }
 }
 
@@ -262,6 +271,7 @@ pub(super) static STEP3: Format = marked(
         keys: Keys::Plain,
         lines: false,
         unclosed: false,
+        known: false,
     })],
 );
 

@@ -273,7 +273,12 @@ impl Calls {
 
 /// Whether a function may be called so.
 fn is_name(name: &str) -> bool {
-    !name.is_empty() && !name.contains(|sign: char| sign.is_whitespace() || "<>{}[]()\"',".contains(sign))
+    !name.is_empty() && !name.contains(ends_name)
+}
+
+/// Whether a sign is none of a function's name.
+fn ends_name(sign: char) -> bool {
+    sign.is_whitespace() || "<>{}[]()\"',".contains(sign)
 }
 
 fn say(text: &str, emit: Emit<'_>) {

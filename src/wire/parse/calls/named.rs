@@ -78,14 +78,14 @@ impl Named {
         if !begun.starts_with(prefix) {
             return if prefix.starts_with(begun) { Ok(None) } else { Err(()) };
         }
-        let Found::At { at, marker } = first(begun, &[separator, if self.form.brace { "{" } else { "" }])
-        else {
-            return if begun.len() > NAME { Err(()) } else { Ok(None) };
-        };
-        if at > NAME {
+        let marks = [separator, if self.form.brace { "{" } else { "" }, self.form.id];
+        let found = first(begun, marks.get(..2).unwrap_or(&[]));
+        let head = begun.get(prefix.len()..found.before(begun)).unwrap_or("");
+        if head.len() > NAME || !may_be_name(head, &marks) {
             return Err(());
         }
-        let head = begun.get(prefix.len()..at).unwrap_or("").trim();
+        let Found::At { at, marker } = found else { return Ok(None) };
+        let head = head.trim();
         let (head, id) = match head.split_once(self.form.id).filter(|_| !self.form.id.is_empty()) {
             Some((head, id)) => (head.trim(), Some(id.trim())),
             None => (head, None),
@@ -100,6 +100,13 @@ impl Named {
         let behind = if marker == 0 { separator.len() } else { 0 };
         Ok(Some(text.len() - begun.len() + at + behind))
     }
+}
+
+/// Whether a name may begin so: behind its first word there is nothing, or one of these.
+fn may_be_name(text: &str, behind: &[&str]) -> bool {
+    let Some((_, rest)) = text.trim_start().split_once(char::is_whitespace) else { return true };
+    let rest = rest.trim_start();
+    rest.is_empty() || begins(rest, behind) != Found::Nowhere
 }
 
 /// `functions.NAME:0`, where `functions.` may be missing; a bare number says nothing of the name, unless there is but one.

@@ -11,7 +11,7 @@
 use super::super::marker::{Found, Markers, begins, first};
 use super::super::{Emit, Piece};
 use super::value::{Arguments, Part};
-use super::{Grammar, Step, Tools, is_name, steps};
+use super::{Grammar, Step, Tools, ends_name, is_name, steps};
 use crate::json::Raw;
 use crate::wire::tools::Types;
 
@@ -41,6 +41,8 @@ pub(in super::super) struct Form {
     pub(in super::super) lines: bool,
     /// A key ends the value before it.
     pub(in super::super) unclosed: bool,
+    /// Its start is no sure sign: a name alone is a call's only if a tool of the request has it.
+    pub(in super::super) known: bool,
 }
 
 impl Form {
@@ -115,28 +117,51 @@ impl Tagged {
         if self.called { Step::Done(at) } else { Step::No }
     }
 
-    /// The function's name, up to what stands behind it; `None`: more is needed.
-    fn name(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Result<Option<usize>, ()> {
-        // Where nothing of its own stands behind a name, the first key or the end of the call does.
-        let Form { name: (_, behind), key, end, .. } = self.form;
+    /// The function's name with what stands behind it; `None`: more is needed. Nothing is a name that no call goes on behind.
+    fn name(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<Option<usize>, ()> {
+        let behind = self.form.name.1;
+        let more = if last || text.len() > NAME { Err(()) } else { Ok(None) };
         let begun = text.trim_start();
-        let (at, length) = match first(begun, &[*behind, key.0, *end]) {
-            Found::At { at, marker: 0 } => (at, behind.len()),
-            Found::At { at, .. } if behind.trim().is_empty() => (at, 0),
-            Found::At { .. } => return Err(()),
-            _ if last || text.len() > NAME => return Err(()),
-            _ => return Ok(None),
-        };
-        let name = begun.get(..at).unwrap_or("").trim();
-        if !is_name(name) || at > NAME {
+        let Some(length) = begun.find(ends_name) else { return more };
+        let (name, rest) = begun.split_at_checked(length).unwrap_or((begun, ""));
+        if !is_name(name) || length > NAME {
             return Err(());
+        }
+        // Where nothing of its own stands behind a name, the first key or the end of the call does.
+        let has_own = !behind.trim().is_empty();
+        let own = rest.trim_start();
+        let rest = match begins(own, &[if has_own { behind } else { "" }]) {
+            Found::At { .. } => own.get(behind.len()..).unwrap_or(""),
+            Found::Perhaps(_) => return more,
+            Found::Nowhere if has_own => return Err(()),
+            Found::Nowhere => own,
+        };
+        match self.goes_on(name, rest.trim_start(), tools) {
+            // It is cut behind its name.
+            None if last && has_own => {}
+            None => return more,
+            Some(false) => return Err(()),
+            Some(true) => {}
         }
         self.called = true;
         self.some = false;
         name.clone_into(&mut self.name);
         emit(Piece::Call { name, id: None });
         self.state = State::Key;
-        Ok(Some(text.len() - begun.len() + at + length))
+        Ok(Some(text.len() - rest.len()))
+    }
+
+    /// Whether this is how a call goes on behind its name: with a key, all parameters in one, or its end. `None`: more is
+    /// needed.
+    fn goes_on(&self, name: &str, text: &str, tools: &Tools) -> Option<bool> {
+        let Form { name: (_, behind), key, end, closes, known, .. } = *self.form;
+        let is_sure = || tools.know(name);
+        match begins(text, &[&[key.0, end], closes].concat()) {
+            Found::At { marker: 0, .. } => Some(true),
+            Found::At { .. } => Some(!known || is_sure()),
+            Found::Perhaps(_) => None,
+            Found::Nowhere => Some(text.starts_with('{') && (!behind.trim().is_empty() || is_sure())),
+        }
     }
 
     /// A key with what stands behind it, and before its value.
@@ -377,10 +402,16 @@ impl Tagged {
     fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
         match &self.state {
             State::Call => self.before(text, last),
-            State::Name => match self.name(text, last, emit) {
+            State::Name => match self.name(text, last, tools, emit) {
                 Ok(Some(read)) => Ok(read),
                 Ok(None) => Err(Step::More(0)),
-                Err(()) => Err(self.stop(0)),
+                Err(()) => {
+                    // Behind a call it is text, and so is what stands before it.
+                    if self.called {
+                        emit(Piece::Content(self.form.name.0));
+                    }
+                    Err(self.stop(0))
+                }
             },
             State::Key => self.behind(text, last, tools, emit),
             State::Value(_) => match self.value(text, last, emit) {
