@@ -518,3 +518,62 @@ fn a_required_call_may_be_a_bare_list() {
         assert_eq!(said(&case).calls, calls);
     }
 }
+
+/// What a schema refers to, or lists, says what a value is as well as a type in its place.
+#[test]
+fn types_may_stand_elsewhere() {
+    let parameters = json!({
+        "type": "object",
+        "properties": {
+            "count": {"$ref": "#/$defs/Count"},
+            "level": {"$ref": "#/definitions/a~1b"},
+            "whole": {"allOf": [{"$ref": "#/$defs/Count"}], "description": "d"},
+            "maybe": {"anyOf": [{"$ref": "#/$defs/Count"}, {"type": "null"}]},
+            "only": {"anyOf": [{"type": "boolean"}]},
+            "fixed": {"const": 3},
+            "named": {"const": "3"},
+            "listed": {"enum": [1, 2]},
+            "words": {"type": "string", "enum": ["1", null]},
+            "round": {"$ref": "#/$defs/Round"},
+            "nowhere": {"$ref": "#/$defs/none"},
+            "away": {"$ref": "https://example.com/schema"},
+        },
+        "$defs": {
+            "Count": {"$ref": "#/$defs/Whole"},
+            "Whole": {"type": "integer"},
+            "Round": {"anyOf": [{"$ref": "#/$defs/Round"}, {"$ref": "#/$defs/Whole"}]},
+        },
+        "definitions": {"a/b": {"type": "number"}},
+    });
+    let value = |key: &str, text: &str| {
+        let call = [("f".to_owned(), Map::from_iter([(key.to_owned(), Value::from(text))]))];
+        let mut case = stream("qwen3_coder", &[&written("qwen3_coder", &call)], "stop");
+        case.request["tools"] =
+            json!([{"type": "function", "function": {"name": "f", "parameters": parameters}}]);
+        let arguments: Value = serde_json::from_str(&said(&case).calls[0].1).unwrap();
+        arguments[key].clone()
+    };
+    for (key, text, expected) in [
+        ("count", "5", json!(5)),
+        ("level", "0.5", json!(0.5)),
+        ("whole", "5", json!(5)),
+        ("maybe", "5", json!(5)),
+        ("maybe", "null", Value::Null),
+        ("only", "true", json!(true)),
+        ("fixed", "3", json!(3)),
+        ("named", "3", json!("3")),
+        ("listed", "2", json!(2)),
+        ("words", "null", json!("null")),
+        ("round", "5", json!(5)),
+        ("nowhere", "5", json!("5")),
+        ("away", "5", json!("5")),
+    ] {
+        assert_eq!(value(key, text), expected, "{key}");
+    }
+    // All of it may stand elsewhere.
+    let mut case =
+        stream("glm45", &["<tool_call>f<arg_key>n</arg_key><arg_value>5</arg_value></tool_call>"], "stop");
+    case.request["tools"] = json!([{"type": "function", "function": {"name": "f", "parameters": {
+        "$ref": "#/$defs/All", "$defs": {"All": {"properties": {"n": {"type": "integer"}}}}}}}]);
+    assert_eq!(said(&case).calls, [call("f", "{\"n\": 5}")]);
+}

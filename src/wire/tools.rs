@@ -1,9 +1,15 @@
 //! The tools of a request, as far as reading an answer needs them: their names, and the types of their parameters.
 
 use crate::json::{self, Members, Raw, Text};
+use std::borrow::Cow;
+use std::collections::HashMap;
 
 /// Levels of a schema that are looked into.
 const DEPTH: usize = 4;
+/// References that are followed for one parameter, and as many of what is found behind each.
+const REFERENCES: usize = 64;
+/// Where schemas stand that are referred to.
+const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
 
 /// All functions that may be called.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,33 +59,110 @@ impl Types {
         }
     }
 
+    fn join(&mut self, other: Self) {
+        self.string |= other.string;
+        self.integer |= other.integer;
+        self.number |= other.number;
+        self.boolean |= other.boolean;
+        self.null |= other.null;
+        self.object |= other.object;
+        self.array |= other.array;
+    }
+}
+
+/// What a schema says of a value, and what it refers to for more.
+#[derive(Debug, Default)]
+struct Schema {
+    types: Types,
+    references: Vec<String>,
+}
+
+impl Schema {
     fn read(&mut self, schema: &str, depth: usize) {
         let Ok(members) = json::read::<Members<'_>>(schema) else { return };
+        let is_typed = members.get("type").is_some();
         for (key, value) in &members.0 {
             let value = value.get();
             match &**key {
                 "type" if value.starts_with('[') => {
                     let words = json::read::<Vec<Text<'_>>>(value).unwrap_or_default();
-                    words.iter().for_each(|word| self.add(&word.decoded()));
+                    words.iter().for_each(|word| self.types.add(&word.decoded()));
                 }
                 "type" => {
                     if let Ok(word) = json::read::<Text<'_>>(value) {
-                        self.add(&word.decoded());
+                        self.types.add(&word.decoded());
                     }
                 }
                 "anyOf" | "oneOf" | "allOf" if depth < DEPTH => {
                     let all = json::read::<Vec<Raw<'_>>>(value).unwrap_or_default();
                     all.iter().for_each(|one| self.read(one.get(), depth + 1));
                 }
-                "properties" => self.object = true,
-                "items" => self.array = true,
-                "enum" => {
+                "$ref" => {
+                    let reference = json::read::<Text<'_>>(value).map(|text| text.decoded().into_owned());
+                    self.references.extend(reference);
+                }
+                "properties" => self.types.object = true,
+                "items" => self.types.array = true,
+                // Values say what they are where nothing else does.
+                "const" if !is_typed => self.types.add(kind(value)),
+                "enum" if !is_typed => {
                     let all = json::read::<Vec<Raw<'_>>>(value).unwrap_or_default();
-                    all.iter().for_each(|one| self.add(kind(one.get())));
+                    all.iter().for_each(|one| self.types.add(kind(one.get())));
                 }
                 _ => {}
             }
         }
+    }
+}
+
+/// The schemas that a tool's schema refers to, each by its reference: `#/$defs/Name`.
+#[derive(Debug, Default)]
+struct Definitions<'s>(HashMap<String, (Schema, &'s str)>);
+
+impl<'s> Definitions<'s> {
+    fn of(schema: &'s str) -> Self {
+        let mut all = HashMap::new();
+        let Some(members) = Members::of(schema).filter(|_| schema.contains("\"$ref\"")) else {
+            return Self::default();
+        };
+        for place in DEFINITIONS {
+            let own = members.get(place).and_then(|own| Members::of(own.get()));
+            for (name, text) in own.into_iter().flat_map(|own| own.0) {
+                let mut schema = Schema::default();
+                schema.read(text.get(), 0);
+                let name = name.replace('~', "~0").replace('/', "~1");
+                all.insert(format!("#/{place}/{name}"), (schema, text.get()));
+            }
+        }
+        Self(all)
+    }
+
+    /// What a schema says with all that it refers to. They may refer to each other in circles.
+    fn types(&self, schema: &str) -> Types {
+        let mut own = Schema::default();
+        own.read(schema, 0);
+        let (mut types, mut seen) = (own.types, Vec::new());
+        let mut open: Vec<&str> = own.references.iter().map(String::as_str).take(REFERENCES).collect();
+        while let Some(reference) = open.pop().filter(|_| seen.len() < REFERENCES) {
+            let Some((schema, _)) = self.0.get(reference).filter(|_| !seen.contains(&reference)) else {
+                continue;
+            };
+            seen.push(reference);
+            types.join(schema.types);
+            open.extend(schema.references.iter().map(String::as_str).take(REFERENCES));
+        }
+        types
+    }
+
+    /// The members of a schema, or of the one that it is a reference to.
+    fn members(&self, schema: &'s str) -> Option<Members<'s>> {
+        let mut members = Members::of(schema)?;
+        for _ in 0..DEPTH {
+            let reference = members.get("$ref").and_then(Text::of).map(|text| text.decoded());
+            let Some((_, text)) = reference.and_then(|reference| self.0.get(&*reference)) else { break };
+            members = Members::of(text)?;
+        }
+        Some(members)
     }
 }
 
@@ -136,15 +219,13 @@ impl Tool {
         };
         let function = member(tool, "function").unwrap_or_else(|| tool.to_owned());
         let name = json::read::<Text<'_>>(&member(&function, "name")?).ok()?.decoded().into_owned();
-        let properties = member(&function, "parameters").and_then(|schema| member(&schema, "properties"));
-        let mut parameters = Vec::new();
-        if let Some(Ok(members)) = properties.as_deref().map(json::read::<Members<'_>>) {
-            for (key, schema) in &members.0 {
-                let mut types = Types::default();
-                types.read(schema.get(), 0);
-                parameters.push((key.to_string(), types));
-            }
-        }
+        let schema = member(&function, "parameters").unwrap_or_default();
+        let definitions = Definitions::of(&schema);
+        let properties = definitions.members(&schema).and_then(|members| members.get("properties"));
+        let properties = properties.and_then(|all| Members::of(all.get())).unwrap_or_default();
+        let parameter =
+            |(key, schema): &(Cow<'_, str>, Raw<'_>)| (key.to_string(), definitions.types(schema.get()));
+        let parameters = properties.0.iter().map(parameter).collect();
         Some(Self { name, parameters })
     }
 }
@@ -152,6 +233,22 @@ impl Tool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn references_go_round_in_circles() {
+        let many: Vec<_> =
+            (0..500).map(|at| format!(r##""D{at}":{{"$ref":"#/$defs/D{}"}}"##, at + 1)).collect();
+        let tools = format!(
+            r##"[{{"function":{{"name":"f","parameters":{{"properties":{{
+                "a":{{"$ref":"#/$defs/A"}},"far":{{"$ref":"#/$defs/D0"}}}},
+                "$defs":{{"A":{{"anyOf":[{{"$ref":"#/$defs/A"}},{{"$ref":"#/$defs/B"}}]}},
+                "B":{{"type":"null","allOf":[{{"$ref":"#/$defs/A"}},{{"const":{{}}}}]}},{}}}}}}}}}]"##,
+            many.join(",")
+        );
+        let tools = Tools::read(&tools);
+        assert_eq!(tools.types("f", "a"), Types { null: true, object: true, ..Types::default() });
+        assert_eq!(tools.types("f", "far"), Types::default());
+    }
 
     #[test]
     fn types_of_parameters() {
