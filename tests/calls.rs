@@ -466,6 +466,22 @@ fn calls_and_other_text() {
         // Marks around the answer.
         ("ernie45", "Hm</think>\n\n<response>\nYes\nNo\n</response>\n".to_owned(), "Yes\nNo", vec![]),
         ("ernie45", "Hm</think>\nNo <response> here".to_owned(), "No <response> here", vec![]),
+        // The end of the answer before a call.
+        ("ernie45", format!("Hm</think>\n<response>\nYes\n</response>\n<tool_call>\n{f}\n</tool_call>"), "Yes", vec![x()]),
+        ("ernie45", format!("Hm</think>\n</response>\n<tool_call>\n{f}\n</tool_call>\n"), "", vec![x()]),
+        (
+            "hunyuan_a13b",
+            format!("<think>\nHm\n</think>\n<answer>\nYes\n</answer>\n<tool_calls>[{f}]</tool_calls>"),
+            "Yes",
+            vec![x()],
+        ),
+        (
+            "hunyuan_a13b",
+            format!("<answer>Yes</answer> <tool_calls> b <tool_calls>[{f}]</tool_calls>"),
+            "Yes</answer> <tool_calls> b ",
+            vec![x()],
+        ),
+        ("ernie45", "Hm</think>No</response>\n<tool".to_owned(), "No</response>\n<tool", vec![]),
         (
             "hunyuan_a13b",
             format!("<think>\nHm\n</think>\n<answer>\nYes <tool_calls>[{f}]</tool_calls>\n</answer>"),

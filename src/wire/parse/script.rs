@@ -133,7 +133,7 @@ impl Script {
         let starts = Arc::new(Starts::of(&self.calls, &self.tools));
         Reader::Text(Box::new(Plain::new(
             Think::of(&self.think, self.unopened, &starts),
-            Wrapper::of(self.answer),
+            Wrapper::of(self.answer, &starts),
             Calls::of(&starts, self.turns),
         )))
     }

@@ -1,15 +1,21 @@
 //! Marks around an answer, which some models write behind their reasoning (engine-quirks F.1: ERNIE, Hunyuan, Cohere).
 //!
 //! ```text
-//! before ──start──→ inside ──end, and nothing behind it──→ over
-//!    └──other text──→ plain
+//! before ──start──→ inside ──end, and nothing or a call behind it──→ over
+//!    └──other text──→ plain ──end, and a call behind it──┘
 //! ```
 //!
 //! Takes: text that is no reasoning, cut anywhere. Gives: the same without the marks, and without a line break beside them.
 //! Remembers: white space before the first word, and what may be the end. Never: takes away a mark that stands in the text;
-//! one that is a token of its own stands in no answer that the other has begun.
+//! one that is a token of its own stands in no answer that the other has begun. Between an answer and a call only its end can
+//! stand, whether its start was there or not.
 
+use super::calls::Starts;
 use super::marker::{Found, Markers};
+use std::sync::Arc;
+
+/// Bytes of white space that may stand behind an end.
+const BLANK: usize = 1 << 10;
 
 /// The reader of one choice's answer.
 #[derive(Debug)]
@@ -18,6 +24,9 @@ pub(super) struct Wrapper {
     end: Markers,
     /// The marks are tokens of their own.
     special: bool,
+    calls: Arc<Starts>,
+    /// What they may begin with.
+    starts: Markers,
     state: State,
     held: String,
 }
@@ -27,15 +36,25 @@ enum State {
     /// Nothing but white space so far.
     Before,
     Inside,
-    /// There are no marks.
+    /// There are no marks, or none but the end before a call.
     Plain,
+    /// Everything from here on is text.
+    Over,
 }
 
 impl Wrapper {
-    /// A reader of an answer between these marks; `None`: the family has none.
-    pub(super) fn of((start, end): (&'static str, &'static str)) -> Option<Self> {
+    /// A reader of an answer between these marks; `None`: the family has none. `calls`: what they may begin with.
+    pub(super) fn of((start, end): (&'static str, &'static str), calls: &Arc<Starts>) -> Option<Self> {
         let (end, special) = (Markers::new([end]), start.starts_with("<|"));
-        let new = || Self { start, end, special, state: State::Before, held: String::new() };
+        let new = || Self {
+            start,
+            end,
+            special,
+            calls: Arc::clone(calls),
+            starts: Markers::new(calls.marks_of_calls()),
+            state: State::Before,
+            held: String::new(),
+        };
         (!start.is_empty()).then(new)
     }
 
@@ -44,7 +63,8 @@ impl Wrapper {
         let plain = match self.state {
             State::Before => false,
             State::Inside => (self.special || !text.ends_with('\n')) && self.end.find(text) == Found::Nowhere,
-            State::Plain => true,
+            State::Plain => self.end.find(text) == Found::Nowhere,
+            State::Over => true,
         };
         plain && self.held.is_empty()
     }
@@ -57,7 +77,7 @@ impl Wrapper {
         let mut held = std::mem::take(&mut self.held);
         held.push_str(text);
         let mut at = 0;
-        while let Some(read) = self.step(held.get(at..).unwrap_or(""), say) {
+        while let Some(read) = self.step(held.get(at..).unwrap_or(""), false, say) {
             at += read;
         }
         held.drain(..at);
@@ -66,7 +86,12 @@ impl Wrapper {
 
     /// There is no more text.
     pub(super) fn finish(&mut self, say: &mut dyn FnMut(&str)) {
-        let held = std::mem::take(&mut self.held);
+        let mut held = std::mem::take(&mut self.held);
+        let mut at = 0;
+        while let Some(read) = self.step(held.get(at..).unwrap_or(""), true, say) {
+            at += read;
+        }
+        held.drain(..at);
         let is_end = self.state == State::Inside
             && !self.special
             && matches!(self.end.at(held.strip_prefix('\n').unwrap_or(&held)), Found::At { .. });
@@ -76,14 +101,14 @@ impl Wrapper {
     }
 
     /// Reads some of the text, and says how much; nothing: more of it is needed.
-    fn step(&mut self, text: &str, say: &mut dyn FnMut(&str)) -> Option<usize> {
+    fn step(&mut self, text: &str, last: bool, say: &mut dyn FnMut(&str)) -> Option<usize> {
         if text.is_empty() {
             return None;
         }
         match self.state {
             State::Before => self.before(text),
-            State::Inside => self.inside(text, say),
-            State::Plain => {
+            State::Inside | State::Plain => self.inside(text, last, say),
+            State::Over => {
                 say(text);
                 Some(text.len())
             }
@@ -96,7 +121,7 @@ impl Wrapper {
             if self.start.starts_with(begun) {
                 return None;
             }
-            self.state = State::Plain;
+            self.state = if self.special { State::Over } else { State::Plain };
             return Some(0);
         };
         let read = text.len() - rest.len();
@@ -110,41 +135,67 @@ impl Wrapper {
         Some(read + usize::from(next == '\n'))
     }
 
-    fn inside(&mut self, text: &str, say: &mut dyn FnMut(&str)) -> Option<usize> {
+    /// Text with the end behind it, if that is what it is.
+    fn inside(&mut self, text: &str, last: bool, say: &mut dyn FnMut(&str)) -> Option<usize> {
         let found = self.end.find(text);
-        let before = found.before(text);
-        let said = text.get(..before)?;
-        if let Found::At { marker, .. } = found {
-            let behind = before + self.end.len(marker);
-            if self.special {
-                say(said);
-                self.state = State::Plain;
-                return Some(behind);
-            }
-            if !text.get(behind..)?.trim().is_empty() {
-                say(text.get(..behind)?);
-                return Some(behind);
-            }
-        }
+        let before = text.get(..found.before(text))?;
         // A line break may stand before the end.
-        let said = said.strip_suffix('\n').filter(|_| !self.special).unwrap_or(said);
-        if said.is_empty() {
-            return None;
+        let loses_line = self.state == State::Inside && !self.special;
+        let said = before.strip_suffix('\n').filter(|_| loses_line).unwrap_or(before);
+        if let Found::At { marker, .. } = found {
+            let behind = before.len() + self.end.len(marker);
+            let call = if self.special { Some(Some(behind)) } else { self.call(text, behind, last) };
+            let (said, read) = match call {
+                Some(Some(call)) => {
+                    self.state = State::Over;
+                    (said, call)
+                }
+                Some(None) => (text.get(..behind)?, behind),
+                None => (said, said.len()),
+            };
+            tell(said, say);
+            return Some(read).filter(|read| *read > 0);
         }
-        say(said);
-        Some(said.len())
+        tell(said, say);
+        Some(said.len()).filter(|read| *read > 0)
+    }
+
+    /// Where in the text a call begins behind an end, with nothing but white space between them; `Some(None)`: something else
+    /// stands there. `None`: more is needed.
+    fn call(&self, text: &str, behind: usize, last: bool) -> Option<Option<usize>> {
+        let rest = text.get(behind..).unwrap_or("");
+        let begun = rest.trim_start();
+        if begun.is_empty() {
+            return (rest.len() > BLANK).then_some(None);
+        }
+        let is_call = match self.starts.at(begun) {
+            Found::At { marker, .. } => self.calls.begins(begun, marker, last)?,
+            Found::Perhaps(_) if !last => return None,
+            _ => false,
+        };
+        Some(is_call.then(|| behind + rest.len() - begun.len()))
+    }
+}
+
+fn tell(text: &str, say: &mut dyn FnMut(&str)) {
+    if !text.is_empty() {
+        say(text);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::format::HERMES;
     use super::*;
+    use crate::wire::tools::Tools;
 
     const TAGS: (&str, &str) = ("<answer>", "</answer>");
     const TOKENS: (&str, &str) = ("<|A|>", "<|Z|>");
 
     fn read(marks: (&'static str, &'static str), pieces: &[&str]) -> String {
-        let mut wrapper = Wrapper::of(marks).unwrap();
+        let tools = Arc::new(Tools::read(r#"[{"function":{"name":"f"}}]"#));
+        let calls = Arc::new(Starts::of(&[&HERMES], &tools));
+        let mut wrapper = Wrapper::of(marks, &calls).unwrap();
         let mut said = String::new();
         pieces.iter().for_each(|piece| wrapper.read(piece, &mut |text| said.push_str(text)));
         wrapper.finish(&mut |text| said.push_str(text));
@@ -172,6 +223,14 @@ mod tests {
             ("<answer>", "<answer>"),
             ("<answer>a</answer> b</answer>", "a</answer> b"),
             ("<answer>a</ans", "a</ans"),
+            (
+                "<answer>a\n</answer>\n<tool_call>{\"name\":\"f\"}</answer>",
+                "a<tool_call>{\"name\":\"f\"}</answer>",
+            ),
+            ("<answer>a</answer>\n<tool_call>b", "a</answer>\n<tool_call>b"),
+            ("a</answer> <tool_call>{\"name\":\"f\"}", "a<tool_call>{\"name\":\"f\"}"),
+            ("a</answer> b</answer>", "a</answer> b</answer>"),
+            ("a</answer> <tool_", "a</answer> <tool_"),
             ("a<answer>b</answer>", "a<answer>b</answer>"),
             ("\n <ans", "\n <ans"),
             ("\n", "\n"),
