@@ -366,6 +366,15 @@ fn calls_and_other_text() {
             "a",
             vec![call("f", "{\"number\": 1}"), call("g", "{}")],
         ),
+        ("hunyuan_a13b", format!("<tool_calls>[{f},]</tool_calls>"), "", vec![x()]),
+        ("mistral", format!("[TOOL_CALLS] [{f}, {f},\n]"), "", vec![x(), x()]),
+        ("granite", format!("<|tool_call|>[{f} , ]a"), "a", vec![x()]),
+        ("xlam", format!("[{f},]"), "", vec![x()]),
+        ("xlam", "[,]".to_owned(), "[,]", vec![]),
+        // A comma behind the last member.
+        ("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {\"text\": \"x\"},}</tool_call>".to_owned(), "", vec![x()]),
+        ("hermes", "<tool_call>{\"arguments\": {\"text\": \"x\"}, \"name\": \"f\", }</tool_call>".to_owned(), "", vec![x()]),
+        ("hermes", "<tool_call>{\"name\": \"f\",}</tool_call>".to_owned(), "", vec![call("f", "{}")]),
         ("pythonic", "[,]".to_owned(), "[,]", vec![]),
         ("pythonic", "[]".to_owned(), "[]", vec![]),
         // No calls at all.

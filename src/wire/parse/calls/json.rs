@@ -216,6 +216,11 @@ impl Json {
                 self.state = State::Object;
                 Ok(blank + usize::from(self.listed))
             }
+            // Behind the last object there may be a comma.
+            State::Object if self.listed && self.called && next == Some(']') => {
+                self.state = State::Closing;
+                Ok(blank + 1)
+            }
             State::Object => match self.object(begun, tools, emit) {
                 Ok(read) => Ok(blank + read),
                 Err(Short::More(most)) if !last && begun.len() <= most => Err(Step::More(0)),
