@@ -19,7 +19,7 @@ use rows::{ROWS, Row};
 use samewire::engine::rule::{Change, RequestRule};
 use samewire::engine::{ENGINES, Front, Identity, Version, named};
 use samewire::plan::{Plan, Route, plan};
-use samewire::request::Ask;
+use samewire::request::{Ask, Rules};
 use samewire::wire::fault::Failure;
 use samewire::wire::options::{DeveloperRole, Options};
 use samewire::wire::{Api, Ending, Out, Rewriter, Stamp};
@@ -99,94 +99,56 @@ fn each_row_is_changed_within_its_versions_and_nowhere_else() {
     }
 }
 
-/// What is refused, with the parameter that is named.
-const REFUSED: &[(&str, &str, &str, &str)] = &[
+/// Engines that answer with text, and search nothing.
+const TEXT_ALONE: &[&str] =
+    &["vllm", "vllm 0.6.3", "sglang", "llamacpp", "tensorrt_llm", "lmdeploy", "transformers", "ollama"];
+
+/// What is refused by which engines, with the parameter that is named.
+const REFUSED: &[(&str, &[&str], &str, &str)] = &[
     (
         "part_file",
-        "vllm",
+        &["vllm", "sglang", "llamacpp", "ollama", "lmdeploy"],
         r#""messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"file","file":{"file_id":"f"}}]}]"#,
         "messages[0].content[1].type",
     ),
     (
         "part_input_file",
-        "vllm",
-        r#""messages":[{"role":"user","content":[{"type":"input_file","file_id":"f"}]}]"#,
-        "messages[0].content[0].type",
-    ),
-    (
-        "part_file",
-        "sglang",
-        r#""messages":[{"role":"user","content":[{"type":"file","file":{"file_id":"f"}}]}]"#,
-        "messages[0].content[0].type",
-    ),
-    (
-        "part_input_file",
-        "sglang",
-        r#""messages":[{"role":"user","content":[{"type":"input_file","file_id":"f"}]}]"#,
-        "messages[0].content[0].type",
-    ),
-    (
-        "part_file",
-        "llamacpp",
-        r#""messages":[{"role":"user","content":[{"type":"file","file":{"file_id":"f"}}]}]"#,
-        "messages[0].content[0].type",
-    ),
-    (
-        "part_input_file",
-        "llamacpp",
-        r#""messages":[{"role":"user","content":[{"type":"input_file","file_id":"f"}]}]"#,
-        "messages[0].content[0].type",
-    ),
-    (
-        "part_file",
-        "ollama",
-        r#""messages":[{"role":"user","content":[{"type":"file","file":{"file_id":"f"}}]}]"#,
-        "messages[0].content[0].type",
-    ),
-    (
-        "part_input_file",
-        "ollama",
-        r#""messages":[{"role":"user","content":[{"type":"input_file","file_id":"f"}]}]"#,
-        "messages[0].content[0].type",
-    ),
-    (
-        "part_file",
-        "lmdeploy",
-        r#""messages":[{"role":"user","content":[{"type":"file","file":{"file_id":"f"}}]}]"#,
-        "messages[0].content[0].type",
-    ),
-    (
-        "part_input_file",
-        "lmdeploy",
+        &["vllm", "sglang", "llamacpp", "ollama", "lmdeploy"],
         r#""messages":[{"role":"user","content":[{"type":"input_file","file_id":"f"}]}]"#,
         "messages[0].content[0].type",
     ),
     (
         "custom_tools",
-        "vllm",
+        &["vllm"],
         r#""tools":[{"type":"custom","custom":{"name":"c","format":{"type":"grammar","grammar":{"syntax":"lark","definition":"x"}}}}]"#,
         "tools[0].custom.format",
     ),
     (
         "allowed_tools",
-        "sglang",
+        &["sglang"],
         r#""tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"g"}}]}}"#,
         "tool_choice.allowed_tools.tools",
     ),
     (
         "allowed_tools",
-        "sglang",
+        &["sglang"],
         r#""tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"some","tools":[]}}"#,
         "tool_choice.allowed_tools.mode",
     ),
+    ("audio", TEXT_ALONE, r#""audio":{"voice":"alloy","format":"wav"}"#, "audio"),
+    ("modalities", TEXT_ALONE, r#""modalities":["text","audio"]"#, "modalities"),
+    ("modalities", TEXT_ALONE, r#""modalities":["image"]"#, "modalities"),
+    ("web_search_options", TEXT_ALONE, r#""web_search_options":{}"#, "web_search_options"),
 ];
 
 #[test]
 fn what_an_engine_cannot_be_told_is_refused() {
-    for (rule, to, members, param) in REFUSED {
-        let failure = sent(Api::Chat, to, &chat(members)).unwrap_err();
-        assert_eq!(failure.param.as_deref(), Some(*param), "{rule} {to}");
-        assert_eq!((failure.status, &*failure.kind), (400, "invalid_request_error"), "{rule}");
+    for (rule, all, members, param) in REFUSED {
+        for to in *all {
+            let failure = sent(Api::Chat, to, &chat(members)).unwrap_err();
+            assert_eq!(failure.param.as_deref(), Some(*param), "{rule} {to}");
+            assert_eq!((failure.status, &*failure.kind), (400, "invalid_request_error"), "{rule}");
+        }
         let (same, rules) = sent(Api::Chat, "generic", &chat(members)).unwrap();
         assert_eq!((same, rules), (chat(members), Vec::new()), "{rule}");
     }
@@ -218,7 +180,7 @@ fn every_rule_has_an_example() {
                 identity.engine == *engine && rule.is_for(&identity)
             };
             let rows = ROWS.iter().filter(|row| row.rule == rule.name).flat_map(|row| row.within);
-            let refused = REFUSED.iter().filter(|row| row.0 == rule.name).map(|row| &row.1);
+            let refused = REFUSED.iter().filter(|row| row.0 == rule.name).flat_map(|row| row.1);
             if !rows.chain(refused).any(is_one) {
                 missing.push((rule.name, engine.name, rule.versions));
             }
@@ -278,6 +240,36 @@ fn the_service_itself_is_asked_in_its_own_words() {
     ] {
         assert_eq!(sent(Api::Chat, "openai", &chat(members)).unwrap().0, chat(members));
     }
+}
+
+/// What asks for text alone is no more than engines give, and what the operator lets through is the engine's business.
+#[test]
+fn what_engines_do_not_have_is_refused_and_nothing_else() {
+    for members in [r#""modalities":["text"]"#, r#""modalities":[],"seed":1"#] {
+        for to in ["vllm", "sglang", "llamacpp", "lmdeploy", "ollama", "openai", "auto"] {
+            assert_eq!(sent(Api::Chat, to, &chat(members)).unwrap().0, chat(members), "{to}");
+        }
+        assert!(!sent(Api::Chat, "transformers", &chat(members)).unwrap().0.contains("modalities"));
+    }
+    for (rule, members, name) in [
+        ("audio", r#""audio":null,"modalities":null,"web_search_options":null"#, ""),
+        ("audio", r#""audio":{"voice":"a"}"#, "audio"),
+        ("modalities", r#""modalities":["audio"]"#, "modalities"),
+        ("web_search_options", r#""web_search_options":{}"#, "web_search_options"),
+    ] {
+        let body = Bytes::from(chat(members));
+        let sent = |allowed: Vec<String>| {
+            let rules = Rules { allowed, ..Rules::default() };
+            let ask = Ask::read_for(Api::Chat, &body, None, &rules).unwrap();
+            let route = Route::new(identity("vllm"), Arc::new(Options::default()), 1 << 20);
+            plan(&ask, &body, &route).map(|plan| plan.body)
+        };
+        assert_eq!(sent(Vec::new()).is_ok(), name.is_empty(), "{rule}");
+        let sent = sent(vec![name.to_owned()]).unwrap();
+        assert_eq!(sent == body, !name.is_empty(), "{rule}: {sent:?}");
+    }
+    let failure = sent(Api::Chat, "sglang", &chat(r#""modalities":["text","audio"]"#)).unwrap_err();
+    assert_eq!(failure.message, "Unsupported value for 'modalities': this engine answers with text alone.");
 }
 
 /// Reasoning under both names: what says something counts, and the engine's own name before the other.

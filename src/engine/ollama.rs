@@ -23,7 +23,7 @@ pub(super) static ENGINE: Engine = Engine {
         ..Detection::NONE
     },
     quirks: Quirks { recurring_ids: true, ..UNION.quirks },
-    requests: &[OWN, usual::TOOLS, usual::MESSAGES, REASONING, usual::PARTS],
+    requests: &[usual::TEXT_ALONE, OWN, usual::TOOLS, usual::MESSAGES, REASONING, usual::PARTS],
     ..UNION
 };
 

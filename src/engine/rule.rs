@@ -65,6 +65,16 @@ pub enum Change {
     Copy(&'static str, &'static str),
     /// Members that the engine refuses and can do without.
     Drop(&'static [&'static str]),
+    /// A member that asks for what the engine does not have and would pass over: the request is refused, unless the member is
+    /// a list of nothing but these words, or the operator lets it through (`requests.allowed_fields`).
+    Refuse {
+        /// Its key.
+        key: &'static str,
+        /// What the engine has.
+        but: &'static [&'static str],
+        /// What is said of it.
+        why: &'static str,
+    },
     /// `stream_options`, which the engine refuses: it says how much it used anyway.
     NoStreamOptions,
     /// Members that are null, which means that they are not there.

@@ -23,7 +23,7 @@ use std::time::Duration;
 pub(super) static ENGINE: Engine = Engine {
     name: "sglang",
     quirks: Quirks { resends_arguments: true, recurring_ids: false },
-    requests: &[REQUESTS],
+    requests: &[usual::TEXT_ALONE, REQUESTS],
     takes: Takes {
         cache_salt: true,
         native: NativeTakes { hosted_items: false, limit_taken_off: 2 },

@@ -149,6 +149,18 @@ pub(super) const PART_INPUT_FILE: RequestRule = RequestRule::new(
     Change::Part("input_file", Becomes::Refused),
 );
 
+/// What the engine would pass over, or refuse in words of its own: its answer would look as if it had been heard.
+pub(super) const TEXT_ALONE: &[RequestRule] = &[
+    refused("audio", &[], TEXT).seen("engine-quirks E.2"),
+    refused("modalities", &["\"text\""], TEXT).seen("engine-quirks E.2"),
+    refused("web_search_options", &[], "this engine searches nothing").seen("engine-quirks E.2"),
+];
+const TEXT: &str = "this engine answers with text alone";
+
+const fn refused(key: &'static str, but: &'static [&'static str], why: &'static str) -> RequestRule {
+    RequestRule::new(key, "what the engine does not have is refused", Change::Refuse { key, but, why })
+}
+
 /// Fields of the OpenAI service that change nothing in how an engine answers: some refuse what they do not know.
 pub(super) const OF_THE_SERVICE: &[&str] = &[
     "store",

@@ -97,6 +97,7 @@ impl<'t> Fit<'t> {
             Change::Rename(from, to) => settings::rename(self, from, to),
             Change::Copy(from, to) => settings::copy(self, from, to),
             Change::Drop(keys) => keys.iter().filter(|key| self.top.remove(key)).count() > 0,
+            Change::Refuse { key, but, why } => settings::refuse(self, key, but, why)?,
             // It is not asked for, either.
             Change::NoStreamOptions => self.top.remove("stream_options"),
             Change::Nulls => settings::nulls(self),

@@ -24,6 +24,17 @@ pub(super) fn copy(fit: &mut Fit<'_>, from: &str, to: &str) -> bool {
     said.is_some()
 }
 
+/// Nothing is changed: it is refused, or stays.
+pub(super) fn refuse(fit: &Fit<'_>, key: &str, but: &[&str], why: &str) -> Result<bool, Failure> {
+    let Some(json) = fit.top.said(key) else { return Ok(false) };
+    let words = Fit::list(json).filter(|_| !but.is_empty());
+    let is_plain = words.is_some_and(|words| words.iter().all(|word| but.contains(&word.get())));
+    if is_plain || fit.ask.places.let_through.iter().any(|own| own == key) {
+        return Ok(false);
+    }
+    Err(unsupported(key, why))
+}
+
 /// Members of the API alone: what null means to an engine's own is the engine's business.
 pub(super) fn nulls(fit: &mut Fit<'_>) -> bool {
     let places = &fit.ask.places;

@@ -105,6 +105,8 @@ pub(crate) struct Places {
     pub(crate) media: Edits,
     /// Fields that the operator names, and the API does not.
     pub(crate) allowed: Vec<String>,
+    /// Fields of the API that the operator names.
+    pub(crate) let_through: Vec<String>,
     /// Fields that neither names.
     pub(crate) unknown: Vec<String>,
 }
@@ -195,6 +197,9 @@ impl Ask {
         ask.thinks = if is_off { Some(false) } else { told() };
         ask.callable = if api == Api::Chat { Callable::read(&checked, &ask).map(Box::new) } else { None };
         ask.places.end = text.trim_end().len().saturating_sub(1);
+        let own = checked.all().iter().map(|field| &field.key);
+        let own = own.filter(|key| rules.allows(key) && known.contains(&key.as_ref()));
+        ask.places.let_through = own.map(|key| key.clone().into_owned()).collect();
         let extras = checked.extras().map(|field| field.key.clone().into_owned());
         (ask.places.allowed, ask.places.unknown) = extras.partition(|key| rules.allows(key));
         Ok(ask)
