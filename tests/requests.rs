@@ -272,6 +272,35 @@ fn what_engines_do_not_have_is_refused_and_nothing_else() {
     assert_eq!(failure.message, "Unsupported value for 'modalities': this engine answers with text alone.");
 }
 
+/// Old functions with the newer choice among them.
+#[test]
+fn old_functions_may_be_allowed() {
+    let functions = r#""functions":[{"name":"f"},{"name":"g"}],"function_call":"none""#;
+    let tool = |name: &str| format!(r#"{{"type":"function","function":{{"name":"{name}"}}}}"#);
+    let choice = |mode: &str| {
+        let allowed = format!(r#"{{"mode":"{mode}","tools":[{}]}}"#, tool("g"));
+        format!(r#""tool_choice":{{"type":"allowed_tools","allowed_tools":{allowed}}}"#)
+    };
+    for mode in ["auto", "required"] {
+        let body = chat(&format!("{functions},{}", choice(mode)));
+        for to in ["vllm", "sglang", "llamacpp", "auto"] {
+            let expected = chat(&format!(r#""tool_choice":"{mode}","tools":[{}]"#, tool("g")));
+            assert_eq!(sent(Api::Chat, to, &body).unwrap().0, expected, "{to}");
+        }
+        // And what the model writes in the text is read as a call of one of them.
+        for (name, is_called) in [("g", true), ("f", false)] {
+            let call = format!("[{{\"name\": \"{name}\", \"arguments\": {{}}}}]");
+            let text = serde_json::to_string(&call).unwrap();
+            let text = format!(r#""message":{{"role":"assistant","content":{text}}},"finish_reason":"stop""#);
+            let options = Options { parser: "xlam".to_owned().try_into().unwrap(), ..Options::default() };
+            let answer: Value =
+                serde_json::from_str(&answered_with(options, "vllm", &body, &[&text])).unwrap();
+            let message = &answer["choices"][0]["message"];
+            assert_eq!(message["function_call"]["name"] == name, is_called, "{message}");
+        }
+    }
+}
+
 /// Reasoning under both names: what says something counts, and the engine's own name before the other.
 #[test]
 fn reasoning_under_two_names_is_sent_once() {

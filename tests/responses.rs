@@ -49,6 +49,30 @@ fn chats() -> impl Iterator<Item = Case> {
     captures().into_iter().map(|fixture| fixture.case).filter(asked_once)
 }
 
+/// What the client does not want to see, asked for as in Chat Completions.
+#[test]
+fn reasoning_is_left_out_where_the_client_says_so() {
+    let mut reasons = 0;
+    for case in chats().map(|case| of_chat(&case, json!({}))) {
+        let kinds = |case: &Case| -> Option<Vec<String>> {
+            let output = object(case)?["output"].as_array()?.clone();
+            Some(output.iter().map(|item| item["type"].as_str().unwrap_or_default().to_owned()).collect())
+        };
+        let says = |include: bool| {
+            let mut case = case.clone();
+            case.request["include_reasoning"] = include.into();
+            kinds(&case)
+        };
+        let all = kinds(&case);
+        assert_eq!(says(true), all, "{}", case.name);
+        let Some(all) = all else { continue };
+        reasons += all.iter().filter(|kind| *kind == "reasoning").count();
+        let others: Vec<_> = all.into_iter().filter(|kind| kind != "reasoning").collect();
+        assert_eq!(says(false), Some(others), "{}", case.name);
+    }
+    assert!(reasons > 0, "some reason");
+}
+
 const OPTIONS: [&str; 6] = [
     r#"{}"#,
     r#"{"responses_reasoning":"summary"}"#,

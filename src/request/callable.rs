@@ -40,7 +40,7 @@ impl Callable {
         let must = mode == Some("\"required\"") || is_one || ask.forced_function.is_some();
         let is_plain = allowed.is_none() && ask.custom_tools.is_empty();
         Some(Self {
-            tools: if is_plain { Bytes::new() } else { listed(all, allowed).into() },
+            tools: if is_plain { Bytes::new() } else { listed(all, allowed, key).into() },
             place: from.place(key).filter(|_| is_plain),
             must,
             may: matches!(mode, None | Some("\"auto\"")),
@@ -65,8 +65,9 @@ pub(crate) fn name(tool: &str) -> Option<String> {
     json::member(inner.get(), "name")
 }
 
-/// Those of the tools that are allowed, custom ones as the functions of one string that engines know them as.
-fn listed(all: &str, allowed: Option<&str>) -> String {
+/// Those of the tools that are allowed, custom ones as the functions of one string that engines know them as. `key`: where
+/// they stand; old functions have their names in no object of their own.
+fn listed(all: &str, allowed: Option<&str>, key: &str) -> String {
     let names = allowed.map(|allowed| {
         let tools: Vec<Raw<'_>> =
             raw_member(allowed, "tools").and_then(|tools| json::read(tools.get()).ok()).unwrap_or_default();
@@ -74,7 +75,8 @@ fn listed(all: &str, allowed: Option<&str>) -> String {
     });
     let all: Vec<Raw<'_>> = json::read(all).unwrap_or_default();
     let written = all.iter().filter_map(|tool| {
-        let is_allowed = |names: &Vec<String>| name(tool.get()).is_some_and(|name| names.contains(&name));
+        let own = || if key == "functions" { json::member(tool.get(), "name") } else { name(tool.get()) };
+        let is_allowed = |names: &Vec<String>| own().is_some_and(|name| names.contains(&name));
         if !names.as_ref().is_none_or(is_allowed) {
             return None;
         }

@@ -366,7 +366,10 @@ impl Asked {
             legacy_functions: false,
             callable: None,
             thinks: None,
-            hides_reasoning: false,
+            hides_reasoning: self
+                .unknown
+                .iter()
+                .any(|(key, json)| key == "include_reasoning" && json == "false"),
             places: Places::default(),
         }
     }
