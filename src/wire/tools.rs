@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 /// Levels of a schema that are looked into.
 const DEPTH: usize = 4;
-/// References that are followed for one parameter, and as many of what is found behind each.
+/// How many references in a row are followed.
 const REFERENCES: usize = 64;
 /// Where schemas stand that are referred to.
 const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
@@ -115,43 +115,66 @@ impl Schema {
     }
 }
 
-/// The schemas that a tool's schema refers to, each by its reference: `#/$defs/Name`.
+/// The schemas that a tool's schema refers to.
 #[derive(Debug, Default)]
-struct Definitions<'s>(HashMap<String, (Schema, &'s str)>);
+struct Definitions<'s> {
+    /// Where each is, by its reference: `#/$defs/Name`.
+    places: HashMap<String, usize>,
+    all: Vec<(Types, &'s str)>,
+}
 
 impl<'s> Definitions<'s> {
     fn of(schema: &'s str) -> Self {
-        let mut all = HashMap::new();
         let Some(members) = Members::of(schema).filter(|_| schema.contains("\"$ref\"")) else {
             return Self::default();
         };
+        let (mut new, mut open) = (Self::default(), Vec::new());
         for place in DEFINITIONS {
             let own = members.get(place).and_then(|own| Members::of(own.get()));
             for (name, text) in own.into_iter().flat_map(|own| own.0) {
                 let mut schema = Schema::default();
                 schema.read(text.get(), 0);
                 let name = name.replace('~', "~0").replace('/', "~1");
-                all.insert(format!("#/{place}/{name}"), (schema, text.get()));
+                new.places.insert(format!("#/{place}/{name}"), new.all.len());
+                new.all.push((schema.types, text.get()));
+                open.push(schema.references);
             }
         }
-        Self(all)
+        let place = |reference: &String| new.places.get(reference).copied();
+        let edges = open.iter().map(|references| references.iter().filter_map(place).collect()).collect();
+        new.follow(edges);
+        new
     }
 
-    /// What a schema says with all that it refers to. They may refer to each other in circles.
+    /// Each gets the types of those that it refers to. They may refer to each other in circles.
+    fn follow(&mut self, edges: Vec<Vec<usize>>) {
+        for _ in 0..REFERENCES {
+            let mut has_changed = false;
+            for (at, edges) in edges.iter().enumerate() {
+                let Some((own, _)) = self.all.get(at) else { continue };
+                let mut types = *own;
+                edges.iter().filter_map(|to| self.all.get(*to)).for_each(|(other, _)| types.join(*other));
+                if let Some((own, _)) = self.all.get_mut(at).filter(|(own, _)| *own != types) {
+                    (*own, has_changed) = (types, true);
+                }
+            }
+            if !has_changed {
+                break;
+            }
+        }
+    }
+
+    fn get(&self, reference: &str) -> Option<&(Types, &'s str)> {
+        self.all.get(*self.places.get(reference)?)
+    }
+
+    /// What a schema says with all that it refers to.
     fn types(&self, schema: &str) -> Types {
         let mut own = Schema::default();
         own.read(schema, 0);
-        let (mut types, mut seen) = (own.types, Vec::new());
-        let mut open: Vec<&str> = own.references.iter().map(String::as_str).take(REFERENCES).collect();
-        while let Some(reference) = open.pop().filter(|_| seen.len() < REFERENCES) {
-            let Some((schema, _)) = self.0.get(reference).filter(|_| !seen.contains(&reference)) else {
-                continue;
-            };
-            seen.push(reference);
-            types.join(schema.types);
-            open.extend(schema.references.iter().map(String::as_str).take(REFERENCES));
-        }
-        types
+        let found = own.references.iter().filter_map(|reference| self.get(reference));
+        found.for_each(|(types, _)| own.types.join(*types));
+        own.types
     }
 
     /// The members of a schema, or of the one that it is a reference to.
@@ -159,7 +182,7 @@ impl<'s> Definitions<'s> {
         let mut members = Members::of(schema)?;
         for _ in 0..DEPTH {
             let reference = members.get("$ref").and_then(Text::of).map(|text| text.decoded());
-            let Some((_, text)) = reference.and_then(|reference| self.0.get(&*reference)) else { break };
+            let Some((_, text)) = reference.and_then(|reference| self.get(&reference)) else { break };
             members = Members::of(text)?;
         }
         Some(members)
@@ -233,6 +256,28 @@ impl Tool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// 100,000 parameters, each of which refers to 64 definitions that all refer to each other.
+    #[test]
+    fn references_cost_no_more_than_they_are_long() {
+        let names: Vec<_> = (0..64).map(|at| format!("{}{at}", "n".repeat(500))).collect();
+        let all: Vec<_> = names.iter().map(|name| format!(r##"{{"$ref":"#/$defs/{name}"}}"##)).collect();
+        let all = all.join(",");
+        let each: Vec<_> = names.iter().map(|name| format!(r#""{name}":{{"anyOf":[{all}]}}"#)).collect();
+        let parameters: Vec<_> =
+            (0..100_000).map(|at| format!(r##""p{at}":{{"$ref":"#/$defs/s"}}"##)).collect();
+        let tools = format!(
+            r##"[{{"function":{{"name":"f","parameters":{{"properties":{{{}}},
+                "$defs":{{"s":{{"$ref":"#/$defs/{}"}},"t":{{"type":"null"}},{}}}}}}}}}]"##,
+            parameters.join(","),
+            names[0],
+            each.join(",")
+        );
+        let start = std::time::Instant::now();
+        let tools = Tools::read(&tools);
+        assert_eq!(tools.types("f", "p99999"), Types::default());
+        assert!(start.elapsed() < std::time::Duration::from_secs(10), "{:?}", start.elapsed());
+    }
 
     #[test]
     fn references_go_round_in_circles() {
