@@ -11,8 +11,10 @@ use super::record::{Error, Totals};
 use super::sql::{self, Row, SCHEMA, Sql, Val, ready};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+use std::collections::VecDeque;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
@@ -22,8 +24,11 @@ const QUEUE: usize = 1_024;
 /// How much of it is done in one transaction.
 const GROUP: usize = 256;
 
-/// What is left free of a disk of 64 MiB and more; of a smaller one a fourth.
+/// What is left free of a disk that has more than four times as much.
 const RESERVE: u64 = 16 << 20;
+
+/// Bytes that a piece of work changes besides what it adds.
+const PIECE: u64 = 32 << 10;
 
 /// Bytes of a page, as SQLite makes them.
 const PAGE: u64 = 4_096;
@@ -31,25 +36,57 @@ const PAGE: u64 = 4_096;
 /// How long another process may hold the file. Less than the deadline, so that the reason is told.
 const BUSY: Duration = Duration::from_millis(1_500);
 
-/// Tells the caller: his answer if the commit went well, else what it failed of.
-type Tell = Box<dyn FnOnce(Result<(), Error>) + Send>;
+/// A piece of work that waits.
+trait Job: Send {
+    fn writes(&self) -> bool;
 
-/// What is done with the session, or the reason why there is none.
-type Work = Box<dyn FnOnce(Result<&mut Session, Error>) -> Option<Tell> + Send>;
+    /// Does it with the session, or takes the reason why there is none; `false`: it wants a transaction of its own.
+    fn run(&mut self, session: Result<&mut Session, Error>) -> bool;
 
-struct Job {
+    /// Tells the caller: his answer if the commit went well, else what it failed of.
+    fn tell(self: Box<Self>, commit: Result<(), Error>);
+}
+
+/// One that is done by a function.
+struct Piece<T, W> {
     writes: bool,
-    work: Work,
+    work: W,
+    answer: Option<Result<T, Error>>,
+    reply: oneshot::Sender<Result<T, Error>>,
+}
+
+impl<T: Send, W: Fn(&mut Session) -> Result<T, Error> + Send> Job for Piece<T, W> {
+    fn writes(&self) -> bool {
+        self.writes
+    }
+
+    fn run(&mut self, session: Result<&mut Session, Error>) -> bool {
+        // Whoever has given up gets nothing done behind his back.
+        if self.reply.is_closed() {
+            return true;
+        }
+        self.answer = match session {
+            Ok(session) => session.within(self.writes, &self.work),
+            Err(error) => Some(Err(error)),
+        };
+        self.answer.is_some()
+    }
+
+    fn tell(self: Box<Self>, commit: Result<(), Error>) {
+        if let Some(answer) = self.answer {
+            let _ = self.reply.send(commit.and(answer));
+        }
+    }
 }
 
 /// The way to the thread. It ends after this is gone and the queue is empty.
 pub(super) struct Sqlite {
-    jobs: mpsc::Sender<Job>,
+    jobs: mpsc::Sender<Box<dyn Job>>,
 }
 
 impl Sqlite {
     pub(super) async fn open(path: &Path) -> Result<Self, Error> {
-        let (jobs, mut queue) = mpsc::channel::<Job>(QUEUE);
+        let (jobs, mut queue) = mpsc::channel::<Box<dyn Job>>(QUEUE);
         let (reply, opened) = oneshot::channel();
         let path = path.to_path_buf();
         let thread = std::thread::Builder::new().name("samewire-store".to_owned());
@@ -73,20 +110,10 @@ impl Sqlite {
     pub(super) async fn run<T: Send + 'static>(
         &self,
         writes: bool,
-        work: impl FnOnce(&mut Session) -> Result<T, Error> + Send + 'static,
+        work: impl Fn(&mut Session) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
-        let work: Work = Box::new(move |session| {
-            // Whoever has given up gets nothing done behind his back.
-            if reply.is_closed() {
-                return None;
-            }
-            let answer = session.and_then(|session| session.within(writes, work));
-            Some(Box::new(move |commit| {
-                let _ = reply.send(commit.and(answer));
-            }))
-        });
-        self.jobs.send(Job { writes, work }).await.map_err(|_| gone())?;
+        self.jobs.send(Box::new(Piece { writes, work, answer: None, reply })).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
 }
@@ -95,29 +122,49 @@ fn gone() -> Error {
     Error::unavailable("its thread has ended")
 }
 
-/// What is left free of the disk, so that there is room for what is written before the file itself.
+/// The disk. What is committed stands in the log first and in the file later: where the file has no room for it then, the
+/// log cannot begin anew, and once that has taken what is left not even a removal can be written. So no transaction may begin
+/// to need more than there is.
+#[derive(Debug)]
 struct Disk {
-    /// Bytes.
+    /// Bytes that are left free as long as something old can go instead.
     reserve: u64,
 }
 
 impl Disk {
+    /// A fourth of what there is for the file, with what it has.
     fn of(path: &Path) -> Result<Self, Error> {
-        let disk = rustix::fs::statvfs(path).map_err(Error::unavailable)?;
-        Ok(Self { reserve: (disk.f_blocks.saturating_mul(disk.f_frsize) / 4).min(RESERVE) })
+        let mut log = path.as_os_str().to_owned();
+        log.push("-wal");
+        let own = length(path) + length(Path::new(&log));
+        Ok(Self { reserve: (Self::free(path)?.saturating_add(own) / 4).min(RESERVE) })
     }
 
-    fn has_enough(&self, path: &Path) -> Result<bool, Error> {
+    /// Bytes that nobody has taken.
+    fn free(path: &Path) -> Result<u64, Error> {
         let disk = rustix::fs::statvfs(path).map_err(Error::unavailable)?;
-        Ok(disk.f_bavail.saturating_mul(disk.f_frsize) >= self.reserve)
+        Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
-    /// Of how many pages the log may be before they go to the file: a fourth of the reserve. Some file systems do not say
-    /// how large they are.
+    /// What must stay free, whatever goes.
+    fn least(&self) -> u64 {
+        self.reserve / 4
+    }
+
+    /// Of how many pages the log may be before they go to the file.
     fn log(&self) -> i64 {
-        let reserve = if self.reserve == 0 { RESERVE } else { self.reserve };
-        i64::try_from(reserve / 4 / PAGE).unwrap_or(i64::MAX)
+        i64::try_from(self.reserve / 4 / PAGE).unwrap_or(i64::MAX).max(16)
     }
+}
+
+/// There is no room for a piece of work.
+struct Short {
+    /// Bytes.
+    wanted: u64,
+}
+
+fn length(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |file| file.len())
 }
 
 /// The connection and what is known about the file.
@@ -125,6 +172,10 @@ pub(super) struct Session {
     db: Connection,
     disk: Disk,
     totals: Totals,
+    /// Bytes that the transaction has for the log.
+    log: u64,
+    /// Something had no room, and may have left the log longer than it need be.
+    short: bool,
     path: PathBuf,
     /// Device and number of the file that was opened.
     file: (u64, u64),
@@ -140,27 +191,45 @@ impl Session {
         Ok(session)
     }
 
-    /// Does the work in one transaction and then tells everybody.
-    fn group(&mut self, jobs: Vec<Job>) {
-        let writes = jobs.iter().any(|job| job.writes);
-        let before = self.totals;
-        self.lost = self.begin(writes).err();
-        let tells: Vec<Tell> = jobs.into_iter().filter_map(|job| (job.work)(self.usable())).collect();
-        let mut commit = match self.lost.take() {
+    /// Does the work in as few transactions as may be, and tells everybody after his own.
+    fn group(&mut self, jobs: Vec<Box<dyn Job>>) {
+        let mut jobs = VecDeque::from(jobs);
+        while !jobs.is_empty() {
+            let (before, mut done) = (self.totals, Vec::new());
+            self.log = 0;
+            self.lost = self.begin(jobs.iter().any(|job| job.writes())).err();
+            while let Some(mut job) = jobs.pop_front() {
+                if !job.run(self.usable()) {
+                    jobs.push_front(job);
+                    break;
+                }
+                done.push(job);
+            }
+            let commit = self.commit(before);
+            if std::mem::take(&mut self.short) {
+                // Whether it succeeds shows by what is free the next time.
+                let _ = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()));
+            }
+            done.into_iter().for_each(|job| job.tell(commit.clone()));
+        }
+    }
+
+    /// Ends the transaction; where that fails, all is as it was.
+    fn commit(&mut self, before: Totals) -> Result<(), Error> {
+        let commit = match self.lost.take() {
             Some(error) => Err(error),
             None => self.db.execute_batch("COMMIT").map_err(from_sqlite),
         };
-        if commit.is_err() {
-            self.totals = before;
-            if !self.db.is_autocommit() {
-                // Without this the next transaction could not begin.
-                let rolled_back = self.db.execute_batch("ROLLBACK").map_err(from_sqlite);
-                commit = commit.and(rolled_back);
-            }
+        if commit.is_ok() {
+            return Ok(());
         }
-        for tell in tells {
-            tell(commit.clone());
+        self.totals = before;
+        if self.db.is_autocommit() {
+            return commit;
         }
+        // Without this the next transaction could not begin.
+        let rolled_back = self.db.execute_batch("ROLLBACK").map_err(from_sqlite);
+        commit.and(rolled_back)
     }
 
     fn usable(&mut self) -> Result<&mut Self, Error> {
@@ -179,31 +248,91 @@ impl Session {
         self.db.execute_batch(begin).map_err(from_sqlite)
     }
 
-    /// Does one piece of work; if it fails, what it wrote is taken back.
+    /// Does one piece of work; if it fails, what it wrote is taken back. Nothing: it has no room beside what was done before it.
     fn within<T>(
         &mut self,
         writes: bool,
-        work: impl FnOnce(&mut Self) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+        work: &impl Fn(&mut Self) -> Result<T, Error>,
+    ) -> Option<Result<T, Error>> {
         if !writes {
-            return work(self);
+            return Some(work(self));
         }
-        let before = self.totals;
-        self.batch("SAVEPOINT piece")?;
-        let answer = work(self);
+        let is_first = self.log == 0;
+        match self.piece(work, None) {
+            Err(_) if !is_first => None,
+            Err(short) => Some(self.piece(work, Some(short)).unwrap_or(Err(Error::Full))),
+            Ok(answer) => Some(answer),
+        }
+    }
+
+    /// Does it in a savepoint. `short`: it was so many bytes too much, and what is old goes first.
+    fn piece<T>(
+        &mut self,
+        work: &impl Fn(&mut Self) -> Result<T, Error>,
+        short: Option<Short>,
+    ) -> Result<Result<T, Error>, Short> {
+        let (totals, log) = (self.totals, self.log);
+        if let Err(error) = self.batch("SAVEPOINT piece") {
+            return Ok(Err(error));
+        }
+        self.log += PIECE;
+        let evicted = short.as_ref().map_or(Ok(()), |short| self.evict(short));
+        let mut answer = evicted.and_then(|()| work(self));
         // When the disk is full, SQLite may end the whole transaction by itself.
         if self.db.is_autocommit() {
-            self.totals = before;
+            self.totals = totals;
             let error = answer.err().unwrap_or_else(|| Error::unavailable("the transaction was rolled back"));
             self.lost = Some(error.clone());
-            return Err(error);
+            return Ok(Err(error));
         }
-        if answer.is_err() {
-            self.totals = before;
-            self.batch("ROLLBACK TO piece")?;
+        let fits = if answer.is_ok() { self.fits(short.is_some()) } else { Ok(true) };
+        let wanted = self.log - log;
+        let is_short = fits == Ok(false);
+        if let Err(error) = fits {
+            answer = Err(error);
         }
-        self.batch("RELEASE piece")?;
-        answer
+        if is_short || answer.is_err() {
+            (self.totals, self.log) = (totals, log);
+            if let Err(error) = self.batch("ROLLBACK TO piece") {
+                return Ok(Err(error));
+            }
+        }
+        let released = self.batch("RELEASE piece");
+        self.short |= is_short;
+        if is_short { Err(Short { wanted }) } else { Ok(released.and(answer)) }
+    }
+
+    /// Whether the log has room for this transaction, and the file for it afterwards. `evicts`: what is old is gone.
+    fn fits(&self, evicts: bool) -> Result<bool, Error> {
+        let free = Disk::free(&self.path)?;
+        if free >= self.log.saturating_add(self.disk.reserve.saturating_mul(4)) {
+            return Ok(true);
+        }
+        let due = self.due()?;
+        let left = if due > 0 && !evicts { self.disk.reserve } else { self.disk.least() };
+        Ok(free >= self.log.saturating_add(due).saturating_add(left))
+    }
+
+    /// Bytes that the file must grow by for what is in the log and in this transaction.
+    fn due(&self) -> Result<u64, Error> {
+        let pages: i64 = self.db.query_row("PRAGMA page_count", (), |row| row.get(0)).map_err(from_sqlite)?;
+        Ok((pages.unsigned_abs() * PAGE).saturating_sub(length(&self.path)))
+    }
+
+    /// Bytes within the file that hold nothing.
+    fn hollow(&self) -> Result<u64, Error> {
+        let pages: i64 =
+            self.db.query_row("PRAGMA freelist_count", (), |row| row.get(0)).map_err(from_sqlite)?;
+        Ok(pages.unsigned_abs() * PAGE)
+    }
+
+    /// The oldest make room for what was too much.
+    fn evict(&mut self, short: &Short) -> Result<(), Error> {
+        let none = Arc::from("");
+        while self.hollow()? < short.wanted && ready(sql::evict(self, &none, &none))? {
+            self.log += PAGE;
+        }
+        Ok(())
     }
 
     /// A statement without which the transaction is lost.
@@ -240,15 +369,16 @@ impl Sql for Session {
     fn moved(&mut self, records: i64, bytes: i64) {
         self.totals.records = self.totals.records.saturating_add_signed(records);
         self.totals.bytes = self.totals.bytes.saturating_add_signed(bytes);
+        self.log = self.log.saturating_add_signed(bytes.max(0));
     }
 
-    async fn reusable(&mut self) -> Result<Option<u64>, Error> {
-        if self.disk.has_enough(&self.path)? {
-            return Ok(None);
-        }
-        let pragma = "SELECT freelist_count * page_size FROM pragma_freelist_count, pragma_page_size";
-        let bytes: i64 = self.db.query_row(pragma, (), |row| row.get(0)).map_err(from_sqlite)?;
-        Ok(Some(bytes.unsigned_abs()))
+    async fn has_disk(&mut self, bytes: u64, ended: u64) -> Result<bool, Error> {
+        let free = Disk::free(&self.path)?.saturating_sub(self.due()?);
+        let log = bytes.saturating_add(PIECE).saturating_add(self.disk.least());
+        let may_go = self.hollow()?.saturating_add(ended) >= bytes;
+        let has_room = free >= log && (may_go || free - log >= bytes);
+        self.short |= !has_room;
+        Ok(has_room)
     }
 
     async fn recount(&mut self) -> Result<(), Error> {
@@ -331,5 +461,14 @@ fn prepare(path: &Path) -> Result<Session, Error> {
     }
     begun.commit().map_err(from_sqlite)?;
     let file = identity(path)?;
-    Ok(Session { db, disk, totals: Totals::default(), path: path.to_path_buf(), file, lost: None })
+    Ok(Session {
+        db,
+        disk,
+        totals: Totals::default(),
+        log: 0,
+        short: false,
+        path: path.to_path_buf(),
+        file,
+        lost: None,
+    })
 }

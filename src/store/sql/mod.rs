@@ -193,9 +193,9 @@ pub(super) trait Sql {
     /// This transaction has added or removed as much.
     fn moved(&mut self, records: i64, bytes: i64);
 
-    /// How many bytes can be written without taking more of the disk; nothing where the disk has enough.
-    async fn reusable(&mut self) -> Result<Option<u64>, Error> {
-        Ok(None)
+    /// Whether the disk has room for a record of so many bytes, where ended ones of so many may be evicted.
+    async fn has_disk(&mut self, _bytes: u64, _ended: u64) -> Result<bool, Error> {
+        Ok(true)
     }
 
     /// Counts again, where the totals are kept up by hand: another process may have changed them.
@@ -244,8 +244,7 @@ async fn owned<S: Sql>(s: &mut S, key: &Key, term: u64, now: Millis) -> Result<H
     if head.term == term { Ok(head) } else { Err(Error::Fenced) }
 }
 
-/// After a record was written: evicts the oldest ended ones but this until all fit. On a disk that is nearly full as much
-/// again as was written must be free within the database: who begins to evict when nothing is left cannot do even that.
+/// After a record was written: evicts the oldest ended ones but this until all fit.
 async fn make_room<S: Sql>(s: &mut S, caps: &Caps, key: &Key, grown: Grown) -> Result<(), Error> {
     let closing = grown.closing && grown.after <= grown.before + CLOSING;
     if grown.after > caps.record_bytes && !closing {
@@ -254,21 +253,28 @@ async fn make_room<S: Sql>(s: &mut S, caps: &Caps, key: &Key, grown: Grown) -> R
     let difference =
         i64::try_from(grown.after).unwrap_or(i64::MAX) - i64::try_from(grown.before).unwrap_or(0);
     s.moved(i64::from(grown.before == 0), difference);
-    let grown_by = grown.after.saturating_sub(grown.before);
+    if !caps.counts() {
+        return Ok(());
+    }
     loop {
-        let totals = if caps.counts() { s.totals().await? } else { Totals::default() };
-        let fits = totals.bytes <= caps.bytes && totals.records <= caps.records;
-        if fits && s.reusable().await?.is_none_or(|bytes| bytes >= grown_by) {
+        let totals = s.totals().await?;
+        if totals.bytes <= caps.bytes && totals.records <= caps.records {
             return Ok(());
         }
-        let sql = "DELETE FROM samewire_records WHERE (tenant, id) IN (SELECT tenant, id FROM samewire_records \
-             WHERE state >= 2 AND NOT (tenant = $1 AND id = $2) ORDER BY touched, tenant, id LIMIT 1) RETURNING bytes";
-        let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
-        let Some(row) = rows.first() else {
+        if !evict(s, &key.tenant, &key.id).await? {
             return if closing { Ok(()) } else { Err(Error::Full) };
-        };
-        s.moved(-1, -row.int(0)?);
+        }
     }
+}
+
+/// Removes the oldest record that has ended but this one; `false`: there is none.
+pub(super) async fn evict<S: Sql>(s: &mut S, tenant: &Arc<str>, id: &Arc<str>) -> Result<bool, Error> {
+    let sql = "DELETE FROM samewire_records WHERE (tenant, id) IN (SELECT tenant, id FROM samewire_records \
+         WHERE state >= 2 AND NOT (tenant = $1 AND id = $2) ORDER BY touched, tenant, id LIMIT 1) RETURNING bytes";
+    let rows = s.query(sql, &[tenant.into(), id.into()]).await?;
+    let Some(row) = rows.first() else { return Ok(false) };
+    s.moved(-1, -row.int(0)?);
+    Ok(true)
 }
 
 /// How a write changes the weight of its record.
@@ -685,13 +691,10 @@ pub(super) async fn has_room<S: Sql>(s: &mut S, caps: &Caps, bytes: &u64) -> Res
     // Whether anything can be written shows only by writing. Nobody sees the row: it goes in the same transaction.
     s.later("INSERT INTO samewire_schema (version, reader) VALUES (0, 0)", &[]).await?;
     s.later("DELETE FROM samewire_schema WHERE version = 0", &[]).await?;
-    let reusable = s.reusable().await?;
-    let looks = caps.counts() || reusable.is_some();
-    let running = if looks { counted(s, " WHERE state < 2").await? } else { Totals::default() };
+    let running = if caps.counts() { counted(s, " WHERE state < 2").await? } else { Totals::default() };
     caps.take(running, *bytes)?;
-    let Some(reusable) = reusable else { return Ok(()) };
-    let ended = s.totals().await?.bytes.saturating_sub(running.bytes);
-    if reusable.saturating_add(ended) < *bytes { Err(Error::Full) } else { Ok(()) }
+    let ended = if caps.counts() { s.totals().await?.bytes.saturating_sub(running.bytes) } else { 0 };
+    if s.has_disk(*bytes, ended).await? { Ok(()) } else { Err(Error::Full) }
 }
 
 /// The totals, counted.
