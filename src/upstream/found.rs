@@ -93,6 +93,19 @@ impl Found {
         }
     }
 
+    /// What was found, and what answers have told by `now` where that is nothing better.
+    pub(super) fn beside(mut self, now: &Self) -> Self {
+        let heard = now.identity;
+        if now.by == By::Answer && self.by <= By::Answer {
+            self.turn_out(heard.engine, By::Answer);
+        }
+        let is_same = self.identity.engine == heard.engine;
+        if is_same && now.version_by == By::Answer && self.version_by <= By::Answer {
+            self.set_version(heard.version, By::Answer);
+        }
+        self
+    }
+
     /// Something is not known that answers may tell.
     pub(super) fn lacks(&self) -> bool {
         self.by == By::Nothing
@@ -126,5 +139,35 @@ impl fmt::Display for Found {
         let none = "none";
         write!(f, " reasoning_parser={}", parsers.reasoning.as_deref().unwrap_or(none))?;
         write!(f, " tool_call_parser={}", parsers.tools.as_deref().unwrap_or(none))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::named;
+
+    fn engine(name: &str) -> &'static Engine {
+        named(name).unwrap()
+    }
+
+    /// A look takes its time; an answer that comes meanwhile is not forgotten at its end.
+    #[test]
+    fn what_is_overheard_while_probes_look_stays() {
+        let nothing = || Found::configured(engine("auto"));
+        let mut heard = nothing();
+        heard.overhear(engine("sglang"), None);
+        let looked = nothing().beside(&heard);
+        assert_eq!((looked.identity.engine.name, looked.by), ("sglang", By::Answer));
+        let version = Some(Version::new(0, 21, 0));
+        heard.overhear(engine("vllm"), version);
+        let mut looked = nothing();
+        looked.turn_out(engine("vllm"), By::Place("/metrics"));
+        let looked = looked.beside(&heard);
+        assert_eq!((looked.by, looked.version_by), (By::Place("/metrics"), By::Answer));
+        assert_eq!(looked.identity.version, version);
+        let mut looked = nothing();
+        looked.turn_out(engine("sglang"), By::Place("/server_info"));
+        assert_eq!(looked.clone().beside(&heard), looked, "what the engine itself says is better");
     }
 }

@@ -204,11 +204,11 @@ impl Upstream {
         self.found.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// It has been looked at.
+    /// It has been looked at. What was overheard meanwhile counts.
     fn settle(&self, found: Found) {
-        let listens = found.lacks() || found.is_overheard();
+        let now = self.know(|known| *known = found.beside(known));
+        let listens = now.lacks() || now.is_overheard();
         self.listens.store(if listens { HEARD } else { 0 }, Ordering::Relaxed);
-        self.know(|known| *known = found);
     }
 
     /// A piece of a good answer. It costs nothing where nothing is to be learnt of it.
