@@ -14,6 +14,8 @@
 mod cases;
 #[path = "calls/engines.rs"]
 mod engines;
+#[path = "calls/runs.rs"]
+mod runs;
 mod seeded;
 #[path = "calls/think.rs"]
 mod think;

@@ -44,6 +44,11 @@ impl Markers {
         self.all.get(marker).map_or(0, |marker| marker.len())
     }
 
+    /// How long the longest of them is.
+    pub(super) fn longest(&self) -> usize {
+        self.all.iter().map(|marker| marker.len()).max().unwrap_or(0)
+    }
+
     /// Where this one of them is in a text.
     pub(super) fn first_of(&self, text: &str, marker: usize) -> Option<usize> {
         text.find(&**self.all.get(marker)?)
@@ -95,18 +100,6 @@ pub(super) fn begins<M: AsRef<str>>(text: &str, marks: &[M]) -> Found {
         return Found::Perhaps(0);
     }
     longest.map_or(Found::Nowhere, |(marker, _)| Found::At { at: 0, marker })
-}
-
-/// The first of these marks in a short text.
-pub(super) fn first<M: AsRef<str>>(text: &str, marks: &[M]) -> Found {
-    for (at, _) in text.char_indices() {
-        match begins(text.get(at..).unwrap_or(""), marks) {
-            Found::At { marker, .. } => return Found::At { at, marker },
-            Found::Perhaps(_) => return Found::Perhaps(at),
-            Found::Nowhere => {}
-        }
-    }
-    Found::Nowhere
 }
 
 #[cfg(test)]

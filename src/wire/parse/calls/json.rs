@@ -8,7 +8,7 @@
 use super::super::marker::{Found, Markers};
 use super::super::{Emit, Piece};
 use super::value::{Arguments, Part, Value, whole};
-use super::{Grammar, Step, Tools, steps};
+use super::{Grammar, Step, Tools, near, steps};
 use crate::json::{self, Text};
 use std::borrow::Cow;
 
@@ -118,11 +118,17 @@ enum Short {
 struct Cursor<'t> {
     text: &'t str,
     at: usize,
+    /// Up to where it is looked at.
+    upto: usize,
 }
 
 impl<'t> Cursor<'t> {
     fn rest(&self) -> &'t str {
-        self.text.get(self.at..).unwrap_or("")
+        near(self.text, self.upto).get(self.at..).unwrap_or("")
+    }
+
+    fn more(&self) -> Short {
+        Short::More(self.upto)
     }
 
     /// The next sign, white space aside, is this one.
@@ -130,18 +136,31 @@ impl<'t> Cursor<'t> {
         let rest = self.rest();
         let begun = rest.trim_start();
         self.at += rest.len() - begun.len();
-        let is = begun.chars().next().ok_or(Short::More(HEAD))? == sign;
+        let is = begun.chars().next().ok_or_else(|| self.more())? == sign;
         self.at += usize::from(is);
         Ok(is)
     }
 
     /// A whole value.
-    fn value(&mut self, most: usize) -> Result<&'t str, Short> {
+    fn value(&mut self) -> Result<&'t str, Short> {
         let rest = self.rest();
-        let length = whole(rest).ok_or(Short::More(most))?;
+        let begun = rest.trim_start();
+        if !begun.starts_with(['{', '[', '"']) {
+            // Nothing else stands behind a number or a word.
+            let behind = begun.trim_start_matches(is_of_word);
+            if !behind.is_empty() && !behind.starts_with([',', ']', '}', ' ', '\t', '\r', '\n']) {
+                return Err(Short::Wrong);
+            }
+        }
+        let length = whole(rest).ok_or_else(|| self.more())?;
         self.at += length;
         rest.get(..length).map(str::trim).ok_or(Short::Wrong)
     }
+}
+
+/// Whether a sign is one of a number or a word.
+fn is_of_word(sign: char) -> bool {
+    sign.is_alphanumeric() || "+-._".contains(sign)
 }
 
 /// What stands in a text in quotes.
@@ -151,7 +170,7 @@ fn text(json: &str) -> Result<Cow<'_, str>, Short> {
 
 /// `named`: the key of the name.
 fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, Short> {
-    let mut from = Cursor { text, at: 0 };
+    let mut from = Cursor { text, at: 0, upto: HEAD };
     if !from.sign('{')? {
         return Err(Short::Wrong);
     }
@@ -167,7 +186,7 @@ fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, Short> {
         if !from.rest().starts_with('"') {
             return Err(Short::Wrong);
         }
-        let key = self::text(from.value(HEAD)?)?;
+        let key = self::text(from.value()?)?;
         if !from.sign(':')? {
             return Err(Short::Wrong);
         }
@@ -177,11 +196,15 @@ fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, Short> {
                     from.sign('\0')?;
                     return Ok(Head { name, arguments: Spelled::Follow, read: from.at });
                 }
-                None => before = Some(from.value(WHOLE)?),
+                None => {
+                    from.upto = from.at + WHOLE;
+                    before = Some(from.value()?);
+                    from.upto = from.at + HEAD;
+                }
             },
             key if key == named => {
                 from.sign('\0')?;
-                let own = self::text(from.value(HEAD)?)?;
+                let own = self::text(from.value()?)?;
                 if own.is_empty() {
                     return Err(Short::Wrong);
                 }
@@ -192,7 +215,7 @@ fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, Short> {
             }
             _ => {
                 from.sign('\0')?;
-                from.value(HEAD)?;
+                from.value()?;
             }
         }
         if !from.sign(',')? && !from.rest().starts_with('}') {

@@ -33,6 +33,8 @@ pub(super) use tagged::{Form as TaggedForm, Keys};
 
 /// Bytes that wait for what they are.
 const HELD: usize = 512 << 10;
+/// By which part of what is held it grows before it is looked at again.
+const GROWTH: usize = 64;
 
 /// What a grammar has made of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +74,8 @@ pub(super) struct Calls {
     marks: Markers,
     state: State,
     held: String,
+    /// How much of what may be a call has been read in vain.
+    tried: usize,
 }
 
 #[derive(Debug)]
@@ -96,6 +100,7 @@ impl Calls {
             marks,
             state: State::Beginning,
             held: String::new(),
+            tried: 0,
         })
     }
 
@@ -159,6 +164,11 @@ impl Calls {
     }
 
     fn perhaps(&mut self, text: &str, tried: Try, last: bool, emit: Emit<'_>) -> Option<usize> {
+        // As it is read from its start again, a long text is only where it has grown by a part of it.
+        if !last && text.len() < self.tried + self.tried / GROWTH {
+            return None;
+        }
+        self.tried = 0;
         let Some(mut grammar) = self.starts.grammar(tried) else { return self.no_call(text, tried, emit) };
         let mut called = false;
         let step = grammar.read(text, last, &self.starts.tools, &mut |piece| {
@@ -172,7 +182,10 @@ impl Calls {
                 self.state = State::Call(grammar);
                 self.after(step, text, last)
             }
-            Step::More(_) if !last && text.len() <= HELD => None,
+            Step::More(_) if !last && text.len() <= HELD => {
+                self.tried = text.len();
+                None
+            }
             _ => self.no_call(text, Try { form: tried.form + 1, ..tried }, emit),
         }
     }
@@ -269,6 +282,11 @@ impl Calls {
         say(text.get(..behind)?, emit);
         Some(behind)
     }
+}
+
+/// So many bytes of a text, or one that is shorter.
+fn near(text: &str, most: usize) -> &str {
+    text.get(..text.floor_char_boundary(most)).unwrap_or(text)
 }
 
 /// Whether a function may be called so.

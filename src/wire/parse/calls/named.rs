@@ -4,10 +4,10 @@
 //! section ─→ call ─→ name ─→ separator ─→ arguments ─→ end of the call ─→ call, or end of the section
 //! ```
 
-use super::super::marker::{Found, Markers, begins, first};
+use super::super::marker::{Found, Markers, begins};
 use super::super::{Emit, Piece};
 use super::value::{Arguments, Part};
-use super::{Grammar, Step, Tools, is_name, steps};
+use super::{Grammar, Step, Tools, ends_name, is_name, near, steps};
 
 /// Bytes of a name with what belongs to it.
 const NAME: usize = 512;
@@ -43,6 +43,8 @@ pub(super) struct Named {
     form: &'static Form,
     state: State,
     called: bool,
+    /// What ends a name.
+    separators: Markers,
     stops: Markers,
 }
 
@@ -64,7 +66,8 @@ const FENCES: [&str; 2] = ["```json", FENCE];
 impl Named {
     pub(super) fn new(form: &'static Form) -> Self {
         let stops = Markers::new([form.end, form.close, if form.end.is_empty() { form.call } else { "" }]);
-        Self { form, state: State::Opening, called: false, stops }
+        let separators = Markers::new([form.separator, if form.brace { "{" } else { "" }]);
+        Self { form, state: State::Opening, called: false, separators, stops }
     }
 
     fn stop(&self, at: usize) -> Step {
@@ -75,13 +78,15 @@ impl Named {
     fn name(&mut self, text: &str, tools: &Tools, emit: Emit<'_>) -> Result<Option<usize>, ()> {
         let Form { separator, prefix, .. } = *self.form;
         let begun = text.trim_start();
+        let blank = text.len() - begun.len();
         if !begun.starts_with(prefix) {
             return if prefix.starts_with(begun) { Ok(None) } else { Err(()) };
         }
-        let marks = [separator, if self.form.brace { "{" } else { "" }, self.form.id];
-        let found = first(begun, marks.get(..2).unwrap_or(&[]));
+        // A mark that ends a name in time stands in this.
+        let begun = near(begun, prefix.len() + NAME + self.separators.longest());
+        let found = self.separators.find(begun);
         let head = begun.get(prefix.len()..found.before(begun)).unwrap_or("");
-        if head.len() > NAME || !may_be_name(head, &marks) {
+        if head.len() > NAME || !may_be_name(head, self.form.id) {
             return Err(());
         }
         let Found::At { at, marker } = found else { return Ok(None) };
@@ -98,15 +103,16 @@ impl Named {
         emit(Piece::Call { name, id: id.filter(|id| !id.is_empty()) });
         self.state = State::Arguments(Arguments::default());
         let behind = if marker == 0 { separator.len() } else { 0 };
-        Ok(Some(text.len() - begun.len() + at + behind))
+        Ok(Some(blank + at + behind))
     }
 }
 
-/// Whether a name may begin so: behind its first word there is nothing, or one of these.
-fn may_be_name(text: &str, behind: &[&str]) -> bool {
-    let Some((_, rest)) = text.trim_start().split_once(char::is_whitespace) else { return true };
-    let rest = rest.trim_start();
-    rest.is_empty() || begins(rest, behind) != Found::Nowhere
+/// Whether a name may begin so: behind its first word there is nothing, or what an id follows.
+fn may_be_name(text: &str, id: &str) -> bool {
+    let text = text.trim_start();
+    let length = text.find(ends_name).unwrap_or(text.len());
+    let rest = text.get(length..).unwrap_or("").trim_start();
+    rest.is_empty() || begins(rest, &[id]) != Found::Nowhere
 }
 
 /// `functions.NAME:0`, where `functions.` may be missing; a bare number says nothing of the name, unless there is but one.

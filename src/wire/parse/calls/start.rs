@@ -6,7 +6,7 @@ use super::json::Json;
 use super::literal::Literal;
 use super::named::Named;
 use super::tagged::Tagged;
-use super::{Grammar, Step};
+use super::{Grammar, Step, near};
 use crate::wire::tools::Tools;
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ impl Starts {
     /// Whether a call begins with a text that begins with the mark of this number; `None`: more of it is needed. `last`:
     /// nothing follows.
     pub(in super::super) fn begins(&self, text: &str, start: usize, last: bool) -> Option<bool> {
-        let looked = text.get(..text.floor_char_boundary(LOOK)).unwrap_or(text);
+        let looked = near(text, LOOK);
         let is_all = looked.len() == text.len();
         let grammars = (0..).map_while(|form| self.grammar(Try { start, form }));
         for mut grammar in grammars {

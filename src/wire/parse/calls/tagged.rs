@@ -8,10 +8,10 @@
 //! told when all of it is there, as it stands where it is such a value, and else as a text. One that is not closed ends with
 //! its call, or where the next key begins if the format says so.
 
-use super::super::marker::{Found, Markers, begins, first};
+use super::super::marker::{Found, Markers, begins};
 use super::super::{Emit, Piece};
 use super::value::{Arguments, Part};
-use super::{Grammar, Step, Tools, ends_name, is_name, steps};
+use super::{Grammar, Step, Tools, ends_name, is_name, near, steps};
 use crate::json::Raw;
 use crate::wire::tools::Types;
 
@@ -23,7 +23,7 @@ const DEPTH: usize = 32;
 /// What differs between formats. What is empty is not there.
 #[derive(Debug, PartialEq, Eq)]
 pub(in super::super) struct Form {
-    /// What may stand before a call.
+    /// What may stand before a call, each once.
     pub(in super::super) opens: &'static [&'static str],
     /// What stands before and behind a function's name.
     pub(in super::super) name: (&'static str, &'static str),
@@ -70,6 +70,8 @@ pub(super) struct Tagged {
     form: &'static Form,
     state: State,
     called: bool,
+    /// How many marks there were before a call.
+    opened: usize,
     /// The function of the call that goes on.
     name: String,
     /// It has a parameter already.
@@ -106,6 +108,7 @@ impl Tagged {
             form,
             state: State::Call,
             called: false,
+            opened: 0,
             name: String::new(),
             some: false,
             value_ends: form.value_ends(form.value.1),
@@ -168,10 +171,7 @@ impl Tagged {
     fn key(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<Option<usize>, ()> {
         let Form { key: (_, behind), value: (before, _), .. } = self.form;
         let more = if last || text.len() > NAME { Err(()) } else { Ok(None) };
-        let Found::At { at, .. } = first(text, &[*behind]) else { return more };
-        if at > NAME {
-            return Err(());
-        }
+        let Some(at) = near(text, NAME + behind.len()).find(behind) else { return more };
         let mut read = at + behind.len();
         if !before.is_empty() {
             let rest = text.get(read..).unwrap_or("");
@@ -330,7 +330,8 @@ impl Tagged {
         let read = blank + marks.get(marker).map_or(0, |mark| mark.len());
         match marker.checked_sub(1 + opens.len()) {
             None if marker == 0 => self.state = State::Name,
-            None => {}
+            None if self.opened == opens.len() => return Err(self.stop(0)),
+            None => self.opened += 1,
             Some(_) if !self.called => return Err(Step::No),
             Some(close) if close + 1 == closes.len() => return Err(Step::Done(read)),
             Some(_) => {}

@@ -1,0 +1,67 @@
+//! Marks that are named over and over: what is made of them does not cost more the more of them there are, and is the same
+//! however they are cut.
+
+use crate::cases::{Case, Cut};
+use crate::{said, stream, whole};
+use std::time::{Duration, Instant};
+
+/// Bytes of a run.
+const RUN: usize = 256 << 10;
+/// Many times what a run takes, and less than it would if each mark had all the text behind it looked through.
+const MOST: Duration = Duration::from_secs(6);
+
+/// Runs of marks that begin no call, each with what stands before it.
+const RUNS: [(&str, &str, &str); 11] = [
+    ("mistral", "", "[TOOL_CALLS]"),
+    ("mistral", "", "[TOOL_CALLS] f "),
+    ("kimi_k2", "", "<|tool_call_begin|>"),
+    ("qwen3", "<think>", "<tool_call>"),
+    ("qwen3", "", "<tool_call>"),
+    ("qwen3", "", "<tool_call>{\"x\":1"),
+    ("qwen3", "<think>", "<tool_call>{\"x\":1"),
+    ("deepseek_v31", "", "<｜tool▁call▁begin｜>"),
+    ("deepseek_v3", "", "<｜tool▁call▁begin｜>function<｜tool▁sep｜>"),
+    ("minimax_m2", "</think>", "<minimax:tool_call>"),
+    ("minimax_m2", "", "<minimax:tool_call>"),
+];
+
+/// A run that comes whole, in one piece, and mark by mark.
+fn run(parser: &str, before: &str, mark: &str) -> [Case; 3] {
+    let marks: Vec<_> = [before].into_iter().chain(std::iter::repeat_n(mark, RUN / mark.len())).collect();
+    let text = marks.concat();
+    [whole(parser, &text, "stop"), stream(parser, &[&text], "stop"), stream(parser, &marks, "stop")]
+}
+
+/// What is made of it, before too much time has passed.
+fn soon<T>(name: &str, make: impl FnOnce() -> T) -> T {
+    let begun = Instant::now();
+    let made = make();
+    assert!(begun.elapsed() < MOST, "{name}: {:?}", begun.elapsed());
+    made
+}
+
+#[test]
+fn a_run_of_marks_costs_what_its_length_does() {
+    for (parser, before, mark) in RUNS {
+        let text = mark.repeat(RUN / mark.len());
+        for case in run(parser, before, mark) {
+            let said = soon(&format!("{parser} {before}{mark}"), || said(&case));
+            assert!(said.calls.is_empty(), "{parser} {mark}");
+            assert!(said.reasoning + &said.content == text, "{parser} {mark}");
+        }
+    }
+    // Each of these is a call, and more than an answer can have.
+    for case in run("glm45", "", "<tool_call>f<arg_key>") {
+        soon("glm45", || case.run(&Cut::Whole));
+    }
+}
+
+/// White space behind a mark may come sign by sign.
+#[test]
+fn white_space_behind_a_mark_costs_what_its_length_does() {
+    for (parser, mark) in [("qwen3", "<tool_call>"), ("kimi_k2", "<|tool_call_begin|>")] {
+        let pieces: Vec<_> = [mark].into_iter().chain(std::iter::repeat_n(" ", 64 << 10)).collect();
+        let case = stream(parser, &pieces, "stop");
+        assert_eq!(soon(parser, || said(&case)).content, pieces.concat());
+    }
+}
