@@ -2,7 +2,7 @@
 //! however they are cut.
 
 use crate::cases::{Case, Cut};
-use crate::{said, stream, whole};
+use crate::{Said, said, stream, whole};
 use std::time::{Duration, Instant};
 
 /// Bytes of a run.
@@ -63,5 +63,61 @@ fn white_space_behind_a_mark_costs_what_its_length_does() {
         let pieces: Vec<_> = [mark].into_iter().chain(std::iter::repeat_n(" ", 64 << 10)).collect();
         let case = stream(parser, &pieces, "stop");
         assert_eq!(soon(parser, || said(&case)).content, pieces.concat());
+    }
+}
+
+/// In pieces of these lengths, and in one.
+fn cut_in(parser: &str, text: &str) -> Vec<Said> {
+    let cut = |length: usize| {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (piece, behind) = rest.split_at(rest.ceil_char_boundary(length.min(rest.len())));
+            pieces.push(piece);
+            rest = behind;
+        }
+        said(&stream(parser, &pieces, "stop"))
+    };
+    [1, 7, 600]
+        .into_iter()
+        .map(cut)
+        .chain([said(&stream(parser, &[text], "stop")), said(&whole(parser, text, "stop"))])
+        .collect()
+}
+
+/// What follows a mark may fill more than is looked at without being told: it is no call then.
+#[test]
+fn reasoning_goes_on_where_no_call_is_told() {
+    let answer = "Here is the answer. ".repeat(250);
+    let marks = "<tool_call>".repeat(372);
+    let late = format!("<tool_call>{{\"x\": \"{}\", ", "y".repeat(5000));
+    let call = "<tool_call>{\"name\": \"f\", \"arguments\": {\"text\": \"</think>\"}}</tool_call>";
+    for (reasoning, behind, content, calls) in [
+        (
+            "Each call has the prefix <tool_call>{\" and then a name.",
+            format!("</think>{answer}"),
+            &*answer,
+            0,
+        ),
+        (&*marks, format!("</think>{answer}"), &*answer, 0),
+        (&*late, format!("</think>{answer}"), &*answer, 0),
+        (
+            "a <tool_call>{\"arguments\": {\"text\": \"",
+            "</think>\"}, \"name\": \"f\"}".to_owned(),
+            "\"}, \"name\": \"f\"}",
+            0,
+        ),
+        ("a", call.to_owned(), "", 1),
+        (
+            "a",
+            format!("<tool_call>{{\"x\": \"{}\", {}", "y".repeat(3000), &call["<tool_call>{".len()..]),
+            "",
+            1,
+        ),
+    ] {
+        for said in cut_in("qwen3", &format!("<think>{reasoning}{behind}")) {
+            assert_eq!((said.reasoning.as_str(), said.content.as_str()), (reasoning, content));
+            assert_eq!(said.calls.len(), calls, "{reasoning}");
+        }
     }
 }

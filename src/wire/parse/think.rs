@@ -240,12 +240,21 @@ impl Think {
         }
     }
 
-    /// Whether a mark at the beginning of this text ends a block; `None`: more of it is needed.
+    /// Whether a mark at the beginning of this text ends a block; `None`: more of it is needed. A call that is not told before
+    /// the end tag is none.
     fn is_end(&self, text: &str, marker: usize, last: bool) -> Option<bool> {
-        match marker.checked_sub(1).filter(|start| *start < self.calls.len()) {
-            Some(start) => self.calls.begins(text, start, last),
-            None => Some(true),
+        let Some(start) = marker.checked_sub(1).filter(|start| *start < self.calls.len()) else {
+            return Some(true);
+        };
+        let is_call = self.calls.begins(text, start, last);
+        if is_call == Some(false) || self.ends.len(0) == 0 {
+            return is_call;
         }
+        let looked = Starts::looked_at(text);
+        let Some(before) = self.ends.first_of(looked, 0).and_then(|end| looked.get(..end)) else {
+            return is_call;
+        };
+        Some(self.calls.begins(before, start, false) == Some(true))
     }
 
     fn after(&mut self, text: &str, emit: Emit<'_>) -> Option<usize> {

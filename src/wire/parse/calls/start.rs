@@ -10,7 +10,7 @@ use super::{Grammar, Step, near};
 use crate::wire::tools::Tools;
 use std::sync::Arc;
 
-/// Bytes from a mark on that are looked at for whether a call begins there; one that is not told by then is taken for one.
+/// Bytes from a mark on in which a call is told that begins there.
 const LOOK: usize = 4 << 10;
 
 /// What the calls of a choice may begin with, and how they may then be read; first of all what needs no mark.
@@ -82,10 +82,15 @@ impl Starts {
         later.filter(|(_, start)| start.bare.contains(first)).map(|(place, _)| place).next()
     }
 
+    /// As much of a text that begins with a mark as is looked at for whether a call begins there.
+    pub(in super::super) fn looked_at(text: &str) -> &str {
+        near(text, LOOK)
+    }
+
     /// Whether a call begins with a text that begins with the mark of this number; `None`: more of it is needed. `last`:
     /// nothing follows.
     pub(in super::super) fn begins(&self, text: &str, start: usize, last: bool) -> Option<bool> {
-        let looked = near(text, LOOK);
+        let looked = Self::looked_at(text);
         let is_all = looked.len() == text.len();
         let grammars = (0..).map_while(|form| self.grammar(Try { start, form }));
         for mut grammar in grammars {
@@ -95,8 +100,7 @@ impl Starts {
             });
             match step {
                 _ if called => return Some(true),
-                Step::More(_) if !is_all => return Some(true),
-                Step::More(_) if !last => return None,
+                Step::More(_) if is_all && !last => return None,
                 _ => {}
             }
         }
