@@ -121,3 +121,37 @@ fn reasoning_goes_on_where_no_call_is_told() {
         }
     }
 }
+
+/// A mark behind a call is text where no call follows it.
+#[test]
+fn a_mark_behind_a_call_is_not_lost() {
+    for (parser, call, text) in [
+        ("mistral", "[TOOL_CALLS]f[ARGS]{\"text\":\"b\"}", "[TOOL_CALLS] is the mark"),
+        ("mistral", "[TOOL_CALLS]f[ARGS]{\"text\":\"b\"}", "[TOOL_CALLS]"),
+        (
+            "deepseek_v31",
+            "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"text\":\"b\"}<｜tool▁call▁end｜>",
+            "<｜tool▁call▁begin｜>see the docs<｜tool▁calls▁end｜>",
+        ),
+        (
+            "kimi_k2",
+            "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"text\":\"b\"}<|tool_call_end|>",
+            "<|tool_call_begin|>see the docs<|tool_calls_section_end|>",
+        ),
+        (
+            "qwen3_coder",
+            "<tool_call>\n<function=f>\n<parameter=text>\nb\n</parameter>\n</function>",
+            "<tool_call> is the mark",
+        ),
+    ] {
+        for blank in ["", "\n "] {
+            for said in cut_in(parser, &format!("hi {call}{blank}{text}")) {
+                assert_eq!(said.calls.len(), 1, "{parser}");
+                assert_eq!(said.content, format!("hi {blank}{text}"), "{parser}");
+            }
+        }
+        for said in cut_in(parser, &format!("hi {call}{call}")) {
+            assert_eq!((said.calls.len(), said.content.as_str()), (2, "hi "), "{parser}");
+        }
+    }
+}

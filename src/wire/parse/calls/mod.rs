@@ -74,6 +74,8 @@ pub(super) struct Calls {
     marks: Markers,
     state: State,
     held: String,
+    /// White space between a call and what may be one.
+    blank: String,
     /// How much of what may be a call has been read in vain.
     tried: usize,
 }
@@ -100,6 +102,7 @@ impl Calls {
             marks,
             state: State::Beginning,
             held: String::new(),
+            blank: String::new(),
             tried: 0,
         })
     }
@@ -179,6 +182,7 @@ impl Calls {
         });
         match step {
             _ if called => {
+                self.blank.clear();
                 self.state = State::Call(grammar);
                 self.after(step, text, last)
             }
@@ -219,6 +223,7 @@ impl Calls {
         self.state = State::Text;
         // Behind its beginning another one may begin.
         let length = if mark.is_empty() { text.chars().next()?.len_utf8() } else { mark.len() };
+        say(&std::mem::take(&mut self.blank), emit);
         say(text.get(..length)?, emit);
         Some(length)
     }
@@ -243,8 +248,9 @@ impl Calls {
         let blank = matches!(self.state, State::Behind) && said.trim().is_empty();
         if let Found::At { marker, .. } = found {
             if marker < self.starts.len() {
-                if !blank {
-                    say(said, emit);
+                match blank {
+                    true => said.clone_into(&mut self.blank),
+                    false => say(said, emit),
                 }
                 self.state = State::Perhaps(Try { start: marker, form: 0 });
                 return Some(before);

@@ -1,8 +1,10 @@
 //! Calls as a name, a separator and JSON, each between tokens (DeepSeek V3 and V3.1, Kimi K2, new Mistral).
 //!
 //! ```text
-//! section ─→ call ─→ name ─→ separator ─→ arguments ─→ end of the call ─→ call, or end of the section
+//! section ─→ call ─→ name ─→ separator ─→ arguments ─→ end of the call ─→ end of the section
 //! ```
+//!
+//! What opens another call is a start of its own, with the end of the section behind it.
 
 use super::super::marker::{Found, Markers, begins};
 use super::super::{Emit, Piece};
@@ -141,6 +143,8 @@ impl Named {
                 Ok(if matches!(found, Found::At { .. }) { blank + section.len() } else { 0 })
             }
             State::Call => match begins(begun, &[call, close]) {
+                // Whether another one follows is seen from its mark on, which is text if none does.
+                Found::At { marker: 0, .. } if self.called => Err(Step::Done(0)),
                 Found::At { marker: 0, .. } => {
                     self.state = State::Name;
                     Ok(blank + call.len())

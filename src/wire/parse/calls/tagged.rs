@@ -330,7 +330,8 @@ impl Tagged {
         let read = blank + marks.get(marker).map_or(0, |mark| mark.len());
         match marker.checked_sub(1 + opens.len()) {
             None if marker == 0 => self.state = State::Name,
-            None if self.opened == opens.len() => return Err(self.stop(0)),
+            // Behind a call it is a start of its own.
+            None if self.called || self.opened == opens.len() => return Err(self.stop(0)),
             None => self.opened += 1,
             Some(_) if !self.called => return Err(Step::No),
             Some(close) if close + 1 == closes.len() => return Err(Step::Done(read)),
