@@ -155,3 +155,68 @@ fn a_mark_behind_a_call_is_not_lost() {
         }
     }
 }
+
+/// However a text is cut, as much of it is waited for.
+#[test]
+fn what_is_waited_for_does_not_depend_on_the_cut() {
+    let lines = "\n".repeat(600);
+    let long = "x".repeat(5000);
+    for (parser, text, calls) in [
+        (
+            "qwen3_coder",
+            format!("<tool_call><function=f>{lines}<parameter=text>x</parameter></function></tool_call>"),
+            0,
+        ),
+        (
+            "qwen3_coder",
+            format!("<tool_call><function={lines}f><parameter=text>x</parameter></function></tool_call>"),
+            0,
+        ),
+        (
+            "glm45",
+            format!("<tool_call>f{lines}<arg_key>text</arg_key><arg_value>x</arg_value></tool_call>"),
+            0,
+        ),
+        (
+            "glm45",
+            format!("<tool_call>{lines}f<arg_key>text</arg_key><arg_value>x</arg_value></tool_call>"),
+            0,
+        ),
+        (
+            "glm45",
+            format!("<tool_call>f<arg_key>text{lines}</arg_key><arg_value>x</arg_value></tool_call>"),
+            1,
+        ),
+        (
+            "glm45",
+            format!("<tool_call>f<arg_key>text</arg_key>{lines}<arg_value>x</arg_value></tool_call>"),
+            1,
+        ),
+        (
+            "hermes",
+            format!("<tool_call>{{\"x\": \"{long}\", \"name\": \"f\", \"arguments\": {{}}}}</tool_call>"),
+            0,
+        ),
+        ("hermes", format!("<tool_call>{{\"name\": {long} \"f\", \"arguments\": {{}}}}</tool_call>"), 0),
+        (
+            "hermes",
+            format!("<tool_call>{{\"arguments\": {{\"text\": \"{long}\"}}, \"name\": \"f\"}}</tool_call>"),
+            1,
+        ),
+    ] {
+        let all = cut_in(parser, &text);
+        assert_eq!(all[0].calls.len(), calls, "{parser} {text}");
+        assert!(all.iter().all(|said| *said == all[0]), "{parser} {all:?}");
+        assert!(calls > 0 || all[0].content == text, "{parser} {all:?}");
+    }
+    for (blank, calls) in [(2000, true), (1000, true)] {
+        let text = format!(
+            "<think>a</think>b</answer>{}<tool_calls>[{{\"name\":\"f\",\"arguments\":{{}}}}]</tool_calls>",
+            " ".repeat(blank)
+        );
+        let all = cut_in("hunyuan_a13b", &text);
+        assert_eq!(!all[0].calls.is_empty(), calls);
+        assert_eq!(all[0].content.contains("</answer>"), blank > 1024);
+        assert!(all.iter().all(|said| *said == all[0]), "{all:?}");
+    }
+}

@@ -165,8 +165,11 @@ impl Wrapper {
     fn call(&self, text: &str, behind: usize, last: bool) -> Option<Option<usize>> {
         let rest = text.get(behind..).unwrap_or("");
         let begun = rest.trim_start();
+        if rest.len() - begun.len() > BLANK {
+            return Some(None);
+        }
         if begun.is_empty() {
-            return (rest.len() > BLANK).then_some(None);
+            return None;
         }
         let is_call = match self.starts.at(begun) {
             Found::At { marker, .. } => self.calls.begins(begun, marker, last)?,

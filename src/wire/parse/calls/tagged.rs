@@ -15,7 +15,7 @@ use super::{Grammar, Step, Tools, ends_name, is_name, near, steps};
 use crate::json::Raw;
 use crate::wire::tools::Types;
 
-/// Bytes of a name or a key with what belongs to it.
+/// Bytes in which a name or a key stands with what belongs to it, however they come.
 const NAME: usize = 512;
 /// Levels of elements in elements.
 const DEPTH: usize = 32;
@@ -123,11 +123,14 @@ impl Tagged {
     /// The function's name with what stands behind it; `None`: more is needed. Nothing is a name that no call goes on behind.
     fn name(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<Option<usize>, ()> {
         let behind = self.form.name.1;
-        let more = if last || text.len() > NAME { Err(()) } else { Ok(None) };
+        let all = text.len();
+        let text = near(text, NAME);
+        let is_cut = last && text.len() == all;
+        let more = if last || text.len() < all { Err(()) } else { Ok(None) };
         let begun = text.trim_start();
         let Some(length) = begun.find(ends_name) else { return more };
         let (name, rest) = begun.split_at_checked(length).unwrap_or((begun, ""));
-        if !is_name(name) || length > NAME {
+        if !is_name(name) {
             return Err(());
         }
         // Where nothing of its own stands behind a name, the first key or the end of the call does.
@@ -141,7 +144,7 @@ impl Tagged {
         };
         match self.goes_on(name, rest.trim_start(), tools) {
             // It is cut behind its name.
-            None if last && has_own => {}
+            None if is_cut && has_own => {}
             None => return more,
             Some(false) => return Err(()),
             Some(true) => {}
@@ -170,8 +173,10 @@ impl Tagged {
     /// A key with what stands behind it, and before its value.
     fn key(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<Option<usize>, ()> {
         let Form { key: (_, behind), value: (before, _), .. } = self.form;
-        let more = if last || text.len() > NAME { Err(()) } else { Ok(None) };
-        let Some(at) = near(text, NAME + behind.len()).find(behind) else { return more };
+        let all = text.len();
+        let text = near(text, NAME);
+        let more = if last || text.len() < all { Err(()) } else { Ok(None) };
+        let Some(at) = text.find(behind) else { return more };
         let mut read = at + behind.len();
         if !before.is_empty() {
             let rest = text.get(read..).unwrap_or("");
