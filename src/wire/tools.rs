@@ -218,6 +218,11 @@ impl Tools {
         self.0.iter().any(|tool| tool.name == name)
     }
 
+    /// The names of all of them.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|tool| &*tool.name)
+    }
+
     /// The name of the only one.
     pub fn only(&self) -> Option<&str> {
         match self.0.as_slice() {

@@ -3,6 +3,7 @@
 
 use crate::cases::{Case, Cut};
 use crate::{Said, said, stream, whole};
+use serde_json::json;
 use std::time::{Duration, Instant};
 
 /// Bytes of a run.
@@ -218,5 +219,46 @@ fn what_is_waited_for_does_not_depend_on_the_cut() {
         assert_eq!(!all[0].calls.is_empty(), calls);
         assert_eq!(all[0].content.contains("</answer>"), blank > 1024);
         assert!(all.iter().all(|said| *said == all[0]), "{all:?}");
+    }
+}
+
+/// Signs of Chinese prose end a name, unless a tool of the request has it.
+#[test]
+fn names_may_hold_signs_of_prose() {
+    let name = "查询（天气，时间）";
+    let tools = json!([{"type": "function", "function": {"name": name}}, {"type": "function", "function": {"name": "查询"}}]);
+    for name in [name, "查询", "列出"] {
+        for (parser, text) in [
+            ("mistral", format!("[TOOL_CALLS]{name}[ARGS]{{}}")),
+            ("mistral", format!("[TOOL_CALLS]{name}[CALL_ID]a1b2c3d4e[ARGS]{{}}")),
+            ("mistral", format!("[TOOL_CALLS]{name}{{}}")),
+            (
+                "deepseek_v3",
+                format!(
+                    "<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n{{}}\n```<｜tool▁call▁end｜>"
+                ),
+            ),
+            (
+                "kimi_k2",
+                format!(
+                    "<|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>{{}}<|tool_call_end|>"
+                ),
+            ),
+            ("glm45", format!("<tool_call>{name}\n</tool_call>")),
+            ("qwen3_coder", format!("<tool_call><function={name}></function></tool_call>")),
+        ] {
+            let letters: Vec<_> = text.split_inclusive(|_: char| true).collect();
+            for mut case in [
+                stream(parser, &letters, "stop"),
+                stream(parser, &[&text], "stop"),
+                whole(parser, &text, "stop"),
+            ] {
+                case.request["tools"] = tools.clone();
+                assert_eq!(said(&case).calls, [(name.to_owned(), "{}".to_owned())], "{parser} {text}");
+            }
+        }
+    }
+    for said in cut_in("mistral", "[TOOL_CALLS]查询（天气，时间）[ARGS]{}") {
+        assert_eq!((said.content.as_str(), said.calls.len()), ("[TOOL_CALLS]查询（天气，时间）[ARGS]{}", 0));
     }
 }

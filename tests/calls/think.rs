@@ -423,6 +423,9 @@ fn what_is_no_call_goes_on_at_once() {
         ("qwen3", ["<think>a <tool_call>", " ", "b", "\"", "c"], [1, 0, 0, 1, 1]),
         ("seed_oss", ["<seed:think>a<", "seed:tool_call>", "\n", "<", "b"], [1, 0, 0, 0, 1]),
         ("mistral", ["[THINK]a", "[TOOL_CALLS]", " is", " a", " mark"], [1, 0, 0, 1, 1]),
+        ("mistral", ["[THINK]a", "[TOOL_CALLS]", "是标记", "，", "然后"], [1, 0, 0, 1, 1]),
+        ("kimi_k2", ["<think>a", "<|tool_call_begin|>", "这个标记", "\u{3000}", "然后"], [1, 0, 0, 0, 1]),
+        ("glm45", ["<think>a", "<tool_call>", "标记", "」", "然后"], [1, 0, 0, 1, 1]),
     ] {
         let mut rewriter = stream(parser, &[], "stop").rewriter(false);
         let said = pieces.map(|piece| {

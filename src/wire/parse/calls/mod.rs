@@ -296,13 +296,24 @@ fn near(text: &str, most: usize) -> &str {
 }
 
 /// Whether a function may be called so.
-fn is_name(name: &str) -> bool {
-    !name.is_empty() && !name.contains(ends_name)
+fn is_name(name: &str, tools: &Tools) -> bool {
+    !name.is_empty() && (!name.contains(ends_name) || tools.know(name))
 }
 
-/// Whether a sign is none of a function's name.
+/// How long the name is that a text begins with; `None`: it may go on. A tool of the request has the name that it has.
+fn name_length(text: &str, tools: &Tools) -> Option<usize> {
+    let end = text.find(ends_name)?;
+    if tools.names().any(|name| name.len() > text.len() && name.starts_with(text)) {
+        return None;
+    }
+    let known = tools.names().filter(|name| name.len() > end && text.starts_with(name)).map(str::len).max();
+    let Some(known) = known else { return Some(end) };
+    text.get(known..)?.find(ends_name).map(|behind| known + behind)
+}
+
+/// Whether a sign is none of a function's name: prose goes on behind it.
 fn ends_name(sign: char) -> bool {
-    sign.is_whitespace() || "<>{}[]()\"',".contains(sign)
+    sign.is_whitespace() || "<>{}[]()\"',（），。、；：！？「」".contains(sign)
 }
 
 fn say(text: &str, emit: Emit<'_>) {

@@ -9,7 +9,7 @@
 use super::super::marker::{Found, Markers, begins};
 use super::super::{Emit, Piece};
 use super::value::{Arguments, Part};
-use super::{Grammar, Step, Tools, ends_name, is_name, near, steps};
+use super::{Grammar, Step, Tools, is_name, name_length, near, steps};
 
 /// Bytes of a name with what belongs to it.
 const NAME: usize = 512;
@@ -62,6 +62,9 @@ enum State {
     Ending,
 }
 
+/// What stands before a name that is a part of an id.
+const NUMBERED: &str = "functions.";
+
 const FENCE: &str = "```";
 const FENCES: [&str; 2] = ["```json", FENCE];
 
@@ -88,7 +91,7 @@ impl Named {
         let begun = near(begun, prefix.len() + NAME + self.separators.longest());
         let found = self.separators.find(begun);
         let head = begun.get(prefix.len()..found.before(begun)).unwrap_or("");
-        if head.len() > NAME || !may_be_name(head, self.form.id) {
+        if head.len() > NAME || !self.may_be_name(head, tools) {
             return Err(());
         }
         let Found::At { at, marker } = found else { return Ok(None) };
@@ -98,7 +101,7 @@ impl Named {
             None => (head, None),
         };
         let (name, id) = if self.form.numbered { numbered(head, tools) } else { (head, id) };
-        if !is_name(name) {
+        if !is_name(name, tools) {
             return Err(());
         }
         self.called = true;
@@ -107,19 +110,20 @@ impl Named {
         let behind = if marker == 0 { separator.len() } else { 0 };
         Ok(Some(blank + at + behind))
     }
-}
 
-/// Whether a name may begin so: behind its first word there is nothing, or what an id follows.
-fn may_be_name(text: &str, id: &str) -> bool {
-    let text = text.trim_start();
-    let length = text.find(ends_name).unwrap_or(text.len());
-    let rest = text.get(length..).unwrap_or("").trim_start();
-    rest.is_empty() || begins(rest, &[id]) != Found::Nowhere
+    /// Whether a name may begin so: behind its first word there is nothing, or what an id follows.
+    fn may_be_name(&self, text: &str, tools: &Tools) -> bool {
+        let text = text.trim_start();
+        let own = if self.form.numbered { text.strip_prefix(NUMBERED).unwrap_or(text) } else { text };
+        let Some(length) = name_length(own, tools) else { return true };
+        let rest = own.get(length..).unwrap_or("").trim_start();
+        rest.is_empty() || begins(rest, &[self.form.id]) != Found::Nowhere
+    }
 }
 
 /// `functions.NAME:0`, where `functions.` may be missing; a bare number says nothing of the name, unless there is but one.
 fn numbered<'h>(head: &'h str, tools: &'h Tools) -> (&'h str, Option<&'h str>) {
-    let own = head.strip_prefix("functions.").unwrap_or(head);
+    let own = head.strip_prefix(NUMBERED).unwrap_or(head);
     let name = own.rsplit_once(':').map_or(own, |(name, _)| name);
     if name.bytes().all(|byte| byte.is_ascii_digit()) {
         return (tools.only().unwrap_or(name), None);

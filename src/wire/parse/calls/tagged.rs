@@ -11,7 +11,7 @@
 use super::super::marker::{Found, Markers, begins};
 use super::super::{Emit, Piece};
 use super::value::{Arguments, Part};
-use super::{Grammar, Step, Tools, ends_name, is_name, near, steps};
+use super::{Grammar, Step, Tools, is_name, name_length, near, steps};
 use crate::json::Raw;
 use crate::wire::tools::Types;
 
@@ -128,9 +128,9 @@ impl Tagged {
         let is_cut = last && text.len() == all;
         let more = if last || text.len() < all { Err(()) } else { Ok(None) };
         let begun = text.trim_start();
-        let Some(length) = begun.find(ends_name) else { return more };
+        let Some(length) = name_length(begun, tools) else { return more };
         let (name, rest) = begun.split_at_checked(length).unwrap_or((begun, ""));
-        if !is_name(name) {
+        if !is_name(name, tools) {
             return Err(());
         }
         // Where nothing of its own stands behind a name, the first key or the end of the call does.
