@@ -3,9 +3,10 @@
 //! Takes: pieces of work through a bounded queue. Gives: their answers, after what they wrote is on the disk.
 //! Never: blocks the caller's runtime, answers before the commit, wipes or repairs a file.
 //!
-//! The work that waits is done in one transaction with one write to the disk at its end, each piece in a savepoint. That
-//! makes `synchronous=FULL` cheap, so it is what is used: with a write-ahead log, NORMAL survives a killed process too,
-//! but after a power cut it has lost responses that clients were told are stored.
+//! The work that waits is done in one transaction with one write to the disk at its end, each piece in a savepoint; on a
+//! disk that is nearly full, in several, none of which begins to need more than there is (faults O14). That makes
+//! `synchronous=FULL` cheap, so it is what is used: with a write-ahead log, NORMAL survives a killed process too, but after
+//! a power cut it has lost responses that clients were told are stored.
 
 use super::record::{Error, Totals};
 use super::sql::{self, Row, SCHEMA, Sql, Val, ready};
@@ -315,14 +316,17 @@ impl Session {
 
     /// Bytes that the file must grow by for what is in the log and in this transaction.
     fn due(&self) -> Result<u64, Error> {
-        let pages: i64 = self.db.query_row("PRAGMA page_count", (), |row| row.get(0)).map_err(from_sqlite)?;
-        Ok((pages.unsigned_abs() * PAGE).saturating_sub(length(&self.path)))
+        Ok(self.pages("PRAGMA page_count")?.saturating_sub(length(&self.path)))
     }
 
     /// Bytes within the file that hold nothing.
     fn hollow(&self) -> Result<u64, Error> {
-        let pages: i64 =
-            self.db.query_row("PRAGMA freelist_count", (), |row| row.get(0)).map_err(from_sqlite)?;
+        self.pages("PRAGMA freelist_count")
+    }
+
+    /// Bytes of the pages that this counts.
+    fn pages(&self, count: &str) -> Result<u64, Error> {
+        let pages: i64 = self.db.query_row(count, (), |row| row.get(0)).map_err(from_sqlite)?;
         Ok(pages.unsigned_abs() * PAGE)
     }
 
