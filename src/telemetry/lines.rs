@@ -5,8 +5,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::Subscriber;
@@ -18,10 +17,12 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Lines that may wait for a slow reader; later ones are dropped.
-const WAITING: usize = 1024;
+/// Bytes of lines that may wait for a slow reader; later lines are dropped.
+const WAITING: usize = 1 << 20;
 /// Bytes that are written at once.
 const TOGETHER: usize = 32 << 10;
+/// From one write to the next, for lines to gather in: to be woken for each of them costs more than the line does.
+const PAUSE: Duration = Duration::from_millis(5);
 /// Bytes of one line, with its end.
 const LONGEST: usize = 8 << 10;
 /// What ends a line that would have been longer.
@@ -61,11 +62,12 @@ pub fn excerpt(body: &[u8]) -> String {
 /// # Errors
 /// Logging has been started before.
 pub fn start(level: Level) -> Result<Guard, Box<dyn std::error::Error>> {
-    let (sender, lines) = sync_channel(WAITING);
+    let queue = Arc::new(Queue::default());
     let thread = std::thread::Builder::new().name("log".to_owned());
-    let writing = thread.spawn(move || write_all(&lines, || io::stderr().lock()))?;
-    let sink = Sink(Arc::new(Mutex::new(Some(sender))));
-    let guard = Guard { sink: sink.clone(), writing };
+    let lines = Arc::clone(&queue);
+    let writing = thread.spawn(move || lines.write_all(|| io::stderr().lock()))?;
+    let sink = Sink(Arc::clone(&queue));
+    let guard = Guard { queue, writing };
     // Only our own lines: what libraries say at low levels is made of headers and bodies.
     let filter = Targets::new().with_target("samewire", filter(level));
     tracing_subscriber::registry().with(filter).with(json(sink)).try_init()?;
@@ -81,12 +83,12 @@ fn json<S: Subscriber + for<'a> LookupSpan<'a>>(sink: Sink) -> impl Layer<S> {
 /// The line of an event that tells this text in its message and in fields of all kinds that texts come in: what tests
 /// look at, without a process whose log they would have to read.
 pub fn line_with(text: &str) -> Vec<u8> {
-    let (sender, lines) = sync_channel(1);
-    let subscriber = tracing_subscriber::registry().with(json(Sink(Arc::new(Mutex::new(Some(sender))))));
+    let queue = Arc::new(Queue::default());
+    let subscriber = tracing_subscriber::registry().with(json(Sink(Arc::clone(&queue))));
     tracing::subscriber::with_default(subscriber, || {
         tracing::error!(value = text, shown = %text, debugged = ?text, "{text}");
     });
-    lines.try_recv().unwrap_or_default()
+    std::mem::take(&mut queue.waiting().text)
 }
 
 fn filter(level: Level) -> LevelFilter {
@@ -100,33 +102,102 @@ fn filter(level: Level) -> LevelFilter {
     }
 }
 
-fn write_all<W: Write>(lines: &Receiver<Vec<u8>>, out: impl Fn() -> W) {
-    while let Ok(mut text) = lines.recv() {
-        let mut count = 1;
-        // What has come meanwhile goes along in one write.
-        while text.len() < TOGETHER
-            && let Ok(next) = lines.try_recv()
-        {
-            text.extend_from_slice(&next);
-            count += 1;
+/// Lines on their way to the thread that writes them.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    stirs: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Whole lines.
+    text: Vec<u8>,
+    /// So many bytes are worth waking the writer for, while it sleeps.
+    wakes: Option<usize>,
+    /// No line will come any more.
+    over: bool,
+}
+
+impl Queue {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A full queue drops the line rather than holding up a request.
+    fn push(&self, line: &[u8]) {
+        let mut waiting = self.waiting();
+        if waiting.over || waiting.text.len() + line.len() > WAITING {
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+            return;
         }
-        // A disk that is full may have room again later.
-        if out().write_all(&text).is_err() {
-            DROPPED.fetch_add(count, Ordering::Relaxed);
+        waiting.text.extend_from_slice(line);
+        if waiting.wakes.is_some_and(|wakes| waiting.text.len() >= wakes) {
+            waiting.wakes = None;
+            drop(waiting);
+            self.stirs.notify_one();
         }
+    }
+
+    fn close(&self) {
+        self.waiting().over = true;
+        self.stirs.notify_one();
+    }
+
+    /// Sleeps until there are so many bytes, or for so long, and takes what there is; nothing once that is all.
+    fn take(&self, bytes: usize, patience: Duration, text: &mut Vec<u8>) -> bool {
+        let mut waiting = self.waiting();
+        waiting.wakes = Some(bytes);
+        let is_early = |waiting: &mut Waiting| waiting.text.len() < bytes && !waiting.over;
+        let (mut waiting, _) = self
+            .stirs
+            .wait_timeout_while(waiting, patience, is_early)
+            .unwrap_or_else(PoisonError::into_inner);
+        waiting.wakes = None;
+        std::mem::swap(&mut waiting.text, text);
+        !(waiting.over && text.is_empty())
+    }
+
+    /// Writes lines as they come until no more will.
+    fn write_all<W: Write>(&self, out: impl Fn() -> W) {
+        let mut text = Vec::new();
+        loop {
+            // What comes within the pause goes along in one write; then the next line is waited for.
+            let goes_on = self.take(TOGETHER, PAUSE, &mut text);
+            if !goes_on || text.is_empty() && !self.take(1, Duration::MAX, &mut text) {
+                return;
+            }
+            write_lines(&text, &out);
+            text.clear();
+            text.shrink_to(2 * TOGETHER);
+        }
+    }
+}
+
+/// A disk that is full may have room again later: what could not be written is counted, and the next is tried.
+fn write_lines<W: Write>(mut text: &[u8], out: &impl Fn() -> W) {
+    while !text.is_empty() {
+        let front = text.get(..TOGETHER).unwrap_or(text);
+        let end = memchr::memrchr(b'\n', front).map_or(front.len(), |last| last + 1);
+        let (lines, rest) = text.split_at(end);
+        if out().write_all(lines).is_err() {
+            let lost = memchr::memchr_iter(b'\n', lines).count();
+            DROPPED.fetch_add(lost.try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+        text = rest;
     }
 }
 
 /// Keeps the lines' thread; dropped at the end of the process.
 #[derive(Debug)]
 pub struct Guard {
-    sink: Sink,
+    queue: Arc<Queue>,
     writing: JoinHandle<()>,
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.sink.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.queue.close();
         // The thread ends when it has written everything. A reader who has stopped must not keep the process.
         for _ in 0..500 {
             if self.writing.is_finished() {
@@ -139,7 +210,7 @@ impl Drop for Guard {
 
 /// Where a line goes once it is whole.
 #[derive(Clone, Debug)]
-struct Sink(Arc<Mutex<Option<SyncSender<Vec<u8>>>>>);
+struct Sink(Arc<Queue>);
 
 impl<'a> MakeWriter<'a> for Sink {
     type Writer = Line<'a>;
@@ -176,13 +247,7 @@ impl Drop for Line<'_> {
         if self.cut {
             close(&mut self.text);
         }
-        let sender = self.sink.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(sender) = &*sender {
-            // A full queue drops the line rather than holding up a request.
-            if sender.try_send(std::mem::take(&mut self.text)).is_err() {
-                DROPPED.fetch_add(1, Ordering::Relaxed);
-            }
-        }
+        self.sink.0.push(&self.text);
     }
 }
 
@@ -241,10 +306,9 @@ mod tests {
 
     /// What becomes of a line.
     fn written(text: &[u8]) -> Vec<u8> {
-        let (sender, lines) = sync_channel(1);
-        let sink = Sink(Arc::new(Mutex::new(Some(sender))));
-        sink.make_writer().write_all(text).unwrap();
-        lines.try_recv().unwrap()
+        let queue = Arc::new(Queue::default());
+        Sink(Arc::clone(&queue)).make_writer().write_all(text).unwrap();
+        std::mem::take(&mut queue.waiting().text)
     }
 
     #[test]
@@ -306,21 +370,52 @@ mod tests {
                 Ok(())
             }
         }
-        let (sender, lines) = sync_channel(4);
+        let queue = Queue::default();
         let kept = Mutex::new(Vec::new());
         let before = dropped();
         std::thread::scope(|scope| {
-            let kept = &kept;
-            scope.spawn(move || write_all(&lines, || Full(kept)));
+            scope.spawn(|| queue.write_all(|| Full(&kept)));
             for line in [&b"lost\n"[..], b"kept\n"] {
-                sender.send(line.to_vec()).unwrap();
+                queue.push(line);
                 // The next line is a write of its own.
                 while dropped() == before {
                     std::thread::yield_now();
                 }
             }
-            drop(sender);
+            queue.close();
         });
         assert_eq!(kept.into_inner().unwrap(), b"kept\n");
+    }
+
+    #[test]
+    fn lines_of_many_threads_stay_whole_and_in_order() {
+        const LINES: usize = 2000;
+        let (queue, kept) = (Queue::default(), Mutex::new(Vec::new()));
+        struct Kept<'a>(MutexGuard<'a, Vec<u8>>);
+        impl Write for Kept<'_> {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                assert!(bytes.len() <= TOGETHER && bytes.ends_with(b"\n"));
+                self.0.extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        std::thread::scope(|scope| {
+            let writing = scope.spawn(|| queue.write_all(|| Kept(kept.lock().unwrap())));
+            let say =
+                |who: &str| (0..LINES).for_each(|line| queue.push(format!("{who} {line}\n").as_bytes()));
+            let saying: Vec<_> = ["a", "b", "c"].map(|who| scope.spawn(move || say(who))).into();
+            saying.into_iter().for_each(|one| one.join().unwrap());
+            queue.close();
+            writing.join().unwrap();
+        });
+        let kept = String::from_utf8(kept.into_inner().unwrap()).unwrap();
+        for who in ["a ", "b ", "c "] {
+            let lines = kept.lines().filter_map(|line| line.strip_prefix(who));
+            assert!(lines.eq((0..LINES).map(|line| line.to_string())), "{who}");
+        }
     }
 }
