@@ -11,7 +11,7 @@
 #   benches/proxy.sh --strict        exit with 1 when a target is missed (otherwise only when a stream arrives broken)
 #   benches/proxy.sh --pin           the proxies on the last processor, engine and client on the others
 #   benches/proxy.sh --workers 2     two workers for each proxy instead of one
-#   benches/proxy.sh --also old=PATH another build of samewire in the same run
+#   benches/proxy.sh --also old=PATH another build of samewire in the same run; at most 5 % more than it are allowed
 #   benches/proxy.sh --no-samewire   nginx and the direct way only: what the measuring itself costs
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -11,6 +11,8 @@ const STREAM_KIB: f64 = 48.0;
 const REST_MIB: f64 = 15.0;
 const BINARY_MIB: f64 = 12.0;
 const READY_MS: f64 = 50.0;
+/// The processor time of another build in the same run.
+const BUILD: f64 = 1.05;
 const MIB: f64 = 1024.0 * 1024.0;
 
 #[derive(Serialize)]
@@ -103,6 +105,12 @@ impl Row {
 
     fn median(&self, of: impl Fn(&Figures) -> f64) -> f64 {
         median(&self.figures.iter().map(of).collect::<Vec<_>>())
+    }
+
+    /// The median over rounds of the processor time over that of the other in the same round.
+    fn over(&self, other: &Self) -> f64 {
+        let rounds = self.figures.iter().zip(&other.figures);
+        median(&rounds.map(|(ours, theirs)| ours.cpu_us / theirs.cpu_us).collect::<Vec<_>>())
     }
 }
 
@@ -212,23 +220,20 @@ impl Report {
         }
     }
 
-    /// The median over rounds of the processor time over that of its base in the same round.
+    /// The processor time over that of its base.
     fn ratio(&self, row: &Row) -> Option<f64> {
-        let nginx = self.beside(row, &row.base().0)?;
-        if row.contestant == "direct" || row.contestant == nginx.contestant {
-            return None;
-        }
-        let ratios: Vec<f64> = row
-            .figures
-            .iter()
-            .zip(&nginx.figures)
-            .map(|(ours, theirs)| ours.cpu_us / theirs.cpu_us)
-            .collect();
-        Some(median(&ratios))
+        let base = self.beside(row, &row.base().0)?;
+        (row.contestant != "direct" && row.contestant != base.contestant).then(|| row.over(base))
     }
 
     fn beside(&self, row: &Row, contestant: &str) -> Option<&Row> {
         self.rows.iter().find(|other| other.scenario == row.scenario && other.contestant == contestant)
+    }
+
+    /// Other builds of samewire.
+    fn builds(&self) -> impl Iterator<Item = &str> {
+        let proxies = self.start.iter().filter(|start| start.binary_bytes.is_some());
+        proxies.map(|start| start.contestant.as_str()).filter(|name| *name != "samewire")
     }
 
     fn verdicts(&self) -> Vec<Verdict> {
@@ -246,6 +251,12 @@ impl Report {
                     row.median(|figures| figures.first_us) - nginx.median(|figures| figures.first_us);
                 let what = format!("{name} {}: first token more than {}", row.scenario, row.base().0);
                 verdicts.push(Verdict { what, figure, most: FIRST_US, unit: "µs" });
+            }
+        }
+        for row in self.rows.iter().filter(|row| row.contestant == "samewire") {
+            for other in self.builds().filter_map(|build| self.beside(row, build)) {
+                let what = format!("samewire {}: processor time of {}'s", row.scenario, other.contestant);
+                verdicts.push(Verdict { what, figure: row.over(other), most: BUILD, unit: "×" });
             }
         }
         for row in &self.rows {
