@@ -17,6 +17,9 @@ pub(super) enum Due {
     Comment,
 }
 
+/// How often it is told that an engine is heard of.
+const TELLS: Duration = Duration::from_secs(1);
+
 /// The timers of one request. There is one timer of the runtime; it is touched only when it has run out or something is
 /// due earlier, and the time is read no more than three times for each token.
 pub(super) struct Clock {
@@ -28,6 +31,8 @@ pub(super) struct Clock {
     /// Since when we wait for the engine, without the time in which the client had its turn.
     waiting: Instant,
     written: Instant,
+    /// From when on it is told again that the engine is heard of.
+    tells: Instant,
     /// The engine has said something.
     spoken: bool,
     committed: bool,
@@ -54,6 +59,7 @@ impl Clock {
             asked: now,
             waiting: now,
             written: now,
+            tells: now + TELLS,
             spoken: false,
             committed: !stream,
             wrote: false,
@@ -90,12 +96,14 @@ impl Clock {
 
     /// The engine has sent something; true once a second, or if it is the first time.
     pub(super) fn heard(&mut self, now: Instant, spoken: bool) -> bool {
-        let second = |at: Instant| at.saturating_duration_since(self.started).as_secs();
-        let first = spoken && !self.spoken || second(now) > second(self.waiting);
+        let tells = spoken && !self.spoken || now >= self.tells;
+        if tells {
+            self.tells = now + TELLS;
+        }
         self.now = now;
         self.waiting = now;
         self.spoken |= spoken;
-        first
+        tells
     }
 
     /// Bytes go to the client; since when it had none.
