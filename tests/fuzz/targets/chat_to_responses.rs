@@ -26,12 +26,29 @@ pub fn run(data: &[u8]) {
     assert_eq!(ended, whole.status == 200, "{}\n{}", streamed.body, whole.body);
     if ended {
         let whole: Value = serde_json::from_str(&whole.body).expect("an object");
-        assert_eq!(of_response(&object), of_chat(&whole), "{object}\n{whole}");
+        let (ours, chat) = (of_response(&object), of_chat(&whole));
+        assert!(says_the_same(&ours, &chat), "{ours:?}\n{chat:?}\n{object}\n{whole}");
     }
 }
 
 /// Reasoning, content, refusal, and the calls with their arguments.
 type Said = (String, String, String, Vec<(String, String)>);
+
+/// They say the same, except that a call which is over when another one begins takes nothing more: what an engine sends
+/// behind the end of its arguments then is seen in the chat alone.
+fn says_the_same(ours: &Said, chat: &Said) -> bool {
+    let several = chat.3.len() > 1;
+    let same = |((our_name, ours), (name, theirs)): (&(String, String), &(String, String))| {
+        our_name == name && (ours == theirs || several && theirs.starts_with(ours.as_str()) && is_json(ours))
+    };
+    (&ours.0, &ours.1, &ours.2) == (&chat.0, &chat.1, &chat.2)
+        && ours.3.len() == chat.3.len()
+        && ours.3.iter().zip(&chat.3).all(same)
+}
+
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+}
 
 fn of_chat(object: &Value) -> Said {
     let message = &object["choices"][0]["message"];
@@ -42,7 +59,6 @@ fn of_chat(object: &Value) -> Said {
         let arguments = inner["arguments"].as_str().or_else(|| inner["input"].as_str()).unwrap_or_default();
         calls.push((inner["name"].as_str().unwrap_or_default().to_owned(), arguments.to_owned()));
     }
-    calls.sort();
     (text("reasoning_content"), text("content"), text("refusal"), calls)
 }
 
@@ -64,7 +80,6 @@ fn of_response(object: &Value) -> Said {
             }
         }
     }
-    calls.sort();
     (reasoning, content, refusal, calls)
 }
 
