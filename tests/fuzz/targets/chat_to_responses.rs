@@ -34,12 +34,13 @@ pub fn run(data: &[u8]) {
 /// Reasoning, content, refusal, and the calls with their arguments.
 type Said = (String, String, String, Vec<(String, String)>);
 
-/// They say the same, except that a call which is over when another one begins takes nothing more: what an engine sends
-/// behind the end of its arguments then is seen in the chat alone.
+/// They say the same, except that a call which is over when something else begins takes nothing more: what an engine
+/// sends behind the end of its arguments then is seen in the chat alone.
 fn says_the_same(ours: &Said, chat: &Said) -> bool {
-    let several = chat.3.len() > 1;
+    let is_alone = chat.3.len() == 1 && [&chat.0, &chat.1, &chat.2].iter().all(|text| text.is_empty());
     let same = |((our_name, ours), (name, theirs)): (&(String, String), &(String, String))| {
-        our_name == name && (ours == theirs || several && theirs.starts_with(ours.as_str()) && is_json(ours))
+        let goes_on = !is_alone && theirs.starts_with(ours.as_str()) && is_json(ours);
+        our_name == name && (ours == theirs || goes_on)
     };
     (&ours.0, &ours.1, &ours.2) == (&chat.0, &chat.1, &chat.2)
         && ours.3.len() == chat.3.len()
