@@ -117,6 +117,11 @@ impl Arguments {
         }
     }
 
+    /// The same, and nothing of it has come once more.
+    pub(super) fn is_one(&self) -> bool {
+        self.is_complete() && !self.repeats
+    }
+
     fn step(&mut self, byte: u8) {
         self.stage = match (self.stage, byte) {
             (Stage::String(key), b'"') if key => Stage::Colon,
@@ -218,6 +223,7 @@ mod tests {
             let mut arguments = Arguments::default();
             let found = pieces.iter().map(|piece| arguments.read(&Text::json(piece))).fold(None, Option::or);
             assert_eq!((arguments.is_complete(), found), (complete, cut), "{pieces:?}");
+            assert_eq!(arguments.is_one(), complete && cut.is_none(), "{pieces:?}");
         }
     }
 
