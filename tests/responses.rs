@@ -207,6 +207,36 @@ fn completed(output: Value) -> Value {
     ev("completed", json!({"response": {"id": "resp_1", "status": "completed", "output": output}}))
 }
 
+/// What a chat engine sends of a call before other output begins, and what behind it.
+#[test]
+fn a_call_takes_what_comes_behind_other_output_until_it_is_complete() {
+    let chunk = |delta: Value, finish: Value| {
+        let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
+        json!({"id": "1", "created": 1, "model": "m", "choices": [choice]})
+    };
+    for (before, behind, all) in [
+        (r#"{"a":"#, "1}", r#"{"a":1}"#),
+        // Complete, and come once more.
+        (r#"{"a":1}{"a""#, ":1}", r#"{"a":1}{"a":1}"#),
+        // It is over: an item that is done takes nothing more.
+        (r#"{"a":1}"#, r#", "b""#, r#"{"a":1}"#),
+    ] {
+        let call = json!([{"index": 0, "id": "call_a", "function": {"name": "f", "arguments": before}}]);
+        let rest = json!([{"index": 0, "function": {"arguments": behind}}]);
+        let chunks = [
+            chunk(json!({"tool_calls": call}), Value::Null),
+            chunk(json!({"content": "text"}), Value::Null),
+            chunk(json!({"tool_calls": rest}), Value::Null),
+            chunk(json!({}), json!("tool_calls")),
+        ];
+        // Of others it is known that they send arguments twice: the second time is left out.
+        let case = Case { engine: "generic".into(), ..engine(&chunks).upstream_of(Api::Chat) };
+        let object = object(&case).unwrap();
+        let [call, message] = &object["output"].as_array().unwrap()[..] else { panic!("{object}") };
+        assert_eq!((&call["arguments"], &message["content"][0]["text"]), (&json!(all), &json!("text")));
+    }
+}
+
 /// Items that are not modelled, with their own events, and without any.
 #[test]
 fn foreign_items_pass() {
