@@ -180,8 +180,10 @@ impl Busy {
         self.0.set(ANSWERING);
     }
 
-    /// What the connection will be after this request.
+    /// What the connection will be after this request, from which on it never has nothing to do: between the answer and
+    /// [`Upgraded::begin`] nobody may take it for idle.
     pub(super) fn upgraded(&self) -> Upgraded {
+        self.0.0.requests.fetch_add(1, Ordering::Relaxed);
         Upgraded(self.0.clone())
     }
 }
@@ -540,5 +542,26 @@ impl Write for Guarded {
         let unused = matches!(self.wait, Wait::Idle(_)) || self.stage.is_evicted();
         let unused = unused || self.wait != Wait::Answer && self.course.phase() >= Phase::Draining;
         self.poll_last(cx, unused)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_is_upgraded_makes_no_room() {
+        let stage = Stage::default();
+        assert!(stage.idle_since().is_some());
+        let request = Busy::begin(&stage);
+        assert!(stage.idle_since().is_none());
+        drop(request);
+        assert!(stage.idle_since().is_some());
+        let request = Busy::begin(&stage);
+        let upgraded = request.upgraded();
+        drop(request);
+        assert!(stage.idle_since().is_none(), "its answer is on the way");
+        upgraded.begin();
+        assert!(stage.idle_since().is_none() && stage.is(UPGRADED));
     }
 }
