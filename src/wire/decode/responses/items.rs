@@ -157,15 +157,20 @@ impl Items {
         self.0.iter().rev().find(|item| item.id.as_deref() == Some(id)).map(|item| &item.kind)
     }
 
-    /// The call with this id.
-    pub(super) fn call(&self, call_id: Option<&str>) -> Option<usize> {
+    /// The call with this id; where several have it, that of the item with this one.
+    pub(super) fn call(&self, id: Option<&str>, call_id: Option<&str>) -> Option<usize> {
         let call_id = call_id?;
-        self.0.iter().rposition(|item| item.kind.is_call() && item.call_id.as_deref() == Some(call_id))
+        let has = |item: &Item| item.kind.is_call() && item.call_id.as_deref() == Some(call_id);
+        let own = self.0.iter().rposition(|item| has(item) && item.id.as_deref() == id);
+        own.or_else(|| self.0.iter().rposition(has))
     }
 
     /// The item that the engine says has begun, if that is known already.
     pub(super) fn begun(&self, kind: &Kind, id: Option<&str>, call_id: Option<&str>) -> Option<usize> {
-        self.call(call_id).or_else(|| {
+        // A call that begins with an id of its own is one of its own.
+        let is_other =
+            |at: &usize| self.0.get(*at).is_some_and(|item| item.id.is_some() && item.id.as_deref() != id);
+        self.call(id, call_id).filter(|at| id.is_none() || !is_other(at)).or_else(|| {
             let at = self.open(kind, id)?;
             let item = self.0.get(at)?;
             (item.id.as_deref() == id && !item.told && item.text.total.is_empty()).then_some(at)
@@ -174,7 +179,7 @@ impl Items {
 
     /// The item that the engine says is complete. Calls complete in order, if nothing else tells them apart.
     pub(super) fn ended(&self, kind: &Kind, id: Option<&str>, call_id: Option<&str>) -> Option<usize> {
-        self.call(call_id).or_else(|| match self.open(kind, id) {
+        self.call(id, call_id).or_else(|| match self.open(kind, id) {
             Some(at) if kind.is_call() && self.0.get(at).is_none_or(|item| item.id.as_deref() != id) => {
                 self.0.iter().position(|item| item.open && item.kind == *kind)
             }

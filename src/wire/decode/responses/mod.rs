@@ -302,7 +302,7 @@ impl Events {
         let calls: Calls<'_> = object(delta);
         for call in list::<OldCall<'_>>(calls.content) {
             let id = word(call.id);
-            let known = self.items.call(id.as_deref()).is_some();
+            let known = self.items.call(None, id.as_deref()).is_some();
             if known || word(call.kind).is_some_and(|kind| kind != "tool_call") {
                 to.mended(Rule::EventDropped);
                 continue;
