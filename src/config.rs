@@ -220,6 +220,8 @@ pub struct Config {
     pub admin_listen: SocketAddr,
     /// Threads that serve.
     pub threads: usize,
+    /// The model of requests that name none; `None`: the only one there is.
+    pub default_model: Option<Arc<str>>,
     /// Bounds in bytes and numbers.
     pub limits: Limits,
     /// Bounds in time.
@@ -384,6 +386,7 @@ impl Config {
             listen,
             admin_listen,
             threads: if file.threads == 0 { cores() } else { file.threads },
+            default_model: Some(file.default_model.as_str()).filter(|name| !name.is_empty()).map(Into::into),
             limits: file.limits.clone(),
             timeouts: file.timeouts.clone(),
             tls,

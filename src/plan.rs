@@ -246,13 +246,9 @@ fn upstream_body(ask: &Ask, body: &Bytes, route: &Route, script: Option<&Script>
     if !route.identity.requests().any(|rule| matches!(rule.change, Change::NoStreamOptions)) {
         ask.stream_edits(text, &mut edits);
     }
-    let named = ask.named_by_path.then_some(&ask.model);
-    if let Some(model) = route.model_alias.as_ref().or(named) {
-        let name = serde_json::to_vec(model).unwrap_or_default();
-        match ask.places.model.clone() {
-            Some(place) => edits.replace(place, name),
-            None => insert_model(text, &name, &mut edits),
-        }
+    let named = ask.overrides_model.then_some(&ask.model);
+    if let Some(name) = route.model_alias.as_ref().or(named) {
+        edits.name_model(text, ask.places.model.clone(), name);
     }
     if let Some(script) = script.filter(|_| ask.api == Api::Chat) {
         ask_for_text(ask, text, route, script, &mut edits);
@@ -261,14 +257,6 @@ fn upstream_body(ask: &Ask, body: &Bytes, route: &Route, script: Option<&Script>
     let (changes, rules) = fit::fit(ask, text, route, false, hides)?;
     edits.extend(changes);
     Ok(Fitted { body: edits.apply(&body), rules })
-}
-
-/// Names the model at the front of a body that does not.
-fn insert_model(text: &str, name: &[u8], edits: &mut Edits) {
-    let Some(at) = text.find('{').map(|brace| brace + 1) else { return };
-    let comma: &[u8] =
-        if text.get(at..).is_some_and(|rest| rest.trim_start().starts_with('}')) { b"" } else { b"," };
-    edits.replace(at..at, [b"\"model\":", name, comma].concat());
 }
 
 #[cfg(test)]

@@ -128,6 +128,8 @@ mod published;
 mod quotas;
 #[path = "proxy/races.rs"]
 mod races;
+#[path = "proxy/ranges.rs"]
+mod ranges;
 #[path = "proxy/recorded.rs"]
 mod recorded;
 #[path = "proxy/reload.rs"]
@@ -167,6 +169,8 @@ mod traces;
 mod traffic;
 #[path = "proxy/truncation.rs"]
 mod truncation;
+#[path = "proxy/unnamed.rs"]
+mod unnamed;
 #[path = "proxy/upgrades.rs"]
 mod upgrades;
 #[path = "proxy/uploads.rs"]

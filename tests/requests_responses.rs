@@ -29,7 +29,8 @@ mod tools;
 use bytes::Bytes;
 use samewire::engine::named;
 use samewire::plan::{Route, response_body};
-use samewire::request::responses::{Asked, Material};
+use samewire::request::responses::{Asked, Material, Way};
+use samewire::request::{Ranges, Rules};
 use samewire::wire::fault::Failure;
 use samewire::wire::options::Options;
 use serde_json::Value;
@@ -42,6 +43,12 @@ fn options(json: &str) -> Options {
 
 fn read(body: &str) -> Result<Asked, Failure> {
     Asked::read(&Bytes::from(body.to_owned()), &Options::default())
+}
+
+/// The same where the operator wants the ranges of the published API.
+fn read_as_published(body: &str) -> Result<Asked, Failure> {
+    let rules = Arc::new(Rules { ranges: Ranges::Api, ..Rules::ANSWERED });
+    Asked::read_for(&Bytes::from(body.to_owned()), &Options::default(), Way::Chat, None, &rules)
 }
 
 /// What the engine is sent.

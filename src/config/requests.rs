@@ -2,7 +2,7 @@
 
 use super::file::File;
 use super::mistakes::Mistakes;
-use crate::request::{Caps, Media, Rules};
+use crate::request::{Caps, Media, Ranges, Rules};
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
@@ -15,6 +15,7 @@ use std::sync::Arc;
 pub struct Requests {
     pub media_urls: MediaUrls,
     pub allowed_fields: Vec<String>,
+    pub ranges: Ranges,
 }
 
 /// Where media may come from.
@@ -71,7 +72,7 @@ impl<'de> Deserialize<'de> for MediaUrls {
 
 /// What it means, with the bounds of `[limits]`.
 pub(super) fn rules(file: &File, mistakes: &mut Mistakes) -> Option<Arc<Rules>> {
-    let Requests { media_urls, allowed_fields } = &file.requests;
+    let Requests { media_urls, allowed_fields, ranges } = &file.requests;
     let media = match media_urls {
         MediaUrls::Public => Media::Public,
         MediaUrls::Data => Media::Data,
@@ -97,5 +98,5 @@ pub(super) fn rules(file: &File, mistakes: &mut Mistakes) -> Option<Arc<Rules>> 
         choices: number(limits.max_choices),
         logprobs: number(limits.max_logprobs),
     };
-    Some(Arc::new(Rules { media, allowed: allowed_fields.clone(), caps }))
+    Some(Arc::new(Rules { media, allowed: allowed_fields.clone(), ranges: *ranges, caps }))
 }

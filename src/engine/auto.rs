@@ -11,7 +11,7 @@ pub(super) static ENGINE: Engine = UNION;
 pub(super) const UNION: Engine = Engine {
     name: "auto",
     quirks: Quirks { resends_arguments: true, recurring_ids: false },
-    requests: &[REQUESTS],
+    requests: &[usual::LIMITS, REQUESTS],
     takes: Takes::PLAIN,
     names_models: false,
     detection: Detection::NONE,

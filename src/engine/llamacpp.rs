@@ -29,7 +29,7 @@ pub(super) static ENGINE: Engine = Engine {
         }],
         ..Detection::NONE
     },
-    requests: &[usual::TEXT_ALONE, usual::TOOLS, usual::MESSAGES, REASONING, usual::PARTS],
+    requests: &[usual::LIMITS, usual::TEXT_ALONE, usual::TOOLS, usual::MESSAGES, REASONING, usual::PARTS],
     ..UNION
 };
 

@@ -13,7 +13,7 @@ pub(super) static ENGINE: Engine = Engine {
     name: "lmdeploy",
     detection: Detection { owned_by: Some("lmdeploy"), ..Detection::NONE },
     quirks: Quirks { recurring_ids: true, ..UNION.quirks },
-    requests: &[usual::TEXT_ALONE, OWN, usual::MESSAGES, REASONING, usual::PARTS],
+    requests: &[usual::LIMITS, usual::TEXT_ALONE, OWN, usual::MESSAGES, REASONING, usual::PARTS],
     ..UNION
 };
 

@@ -23,7 +23,15 @@ pub(super) static ENGINE: Engine = Engine {
         ..Detection::NONE
     },
     quirks: Quirks { recurring_ids: true, ..UNION.quirks },
-    requests: &[usual::TEXT_ALONE, OWN, usual::TOOLS, usual::MESSAGES, REASONING, usual::PARTS],
+    requests: &[
+        usual::LIMITS,
+        usual::TEXT_ALONE,
+        OWN,
+        usual::TOOLS,
+        usual::MESSAGES,
+        REASONING,
+        usual::PARTS,
+    ],
     ..UNION
 };
 

@@ -21,7 +21,7 @@ use crate::wire::decode::Quirks;
 pub(super) static ENGINE: Engine = Engine {
     name: "openai",
     quirks: Quirks { resends_arguments: false, recurring_ids: false },
-    requests: &[REQUESTS],
+    requests: &[usual::LIMITS, REQUESTS],
     takes: Takes {
         verbosity: true,
         native: NativeTakes { hosted_items: true, limit_taken_off: 0 },

@@ -63,6 +63,17 @@ pub enum Change {
     Rename(&'static str, &'static str),
     /// A member is said once more under another key.
     Copy(&'static str, &'static str),
+    /// A member counts instead of an older one that says the same otherwise: that is left out.
+    Supersede(&'static str, &'static str),
+    /// A number outside of this range, which the engine would take and not keep to: the request is refused.
+    Range {
+        /// Its key.
+        key: &'static str,
+        /// The least that the engine keeps to.
+        least: i64,
+        /// What the engine would do.
+        why: &'static str,
+    },
     /// Members that the engine refuses and can do without.
     Drop(&'static [&'static str]),
     /// A member that asks for what the engine does not have and would pass over: the request is refused, unless the member is

@@ -23,7 +23,7 @@ use std::time::Duration;
 pub(super) static ENGINE: Engine = Engine {
     name: "sglang",
     quirks: Quirks { resends_arguments: true, recurring_ids: false },
-    requests: &[usual::TEXT_ALONE, REQUESTS],
+    requests: &[usual::LIMITS, usual::TEXT_ALONE, REQUESTS],
     takes: Takes {
         cache_salt: true,
         native: NativeTakes { hosted_items: false, limit_taken_off: 2 },
@@ -81,6 +81,13 @@ const fn version(minor: u16, patch: u16) -> Version {
 static REQUESTS: &[RequestRule] = &[
     // Members that are not understood, or refused.
     usual::NULLS.seen("engine-quirks E.1"),
+    // Kept to in 0.5.12 (capture err-max-tokens-0), taken for no limit at all before.
+    RequestRule::new("limit_of_nothing", "a limit of 0 is refused", NO_LIMIT)
+        .before(version(5, 12))
+        .seen("engine-quirks E.2"),
+    RequestRule::new("limit_of_nothing", "a limit of 0 is refused", NO_NEWER_LIMIT)
+        .before(version(5, 12))
+        .seen("engine-quirks E.2"),
     // Harmless later, and an answer without end before.
     usual::LIMIT_COPIED.seen("engine-quirks E.2"),
     usual::EMPTY_STOPS.seen("engine-quirks E.2"),
@@ -157,6 +164,10 @@ static REQUESTS: &[RequestRule] = &[
     )
     .seen("engine-quirks E.3"),
 ];
+
+const NO_LIMIT: Change = Change::Range { key: "max_tokens", least: 1, why: UNLIMITED };
+const NO_NEWER_LIMIT: Change = Change::Range { key: "max_completion_tokens", least: 1, why: UNLIMITED };
+const UNLIMITED: &str = "this engine would answer without a limit";
 
 const OWN: [Constraint; 4] = [
     Constraint::Format("json_schema"),

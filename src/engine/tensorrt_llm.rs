@@ -17,7 +17,7 @@ pub(super) static ENGINE: Engine = Engine {
         ..Detection::NONE
     },
     quirks: Quirks { recurring_ids: true, ..UNION.quirks },
-    requests: &[usual::TEXT_ALONE, OWN, usual::TOOLS, usual::MESSAGES],
+    requests: &[usual::LIMITS, usual::TEXT_ALONE, OWN, usual::TOOLS, usual::MESSAGES],
     ..UNION
 };
 

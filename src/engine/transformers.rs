@@ -15,7 +15,7 @@ use crate::wire::decode::Quirks;
 pub(super) static ENGINE: Engine = Engine {
     name: "transformers",
     quirks: Quirks { recurring_ids: true, ..UNION.quirks },
-    requests: &[usual::TEXT_ALONE, usual::TOOLS, OWN, usual::MESSAGES],
+    requests: &[usual::LIMITS, usual::TEXT_ALONE, usual::TOOLS, OWN, usual::MESSAGES],
     detection: Detection::NONE,
     ..UNION
 };

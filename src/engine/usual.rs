@@ -149,11 +149,19 @@ pub(super) const PART_INPUT_FILE: RequestRule = RequestRule::new(
     Change::Part("input_file", Becomes::Refused),
 );
 
+/// A token limit under both of its names, of which the newer one counts: the service refuses both together, vLLM goes by
+/// the newer one, SGLang by the older one (capture vllm-0.21.0/chat-both-max).
+pub(super) const LIMITS: &[RequestRule] = &[RequestRule::new(
+    "max_tokens_twice",
+    "max_tokens was left out beside max_completion_tokens",
+    Change::Supersede("max_completion_tokens", "max_tokens"),
+)
+.seen("engine-quirks E.2")];
+
 /// What the engine would pass over, or refuse in words of its own: its answer would look as if it had been heard.
 pub(super) const TEXT_ALONE: &[RequestRule] = &[
     refused("audio", &[], TEXT).seen("engine-quirks E.2"),
     refused("modalities", &["\"text\""], TEXT).seen("engine-quirks E.2"),
-    refused("web_search_options", &[], "this engine searches nothing").seen("engine-quirks E.2"),
 ];
 const TEXT: &str = "this engine answers with text alone";
 
@@ -174,4 +182,5 @@ pub(super) const OF_THE_SERVICE: &[&str] = &[
     "prompt_cache_retention",
     "prompt_cache_options",
     "moderation",
+    "web_search_options",
 ];

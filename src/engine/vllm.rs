@@ -20,7 +20,7 @@ use crate::wire::decode::Quirks;
 pub(super) static ENGINE: Engine = Engine {
     name: "vllm",
     quirks: Quirks { resends_arguments: true, recurring_ids: false },
-    requests: &[usual::TEXT_ALONE, REQUESTS],
+    requests: &[usual::LIMITS, usual::TEXT_ALONE, REQUESTS],
     takes: Takes { cache_salt: true, token_ids: true, wants_parser: true, ..Takes::PLAIN },
     names_models: true,
     detection: Detection {

@@ -96,6 +96,8 @@ impl<'t> Fit<'t> {
         Ok(match change {
             Change::Rename(from, to) => settings::rename(self, from, to),
             Change::Copy(from, to) => settings::copy(self, from, to),
+            Change::Supersede(newer, older) => settings::supersede(self, newer, older),
+            Change::Range { key, least, why } => settings::range(self, key, least, why)?,
             Change::Drop(keys) => keys.iter().filter(|key| self.top.remove(key)).count() > 0,
             Change::Refuse { key, but, why } => settings::refuse(self, key, but, why)?,
             // It is not asked for, either.

@@ -24,6 +24,20 @@ pub(super) fn copy(fit: &mut Fit<'_>, from: &str, to: &str) -> bool {
     said.is_some()
 }
 
+pub(super) fn supersede(fit: &mut Fit<'_>, newer: &str, older: &str) -> bool {
+    let both = fit.top.said(newer).is_some() && fit.top.said(older).is_some();
+    both && fit.top.remove(older)
+}
+
+/// Changes nothing: a number is refused, or stays.
+pub(super) fn range(fit: &Fit<'_>, key: &str, least: i64, why: &str) -> Result<bool, Failure> {
+    let number = fit.top.said(key).and_then(|json| json.parse::<i64>().ok());
+    match number.filter(|number| *number < least) {
+        Some(_) => Err(request::invalid(key, &format!("it must be at least {least}: {why}"))),
+        None => Ok(false),
+    }
+}
+
 /// Nothing is changed: it is refused, or stays.
 pub(super) fn refuse(fit: &Fit<'_>, key: &str, but: &[&str], why: &str) -> Result<bool, Failure> {
     let Some(json) = fit.top.said(key) else { return Ok(false) };
@@ -39,8 +53,12 @@ pub(super) fn refuse(fit: &Fit<'_>, key: &str, but: &[&str], why: &str) -> Resul
 pub(super) fn nulls(fit: &mut Fit<'_>) -> bool {
     let places = &fit.ask.places;
     let is_own = |key: &str| places.unknown.iter().chain(&places.allowed).any(|own| own == key);
-    // Usage is asked for in its place.
-    let is_kept = |key: &str| key == "stream_options" && fit.ask.stream || is_own(key);
+    // Usage is asked for in its place, and the model is named there.
+    let is_kept = |key: &str| match key {
+        "stream_options" => fit.ask.stream,
+        "model" => fit.ask.overrides_model,
+        _ => is_own(key),
+    };
     let nulls = fit.top.originals().filter(|(key, json)| *json == "null" && !is_kept(key));
     let nulls: Vec<_> = nulls.map(|(key, _)| key.to_owned()).collect();
     nulls.iter().for_each(|key| _ = fit.top.remove(key));

@@ -222,6 +222,7 @@ async fn list(State(stage): State<Arc<Stage>>) -> Response<Body> {
         owner: Some(
             scenario.engine.and_then(|engine| engine.detection.owned_by).unwrap_or("replay").to_owned(),
         ),
+        ..Model::default()
     };
     let all: Vec<_> = stage.scenarios.iter().map(model).collect();
     let mut out = BytesMut::new();

@@ -57,13 +57,18 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         None => Default::default(),
     };
     let streaming = from.streaming()?;
-    let max_tokens = from.whole("max_tokens", 1..=100_000_000)?;
-    let max_completion = from.whole("max_completion_tokens", 1..=100_000_000)?;
-    if max_tokens.zip(max_completion).is_some_and(|(one, other)| one != other) {
-        return Err(invalid("max_tokens", "it contradicts max_completion_tokens; send one of the two"));
-    }
+    let max_tokens = from.tokens("max_tokens", 1)?;
+    // Where both are said, the newer one counts (engine-quirks E.2).
+    let limit = match from.get("max_completion_tokens") {
+        Some(_) => from.tokens("max_completion_tokens", 1)?,
+        None => max_tokens,
+    };
     check_sampling(from)?;
-    let tools = from.list("tools", from.caps().tools)?.unwrap_or_default();
+    let tools = from.limited("tools", from.caps().tools, "max_tools")?.unwrap_or_default();
+    let forced_function = forced_function(from)?;
+    if complete && tools.is_empty() && from.get("functions").is_none() {
+        forces_nothing(from)?;
+    }
     let mut custom = Vec::new();
     for (at, tool) in tools.iter().enumerate() {
         if !tool.get().starts_with('{') {
@@ -75,21 +80,22 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         api: Api::Chat,
         model: from.string("model")?.unwrap_or_default(),
         stream: streaming.stream,
-        choices: u32::try_from(from.whole("n", 1..=from.caps().choices)?.unwrap_or(1)).unwrap_or(1),
+        choices: u32::try_from(from.count("n", from.caps().choices, "max_choices")?.unwrap_or(1))
+            .unwrap_or(1),
         choice: None,
         include_usage: streaming.include_usage,
         continuous_usage: streaming.continuous_usage,
         include_obfuscation: streaming.include_obfuscation,
         logprobs: from.flag("logprobs")?,
-        limit: max_completion.or(max_tokens),
-        forced_function: forced_function(from)?,
+        limit,
+        forced_function,
         one_call: from.get("parallel_tool_calls").is_some_and(|parallel| parallel.value.get() == "false"),
         custom_tools: custom,
         legacy_functions: from.get("functions").is_some() && from.get("tools").is_none(),
         callable: None,
         thinks: None,
         hides_reasoning: from.get("include_reasoning").is_some_and(|value| value.value.get() == "false"),
-        named_by_path: false,
+        overrides_model: false,
         places: Places {
             model: from.place("model"),
             messages: from.place("messages"),
@@ -107,7 +113,7 @@ fn check_sampling(from: &Checked<'_>) -> Result<(), Failure> {
     from.number("top_p", 0.0..=1.0)?;
     from.number("frequency_penalty", -2.0..=2.0)?;
     from.number("presence_penalty", -2.0..=2.0)?;
-    from.whole("top_logprobs", 0..=from.caps().logprobs)?;
+    from.top_logprobs("top_logprobs")?;
     from.stop()?;
     from.flag("parallel_tool_calls")?;
     match from.get("metadata") {
@@ -119,7 +125,7 @@ fn check_sampling(from: &Checked<'_>) -> Result<(), Failure> {
 /// Checks what every template needs: a list of objects with a role and content of a known kind. Gives what has to be
 /// written anew in it, and the places of the messages that are more than a text, with their numbers.
 pub(super) fn messages<'a>(from: &Checked<'a>, field: &Field<'a>) -> Result<(Edits, Vec<Numbered>), Failure> {
-    let all = super::check::list("messages", field.value, from.caps().messages)?;
+    let all = super::check::limited("messages", field.value, from.caps().messages, "max_messages")?;
     if all.is_empty() {
         return Err(invalid("messages", "it must not be empty"));
     }
@@ -172,6 +178,19 @@ fn is_plain(members: &[Field<'_>], is_last: bool) -> bool {
 fn custom_name(tool: Raw<'_>) -> Option<String> {
     memchr::memmem::find(tool.get().as_bytes(), b"\"custom\"")?;
     json::member(json::raw_member(tool.get(), "custom")?.get(), "name")
+}
+
+/// Fails on a `tool_choice` that demands a call where there is nothing to call: vLLM, SGLang and the service refuse it
+/// (capture sglang-0.5.12/err-tool-choice-required-no-tools).
+fn forces_nothing(from: &Checked<'_>) -> Result<(), Failure> {
+    let Some(field) = from.get("tool_choice") else { return Ok(()) };
+    let kind = || json::member(field.value.get(), "type");
+    let forces = field.value.get() == "\"required\""
+        || field.value.get().starts_with('{') && matches!(kind().as_deref(), Some("function" | "custom"));
+    match forces {
+        true => Err(invalid("tool_choice", "without tools none can be required")),
+        false => Ok(()),
+    }
 }
 
 /// The one function that `tool_choice` allows.

@@ -1,7 +1,7 @@
 //! Checks of single parameters, each failing with the parameter's name.
 
 use super::fields::{self, Field};
-use super::rules::{Caps, Rules};
+use super::rules::{Caps, Ranges, Rules};
 use crate::json::{self, Raw, Read, Scanner, Text};
 use crate::wire::fault::{Failure, Fault};
 use std::collections::HashSet;
@@ -194,16 +194,56 @@ impl<'a> Checked<'a> {
         number.map(Some).ok_or_else(|| invalid(key, &must()))
     }
 
-    /// Checks that a number, if given, is one and in its range.
+    /// The ranges of the published API are enforced.
+    fn keeps_to_api(&self) -> bool {
+        self.rules.ranges == Ranges::Api
+    }
+
+    /// Reads a number of something that costs: from 1 to what `[limits]` allows.
+    pub(super) fn count(&self, key: &str, most: u64, option: &str) -> Result<Option<u64>, Failure> {
+        let Some(field) = self.get(key) else { return Ok(None) };
+        let number = field.value.get().parse::<u64>().ok().filter(|number| (1..=most).contains(number));
+        let must = || format!("it must be an integer from 1 to {most} (`limits.{option}`)");
+        number.map(Some).ok_or_else(|| invalid(key, &must()))
+    }
+
+    /// Reads a limit of tokens; `least`: that of the API. Engines also take 0 for scoring alone and -1 for none, which
+    /// bound nothing that is read here.
+    pub(super) fn tokens(&self, key: &str, least: u64) -> Result<Option<u64>, Failure> {
+        if self.keeps_to_api() {
+            return self.whole(key, least..=100_000_000);
+        }
+        let Some(field) = self.get(key) else { return Ok(None) };
+        let number = field.value.get().parse::<i64>().map_err(|_| invalid(key, "it must be an integer"))?;
+        Ok(u64::try_from(number).ok().filter(|number| *number > 0))
+    }
+
+    /// Checks how many most probable tokens are to be told. Engines take more than the 20 of the API, and -1 for the whole
+    /// vocabulary (vLLM, `--max-logprobs`).
+    pub(super) fn top_logprobs(&self, key: &str) -> Result<(), Failure> {
+        const OF_API: u64 = 20;
+        let most = self.caps().logprobs;
+        if self.keeps_to_api() {
+            return self.whole(key, 0..=most.min(OF_API)).map(drop);
+        }
+        let Some(field) = self.get(key) else { return Ok(()) };
+        let number = field.value.get().parse::<i64>().ok().filter(|number| *number >= -1);
+        let number = number.ok_or_else(|| invalid(key, "it must be an integer, -1 or more"))?;
+        match u64::try_from(number).unwrap_or(Caps::PLAIN.logprobs) {
+            number if number <= most => Ok(()),
+            _ => Err(invalid(key, &format!("it must be at most {most} (`limits.max_logprobs`)"))),
+        }
+    }
+
+    /// Checks that a number, if given, is one, and in the API's range where that is enforced.
     pub(super) fn number(&self, key: &str, range: RangeInclusive<f64>) -> Result<(), Failure> {
         let Some(field) = self.get(key) else { return Ok(()) };
         let text = field.value.get();
         let number = text.parse::<f64>().ok().filter(|_| !text.starts_with(['"', 't', 'f', '{', '[']));
-        match number.filter(|number| range.contains(number)) {
-            Some(_) => Ok(()),
-            None => {
-                Err(invalid(key, &format!("it must be a number from {} to {}", range.start(), range.end())))
-            }
+        match number.filter(|number| number.is_finite()) {
+            Some(number) if !self.keeps_to_api() || range.contains(&number) => Ok(()),
+            _ if !self.keeps_to_api() => Err(invalid(key, "it must be a number")),
+            _ => Err(invalid(key, &format!("it must be a number from {} to {}", range.start(), range.end()))),
         }
     }
 
@@ -212,13 +252,25 @@ impl<'a> Checked<'a> {
         self.get(key).map(|field| list(key, field.value, most)).transpose()
     }
 
+    /// The same, as many as an option of `[limits]` allows.
+    pub(super) fn limited(
+        &self,
+        key: &str,
+        most: usize,
+        option: &str,
+    ) -> Result<Option<Vec<Raw<'a>>>, Failure> {
+        self.get(key).map(|field| limited(key, field.value, most, option)).transpose()
+    }
+
     /// Checks `stop`: a string or a short list of them.
     pub(super) fn stop(&self) -> Result<(), Failure> {
         let Some(field) = self.get("stop") else { return Ok(()) };
         if Text::of(field.value).is_some() {
             return Ok(());
         }
-        let all = list("stop", field.value, self.caps().stops)?;
+        const OF_API: usize = 4;
+        let most = if self.keeps_to_api() { self.caps().stops.min(OF_API) } else { self.caps().stops };
+        let all = limited("stop", field.value, most, "max_stop_strings")?;
         match all.iter().position(|stop| Text::of(*stop).is_none()) {
             Some(at) => Err(invalid(format!("stop[{at}]"), "it must be a string")),
             None => Ok(()),
@@ -251,7 +303,8 @@ impl<'a> Checked<'a> {
     pub(super) fn few(&self, pairs: &[Field<'_>]) -> Result<(), Failure> {
         match (pairs.len(), self.caps().pairs) {
             (count, most) if count > most => {
-                Err(invalid("metadata", &format!("it may have at most {most} pairs")))
+                let must = format!("it may have at most {most} pairs (`limits.max_metadata_pairs`)");
+                Err(invalid("metadata", &must))
             }
             _ => Ok(()),
         }
@@ -307,10 +360,29 @@ fn flag(param: &str, value: Raw<'_>) -> Result<bool, Failure> {
 }
 
 pub(super) fn list<'a>(param: &str, value: Raw<'a>, most: usize) -> Result<Vec<Raw<'a>>, Failure> {
+    elements(param, value, most, String::new)
+}
+
+/// Reads a list of as many elements as an option of `[limits]` allows; the error names the option.
+pub(super) fn limited<'a>(
+    param: &str,
+    value: Raw<'a>,
+    most: usize,
+    option: &str,
+) -> Result<Vec<Raw<'a>>, Failure> {
+    elements(param, value, most, || format!(" (`limits.{option}`)"))
+}
+
+fn elements<'a>(
+    param: &str,
+    value: Raw<'a>,
+    most: usize,
+    option: impl Fn() -> String,
+) -> Result<Vec<Raw<'a>>, Failure> {
     let mut all = Elements { most, ..Elements::default() };
     json::read_into(value.get(), &mut all).map_err(|_| invalid(param, "it must be a list"))?;
     if all.over {
-        return Err(invalid(param, &format!("it may have at most {most} elements")));
+        return Err(invalid(param, &format!("it may have at most {most} elements{}", option())));
     }
     Ok(all.kept)
 }

@@ -34,14 +34,15 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
     // vLLM takes `prompt_embeds` in the prompt's place.
     from.required("prompt", complete && from.get("prompt_embeds").is_none())?;
     let streaming = from.streaming()?;
-    let n = from.whole("n", 1..=from.caps().choices)?.unwrap_or(1);
+    let n = from.count("n", from.caps().choices, "max_choices")?.unwrap_or(1);
     // It says how many an engine tries, not how many it gives (fixtures `completions-best-of*`).
-    from.whole("best_of", 1..=from.caps().choices)?;
+    from.count("best_of", from.caps().choices, "max_choices")?;
     from.number("temperature", 0.0..=2.0)?;
     from.number("top_p", 0.0..=1.0)?;
     from.number("frequency_penalty", -2.0..=2.0)?;
     from.number("presence_penalty", -2.0..=2.0)?;
     from.stop()?;
+    from.top_logprobs("logprobs")?;
     let prompts = prompts(from)?;
     Ok(Ask {
         api: Api::Completions,
@@ -52,10 +53,8 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         include_usage: streaming.include_usage,
         continuous_usage: streaming.continuous_usage,
         include_obfuscation: streaming.include_obfuscation,
-        logprobs: from.whole("logprobs", 0..=from.caps().logprobs)?.is_some(),
-        limit: from
-            .whole("max_completion_tokens", 0..=100_000_000)?
-            .or(from.whole("max_tokens", 0..=100_000_000)?),
+        logprobs: from.get("logprobs").is_some(),
+        limit: from.tokens("max_completion_tokens", 0)?.or(from.tokens("max_tokens", 0)?),
         forced_function: None,
         one_call: false,
         custom_tools: Vec::new(),
@@ -63,7 +62,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         callable: None,
         thinks: None,
         hides_reasoning: false,
-        named_by_path: false,
+        overrides_model: false,
         places: Places {
             model: from.place("model"),
             stream_options: from.place("stream_options"),

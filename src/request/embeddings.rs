@@ -14,14 +14,16 @@ const KNOWN: &[&str] = &["model", "input", "encoding_format", "dimensions", "use
 /// What a client asks for.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// The model's name.
+    /// The model's name; empty: the client names none (wire-format 2.10).
     pub model: String,
     /// Fields that neither the API nor the operator names.
     unknown: Vec<String>,
     /// Addresses that have to be written anew.
     media: Edits,
-    /// Where the model is named.
+    /// The place of the model's name in the body.
     model_at: Option<Range<usize>>,
+    /// The engine is told the model by this name: the body names another one, or none.
+    overrides_model: bool,
 }
 
 impl Wanted {
@@ -32,7 +34,6 @@ impl Wanted {
     pub fn read(body: &Bytes, rules: &Rules) -> Result<Self, Failure> {
         let text = fields::text_within(body, rules.caps.depth)?;
         let from = Checked::new(text, fields::read(text, text)?, KNOWN, rules)?;
-        from.required("model", true)?;
         let mut media = match from.required("input", true)? {
             // SGLang takes objects with pictures in them here, vLLM takes `messages`.
             Some(input) => {
@@ -48,7 +49,19 @@ impl Wanted {
         }
         let unknown = from.unknown().map(ToOwned::to_owned).collect();
         let model_at = from.place("model");
-        Ok(Self { model: from.string("model")?.unwrap_or_default(), unknown, media, model_at })
+        Ok(Self {
+            model: from.string("model")?.unwrap_or_default(),
+            unknown,
+            media,
+            model_at,
+            overrides_model: false,
+        })
+    }
+
+    /// Names the model, whatever the body says of it.
+    pub fn name_model(&mut self, model: &str) {
+        model.clone_into(&mut self.model);
+        self.overrides_model = true;
     }
 
     /// The engine's request; `alias`: its name for the model, if another one.
@@ -61,13 +74,15 @@ impl Wanted {
             first => first.is_some() && policy == RequestUnknown::Drop,
         };
         let mut edits = self.media.clone();
-        if let Some((name, place)) = alias.zip(self.model_at.clone()) {
-            edits.replace(place, serde_json::to_vec(name).unwrap_or_default());
-        }
-        if !dropped && edits.is_empty() {
+        let named = self.overrides_model.then_some(self.model.as_str());
+        let name = alias.or(named);
+        if !dropped && edits.is_empty() && name.is_none() {
             return Ok(body.clone());
         }
         let text = fields::text(body)?;
+        if let Some(name) = name {
+            edits.name_model(text, self.model_at.clone(), name);
+        }
         if dropped {
             let members = fields::read(text, text)?;
             edits.remove(text, &members, |member| self.unknown.iter().any(|key| *key == member.key));

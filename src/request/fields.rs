@@ -212,6 +212,17 @@ impl Edits {
         self.0.push((range, with.into()));
     }
 
+    /// Names the model: in the place of what the body says of it, else as its first member.
+    pub(crate) fn name_model(&mut self, text: &str, place: Option<Range<usize>>, model: &str) {
+        let name = serde_json::to_string(model).unwrap_or_default();
+        if let Some(place) = place {
+            return self.replace(place, name);
+        }
+        let Some(at) = text.find('{').map(|brace| brace + 1) else { return };
+        let is_empty = text.get(at..).is_some_and(|rest| rest.trim_start().starts_with('}'));
+        self.replace(at..at, format!("\"model\":{name}{}", if is_empty { "" } else { "," }));
+    }
+
     /// Takes members out of their object, each with the comma that belongs to it. `members`: all of the object's.
     pub fn remove(&mut self, text: &str, members: &[Field<'_>], out: impl Fn(&Field<'_>) -> bool) {
         let spots: Vec<_> = members.iter().map(Spot::from).collect();

@@ -18,7 +18,7 @@ mod rules;
 pub(crate) use callable::{Callable, name as tool_name};
 pub(crate) use check::invalid;
 pub use media::Media;
-pub use rules::{Caps, Rules};
+pub use rules::{Caps, Ranges, Rules};
 
 use crate::json::{self, Raw};
 use crate::wire::fault::{Failure, Fault};
@@ -45,7 +45,7 @@ pub(crate) fn effort(reasoning: &str) -> Option<String> {
 pub struct Ask {
     /// The API.
     pub api: Api,
-    /// The model's name.
+    /// The model's name; empty: the client names none (wire-format 2.10).
     pub model: String,
     /// An event stream, or one object.
     pub stream: bool,
@@ -78,8 +78,8 @@ pub struct Ask {
     /// The client wants no reasoning (`include_reasoning`, a field of vLLM, which streams keep to in no version that was
     /// captured).
     pub hides_reasoning: bool,
-    /// The model is not the body's.
-    pub(crate) named_by_path: bool,
+    /// The engine is told the model by this name: the body names another one, or none.
+    pub(crate) overrides_model: bool,
     /// Where the parts stand that may have to be changed.
     pub(crate) places: Places,
 }
@@ -158,7 +158,8 @@ impl Ask {
     pub(crate) fn of_ours(text: &str, rules: &Rules) -> Result<Self, Failure> {
         // Its own limits were those of the other one.
         let caps = Caps { messages: usize::MAX, tools: usize::MAX, ..rules.caps };
-        let rules = Rules { media: Media::Unjudged, allowed: rules.allowed.clone(), caps };
+        let rules =
+            Rules { media: Media::Unjudged, allowed: rules.allowed.clone(), ranges: rules.ranges, caps };
         Self::of_text(Api::Chat, text, 0, false, None, &rules)
     }
 
@@ -178,13 +179,9 @@ impl Ask {
             Api::Responses => return Err(Fault::NotImplemented.into()),
         };
         let checked = Checked::new(text, fields, known, rules)?;
-        if model.is_none() {
-            checked.required("model", complete)?;
-        }
         let mut ask = read(&checked, complete)?;
         if let Some(model) = model {
-            model.clone_into(&mut ask.model);
-            ask.named_by_path = true;
+            ask.name_model(model);
         }
         ask.places.offset = offset;
         ask.places.members = checked.all().iter().map(Spot::from).collect();
@@ -203,6 +200,12 @@ impl Ask {
         let extras = checked.extras().map(|field| field.key.clone().into_owned());
         (ask.places.allowed, ask.places.unknown) = extras.partition(|key| rules.allows(key));
         Ok(ask)
+    }
+
+    /// Names the model, whatever the body says of it.
+    pub fn name_model(&mut self, model: &str) {
+        model.clone_into(&mut self.model);
+        self.overrides_model = true;
     }
 
     /// The same for one of its choices.

@@ -1,6 +1,18 @@
 //! What an operator says of requests, beyond what the APIs say.
 
 use super::media::Media;
+use serde::{Deserialize, Serialize};
+
+/// Which ranges of values are enforced before a request reaches an engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ranges {
+    /// Those outside of which the engine would answer nonsense or say nothing; of all others the engine is the judge.
+    #[default]
+    Engine,
+    /// Those of the published API, whatever the engine takes.
+    Api,
+}
 
 /// What requests may have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,13 +22,16 @@ pub struct Rules {
     /// Fields that go on to the engine although they would be refused or dropped, as `rid` or
     /// `chat_template_kwargs.tools`.
     pub allowed: Vec<String>,
+    /// Which ranges of values are enforced.
+    pub ranges: Ranges,
     /// How many there may be of what.
     pub caps: Caps,
 }
 
 impl Rules {
     /// For a request that has been answered already: its addresses are not judged again.
-    pub const ANSWERED: Self = Self { media: Media::Unjudged, allowed: Vec::new(), caps: Caps::PLAIN };
+    pub const ANSWERED: Self =
+        Self { media: Media::Unjudged, allowed: Vec::new(), ranges: Ranges::Engine, caps: Caps::PLAIN };
 
     /// Whether the operator has named a field; `param`: the way to it.
     pub(super) fn allows(&self, param: &str) -> bool {
@@ -39,14 +54,21 @@ pub struct Caps {
     pub pairs: usize,
     /// Choices of one answer.
     pub choices: u64,
-    /// Most probable tokens that are told beside the one that was taken.
+    /// Most probable tokens that are told beside the one that was taken; the whole vocabulary counts as a million.
     pub logprobs: u64,
 }
 
 impl Caps {
     /// What they are unless somebody says something else.
-    pub const PLAIN: Self =
-        Self { depth: 128, messages: 10_000, tools: 1024, stops: 16, pairs: 16, choices: 128, logprobs: 20 };
+    pub const PLAIN: Self = Self {
+        depth: 128,
+        messages: 10_000,
+        tools: 1024,
+        stops: 1024,
+        pairs: 16,
+        choices: 128,
+        logprobs: 1_000_000,
+    };
 }
 
 impl Default for Caps {

@@ -45,7 +45,7 @@ impl Handling {
             app.metrics.attempt(&upstream.figures, code);
             match result {
                 Ok(listed) => {
-                    upstream.learn(listed.iter().map(|model| model.id.as_str()));
+                    upstream.learn(&listed);
                     let new = listed.into_iter().filter(|model| upstream.may_serve(&model.id));
                     let new: Vec<_> =
                         new.filter(|model| all.iter().all(|known| known.id != model.id)).collect();

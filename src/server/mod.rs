@@ -14,6 +14,7 @@ mod budget;
 mod clock;
 mod connection;
 mod course;
+mod default_model;
 mod descriptors;
 mod door;
 mod event;

@@ -12,10 +12,9 @@ use super::responses::{Conversing, Stored};
 use super::{App, Worker, auth, headers, leavings, panics};
 use crate::auth::Caller;
 use crate::config::Limits;
-use crate::json;
 use crate::plan::{Plan, plan};
 use crate::request::embeddings::Wanted;
-use crate::request::{Ask, Rules, fields};
+use crate::request::{Ask, Rules};
 use crate::telemetry::Route;
 use crate::upstream::models::{self, Model};
 use crate::wire::event::Usage;
@@ -328,9 +327,14 @@ impl Handling {
         let limit = if api == Api::Chat { limits.max_body_bytes } else { limits.other_body_bytes };
         let body = self.body(body, limit).await?;
         let start = Instant::now();
-        let deployment = self.door.deployment(head);
-        let body = self.with_defaults(body, deployment.as_deref());
-        let ask = Ask::read_for(api, &body, deployment.as_deref(), self.rules())?;
+        let mut model = self.door.deployment(head);
+        let body = self.with_defaults(body, &mut model, &head.headers).await?;
+        let mut ask = Ask::read_for(api, &body, model.as_deref(), self.rules())?;
+        if ask.model.is_empty()
+            && let Some(model) = self.default_model(&head.headers).await?
+        {
+            ask.name_model(&model);
+        }
         self.check_model(&ask.model)?;
         let mut search = self.search(&ask.model, &head.headers, None, || ask.beginning(&body));
         let (model, stream) = (ask.model.clone(), ask.stream);
@@ -355,20 +359,6 @@ impl Handling {
         Ok(relay.answer().await)
     }
 
-    /// A request with what the operator says where it says nothing.
-    pub(super) fn with_defaults(&self, body: Bytes, deployment: Option<&str>) -> Bytes {
-        let pool = &self.app.pool;
-        if pool.models().iter().all(|model| model.defaults.is_empty()) {
-            return body;
-        }
-        let named = || json::member(std::str::from_utf8(&body).ok()?, "model");
-        let model = deployment.map(ToOwned::to_owned).or_else(named).unwrap_or_default();
-        match pool.model(&model) {
-            Some((_, known)) => fields::with_defaults(body, &known.defaults),
-            None => body,
-        }
-    }
-
     async fn embed(
         &mut self,
         head: &request::Parts,
@@ -377,7 +367,12 @@ impl Handling {
         let limits = &self.app.config.limits;
         let (limit, answer_limit) = (limits.other_body_bytes, limits.max_answer_bytes);
         let body = self.body(body, limit).await?;
-        let wanted = Wanted::read(&body, self.rules())?;
+        let mut wanted = Wanted::read(&body, self.rules())?;
+        if wanted.model.is_empty()
+            && let Some(model) = self.default_model(&head.headers).await?
+        {
+            wanted.name_model(&model);
+        }
         self.check_model(&wanted.model)?;
         let model = wanted.model.clone();
         if let Some(record) = &mut self.record {

@@ -221,7 +221,7 @@ impl<'u> Probe<'u> {
         let body = body.ok_or(Trouble::Bad("its list of models breaks off"))?;
         let listed = models::read(&body).ok_or(Trouble::Bad("its list of models cannot be read"))?;
         self.owner = listed.iter().find_map(|model| engine::recognised(model.owner.as_deref()?));
-        self.upstream.listed(listed.iter().map(|model| model.id.as_str()));
+        self.upstream.listed(&listed);
         let configured = &self.upstream.config.models;
         if !configured.is_empty() && !listed.iter().any(|model| configured.contains(&model.id)) {
             self.upstream.misplace("it lists none of the models that the configuration names");

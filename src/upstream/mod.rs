@@ -29,6 +29,7 @@ use crate::wire::Unparsed;
 use crate::wire::options::Options;
 use addresses::Addresses;
 use condition::{Condition, Standing};
+use models::Model;
 use pool::Ejected;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -43,6 +44,15 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 const HEARD: u32 = 4096;
 /// Most model names that are kept of one upstream.
 const MODELS: usize = 256;
+
+/// The models that an engine lists.
+#[derive(Clone, Debug, Default)]
+struct Listed {
+    /// All names.
+    names: Vec<Arc<str>>,
+    /// The names a request without a model can mean: without adapters and further names of the same model.
+    main: Vec<Arc<str>>,
+}
 
 /// One upstream: what is configured of it, and what it has told.
 #[derive(Debug)]
@@ -62,7 +72,7 @@ pub struct Upstream {
     /// Requests that it has from others than this process.
     elsewhere: AtomicU64,
     /// The models it lists; `None`: it has not said.
-    listed: RwLock<Option<Vec<Arc<str>>>>,
+    listed: RwLock<Option<Listed>>,
     /// Why it is not ready; `None` once it answered a probe.
     trouble: Mutex<Option<&'static str>>,
     /// Its probes say that it is not there.
@@ -274,7 +284,7 @@ impl Upstream {
     fn known(&self, model: &str) -> Option<Arc<str>> {
         let configured = self.config.models.iter().find(|name| *name == model);
         let listed = self.listed.read().unwrap_or_else(PoisonError::into_inner);
-        let listed = listed.as_ref().and_then(|all| all.iter().find(|name| &***name == model).cloned());
+        let listed = listed.as_ref().and_then(|all| all.names.iter().find(|name| &***name == model).cloned());
         listed.or_else(|| configured.map(|name| name.as_str().into()))
     }
 
@@ -284,12 +294,13 @@ impl Upstream {
             return Some(self.config.models.iter().any(|name| name == model));
         }
         let listed = self.listed.read().unwrap_or_else(PoisonError::into_inner);
-        listed.as_ref().map(|all| all.iter().any(|name| &**name == model))
+        listed.as_ref().map(|all| all.names.iter().any(|name| &**name == model))
     }
 
     /// The names that it lists.
     fn lists(&self) -> Vec<Arc<str>> {
-        self.listed.read().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default()
+        let listed = self.listed.read().unwrap_or_else(PoisonError::into_inner);
+        listed.as_ref().map(|all| all.names.clone()).unwrap_or_default()
     }
 
     /// Whether both have said what they serve, and it is the same.
@@ -301,21 +312,37 @@ impl Upstream {
     /// The names of its models, in order.
     fn names(&self) -> Option<Vec<Arc<str>>> {
         let mut all = match self.config.models.is_empty() {
-            true => self.listed.read().unwrap_or_else(PoisonError::into_inner).clone()?,
+            true => self.listed.read().unwrap_or_else(PoisonError::into_inner).as_ref()?.names.clone(),
             false => self.config.models.iter().map(|name| name.as_str().into()).collect(),
         };
         all.sort_unstable();
         Some(all)
     }
 
+    /// Returns the names a request without a model can mean (wire-format 2.10), as far as the configuration lets this
+    /// upstream serve them; `None`: neither the configuration nor the engine has said what it serves.
+    fn main_models(&self) -> Option<Vec<Arc<str>>> {
+        let listed = self.listed.read().unwrap_or_else(PoisonError::into_inner);
+        let main = listed.as_ref().map(|all| all.main.iter().filter(|name| self.may_serve(name)).cloned());
+        match main {
+            None if self.config.models.is_empty() => None,
+            None => Some(self.config.models.iter().map(|name| name.as_str().into()).collect()),
+            Some(main) => Some(main.collect()),
+        }
+    }
+
     /// The engine has listed its models.
-    fn listed<'a>(&self, models: impl Iterator<Item = &'a str>) {
-        let models = models.filter(|name| name.len() <= 256).take(MODELS);
+    fn listed(&self, models: &[Model]) {
+        let models: Vec<_> = models.iter().filter(|model| model.id.len() <= 256).take(MODELS).collect();
         let mut known = self.listed.write().unwrap_or_else(PoisonError::into_inner);
-        let before = known.take().unwrap_or_default();
+        let before = known.take().unwrap_or_default().names;
         let kept = |name: &str| before.iter().find(|known| &***known == name).cloned();
-        *known = Some(models.map(|name| kept(name).unwrap_or_else(|| name.into())).collect());
-        let same = known.as_deref() == Some(before.as_slice());
+        let names: Vec<Arc<str>> =
+            models.iter().map(|model| kept(&model.id).unwrap_or_else(|| model.id.as_str().into())).collect();
+        let main = names.iter().zip(models::are_main(&models)).filter(|(_, is_main)| *is_main);
+        let main = main.map(|(name, _)| Arc::clone(name)).collect();
+        let same = names == before;
+        *known = Some(Listed { names, main });
         drop(known);
         if !same {
             *self.misplaced.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -323,7 +350,7 @@ impl Upstream {
     }
 
     /// It has listed them to a client: probes may not be let in.
-    pub fn learn<'a>(&self, models: impl Iterator<Item = &'a str>) {
+    pub fn learn(&self, models: &[Model]) {
         if self.listed.read().unwrap_or_else(PoisonError::into_inner).is_none() {
             self.listed(models);
         }

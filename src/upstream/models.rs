@@ -1,10 +1,10 @@
 //! The list of models: read from an engine, written for a client.
 
-use crate::json::{self, Raw, Text, integer, object, write_number, write_string};
+use crate::json::{self, Members, Raw, Text, integer, object, write_number, write_string};
 use bytes::BytesMut;
 
 /// One model that an engine lists.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
     /// Its name.
     pub id: String,
@@ -12,10 +12,19 @@ pub struct Model {
     pub created: u64,
     /// Who serves it.
     pub owner: Option<String>,
+    /// The path or name of the weights, as vLLM and SGLang tell it.
+    pub root: Option<String>,
+    /// The model that this one is an adapter of.
+    pub parent: Option<String>,
+    /// Tokens of a prompt and its answer, as vLLM and SGLang tell them.
+    pub max_model_len: Option<u64>,
+    /// The same number under the name that clients read: the configuration's, else `max_model_len`, else what the engine
+    /// tells of it elsewhere in its list.
+    pub context_length: Option<u64>,
 }
 
 impl Model {
-    /// Appends the model as the official API writes it.
+    /// Appends the model as the official API writes it, followed by what engines tell of it besides.
     pub fn write(&self, out: &mut BytesMut) {
         out.extend_from_slice(b"{\"id\":");
         write_string(&self.id, out);
@@ -23,8 +32,37 @@ impl Model {
         write_number(self.created, out);
         out.extend_from_slice(b",\"owned_by\":");
         write_string(self.owner.as_deref().unwrap_or("engine"), out);
+        if let Some(root) = &self.root {
+            out.extend_from_slice(b",\"root\":");
+            write_string(root, out);
+        }
+        // Null beside a root says that the model is no adapter.
+        match &self.parent {
+            Some(parent) => {
+                out.extend_from_slice(b",\"parent\":");
+                write_string(parent, out);
+            }
+            None if self.root.is_some() => out.extend_from_slice(b",\"parent\":null"),
+            None => {}
+        }
+        for (key, number) in [("max_model_len", self.max_model_len), ("context_length", self.context_length)]
+        {
+            let Some(number) = number else { continue };
+            out.extend_from_slice(format!(",\"{key}\":").as_bytes());
+            write_number(number, out);
+        }
         out.extend_from_slice(b"}");
     }
+}
+
+/// Tells for each model of one engine's list whether a request without a model can mean it (wire-format 2.10). Adapters
+/// and further names of the same weights do not count: the engine itself takes the first name of the weights then.
+pub(super) fn are_main(models: &[&Model]) -> Vec<bool> {
+    let is_first = |at: usize, model: &Model| {
+        let before = models.get(..at).unwrap_or_default();
+        model.root.is_none() || before.iter().all(|other| other.root != model.root || other.parent.is_some())
+    };
+    models.iter().enumerate().map(|(at, model)| model.parent.is_none() && is_first(at, model)).collect()
 }
 
 /// Appends the list.
@@ -48,11 +86,30 @@ pub fn read(body: &[u8]) -> Option<Vec<Model>> {
 
 fn model(entry: Raw<'_>) -> Option<Model> {
     let entry: Entry<'_> = json::read(entry.get()).ok()?;
+    let text = |raw: Option<Raw<'_>>| raw.and_then(Text::of).map(|text| text.decoded().into_owned());
+    let max_model_len = entry.max_model_len.and_then(integer).filter(|tokens| *tokens > 0);
     Some(Model {
         id: Text::of(entry.id?)?.decoded().into_owned(),
         created: entry.created.and_then(integer).unwrap_or(0),
-        owner: entry.owned_by.and_then(Text::of).map(|owner| owner.decoded().into_owned()),
+        owner: text(entry.owned_by),
+        root: text(entry.root),
+        parent: text(entry.parent),
+        max_model_len,
+        context_length: max_model_len
+            .or_else(|| context(&[entry.context_length, entry.context_window]))
+            .or_else(|| context_of_meta(entry.meta?)),
     })
+}
+
+/// The first of several numbers of tokens that is one.
+fn context(all: &[Option<Raw<'_>>]) -> Option<u64> {
+    all.iter().flatten().find_map(|raw| integer(*raw).filter(|tokens| *tokens > 0))
+}
+
+/// The context of llama.cpp: `n_ctx` as it runs, else `n_ctx_train` as it was trained (fixtures `llamacpp/models`).
+fn context_of_meta(meta: Raw<'_>) -> Option<u64> {
+    let meta = Members::of(meta.get())?;
+    context(&[meta.get("n_ctx"), meta.get("n_ctx_train")])
 }
 
 object! {
@@ -66,5 +123,56 @@ object! {
         id: Raw<'a> = "id",
         created: Raw<'a> = "created",
         owned_by: Raw<'a> = "owned_by",
+        root: Raw<'a> = "root",
+        parent: Raw<'a> = "parent",
+        max_model_len: Raw<'a> = "max_model_len",
+        context_length: Raw<'a> = "context_length",
+        context_window: Raw<'a> = "context_window",
+        meta: Raw<'a> = "meta",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn main_of(list: &str) -> Vec<String> {
+        let models = read(list.as_bytes()).unwrap();
+        let all: Vec<_> = models.iter().collect();
+        let main = all.iter().zip(are_main(&all)).filter(|(_, is_main)| *is_main);
+        main.map(|(model, _)| model.id.clone()).collect()
+    }
+
+    #[test]
+    fn adapters_and_further_names_are_not_meant() {
+        let list = r#"{"data":[{"id":"a","root":"/weights","parent":null},{"id":"b","root":"/weights","parent":null},
+            {"id":"lora","root":"/lora","parent":"a"}]}"#;
+        assert_eq!(main_of(list), ["a"]);
+        assert_eq!(main_of(r#"{"data":[{"id":"a"},{"id":"b"}]}"#), ["a", "b"]);
+        assert_eq!(main_of(r#"{"data":[{"id":"a","root":"a"},{"id":"b","root":"b"}]}"#), ["a", "b"]);
+    }
+
+    #[test]
+    fn what_engines_tell_of_a_model_is_kept() {
+        for (entry, written) in [
+            (
+                r#"{"id":"a","created":1,"owned_by":"vllm","root":"/w","parent":null,"max_model_len":2048,"permission":[]}"#,
+                r#"{"id":"a","object":"model","created":1,"owned_by":"vllm","root":"/w","parent":null,"max_model_len":2048,"context_length":2048}"#,
+            ),
+            (
+                r#"{"id":"a","created":1,"owned_by":"vllm","root":"/l","parent":"b"}"#,
+                r#"{"id":"a","object":"model","created":1,"owned_by":"vllm","root":"/l","parent":"b"}"#,
+            ),
+            (
+                r#"{"id":"a","created":1,"owned_by":"llamacpp","meta":{"n_ctx_train":4096}}"#,
+                r#"{"id":"a","object":"model","created":1,"owned_by":"llamacpp","context_length":4096}"#,
+            ),
+            (r#"{"id":"a"}"#, r#"{"id":"a","object":"model","created":0,"owned_by":"engine"}"#),
+        ] {
+            let models = read(format!(r#"{{"data":[{entry}]}}"#).as_bytes()).unwrap();
+            let mut out = BytesMut::new();
+            models[0].write(&mut out);
+            assert_eq!(std::str::from_utf8(&out).unwrap(), written);
+        }
     }
 }

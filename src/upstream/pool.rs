@@ -166,6 +166,23 @@ impl Pool {
         &self.models
     }
 
+    /// Returns the names a request without a model can mean, each once (wire-format 2.10). `None`: an upstream that is
+    /// there has not told yet what it serves.
+    pub fn main_models(&self) -> Option<Vec<Arc<str>>> {
+        let mut all: Vec<Arc<str>> = Vec::new();
+        let mut is_complete = true;
+        for upstream in &self.upstreams {
+            match upstream.main_models() {
+                Some(names) => {
+                    let new: Vec<_> = names.into_iter().filter(|name| !all.contains(name)).collect();
+                    all.extend(new);
+                }
+                None => is_complete &= upstream.is_down(),
+            }
+        }
+        is_complete.then_some(all)
+    }
+
     /// What is configured of a model of this name.
     pub fn model(&self, name: &str) -> Option<(usize, &ModelConfig)> {
         self.models.iter().enumerate().find(|(_, model)| model.is_called(name))

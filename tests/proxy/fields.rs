@@ -272,7 +272,7 @@ const COUNTED: &[(&str, &[Counted])] = &[
 /// that the operator has set.
 #[tokio::test]
 async fn fault_c35_counts_have_bounds_that_are_the_operators() {
-    let defaults = [10_000, 1024, 16, 16, 128, 20];
+    let defaults = [10_000, 1024, 1024, 16, 128, 1_000_000];
     let lines: String = COUNTED.iter().map(|(key, _)| format!("{key} = 3\n")).collect();
     let set = Setup::new().config(&format!("[limits]\n{lines}"));
     for (setup, bounds) in [(Setup::new(), defaults), (set, [3; 6])] {

@@ -419,10 +419,9 @@ async fn what_is_wrong_with_a_message_is_told_and_the_connection_lives() {
         ),
         (&prompted("text", r#","background":true"#), "unsupported_parameter", "background"),
         (&prompted("text", r#","background":false"#), "unsupported_parameter", "background"),
-        (&create(r#""input":"x""#), "missing_required_parameter", "model"),
         (&create(r#""model":"text""#), "missing_required_parameter", "input"),
         (&create(r#""model":"text","model":"text","input":"x""#), "duplicate_key", "model"),
-        (&prompted("text", r#","temperature":9"#), "invalid_value", "temperature"),
+        (&prompted("text", r#","temperature":"9""#), "invalid_value", "temperature"),
         (&onward("resp_none", r#","input":"x""#), "previous_response_not_found", "previous_response_id"),
     ] {
         socket.send(message).await;

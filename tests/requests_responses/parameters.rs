@@ -212,8 +212,7 @@ fn as_the_engine_sees_it() {
 /// What was answered already is not refused for what is missing or was served elsewhere.
 #[test]
 fn recalled() {
-    for body in
-        ["{}", r#"{"conversation":{"id":"c"},"input":[]}"#, r#"{"prompt":{"id":"p"},"messages":[],"n":2}"#]
+    for body in ["{}", r#"{"input":[],"prompt":{"id":"p"}}"#, r#"{"prompt":{"id":"p"},"messages":[],"n":2}"#]
     {
         let body = body.to_owned().into();
         assert!(Asked::read(&body, &Options::default()).is_err());

@@ -79,9 +79,8 @@ impl Asked {
     /// An output without its call, sealed content that cannot be opened, a reference to nothing, nothing left to ask.
     pub fn chat(&self, material: &Material<'_>, takes: &Takes, options: &Options) -> Result<Bytes, Failure> {
         let mut out = BytesMut::with_capacity(self.input.iter().map(Bytes::len).sum::<usize>() + 1024);
-        out.extend_from_slice(b"{\"model\":");
-        write_string(material.model_alias.unwrap_or(&self.model), &mut out);
-        out.extend_from_slice(b",\"messages\":[");
+        self.write_model(material, &mut out);
+        out.extend_from_slice(b"\"messages\":[");
         self.write_messages(material, options, &mut out)?;
         out.put_u8(b']');
         if self.stream || self.background {
@@ -177,6 +176,17 @@ impl Asked {
         }
         out.extend_from_slice(b"\"}");
         count
+    }
+
+    /// Opens the engine's request with its model. An engine that lists none chooses by itself (wire-format 2.10).
+    pub(super) fn write_model(&self, material: &Material<'_>, out: &mut BytesMut) {
+        out.put_u8(b'{');
+        let name = material.model_alias.unwrap_or(&self.model);
+        if !name.is_empty() {
+            out.extend_from_slice(b"\"model\":");
+            write_string(name, out);
+            out.put_u8(b',');
+        }
     }
 
     /// What has been said, as turns. `hosted`: those of hosted tools too.

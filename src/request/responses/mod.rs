@@ -23,7 +23,7 @@ pub use native::NativeTakes;
 pub use tools::{Called, Tools};
 pub(crate) use turns::arguments;
 
-use super::check::{self, Checked, invalid, list, missing};
+use super::check::{self, Checked, invalid, limited, missing};
 use super::fields::{self, Field};
 use super::{Ask, Places, Rules};
 use crate::json::{Raw, Text, compacted};
@@ -215,7 +215,6 @@ impl Asked {
     ) -> Result<Self, Failure> {
         let text = fields::text_within(body, rules.caps.depth)?;
         let from = Checked::new(text, fields::read(text, text)?, KNOWN, &rules)?;
-        from.required("model", complete && model.is_none())?;
         if complete {
             unsupported(&from)?;
             refused(&from, options.request_unknown)?;
@@ -349,7 +348,7 @@ impl Asked {
     /// The request as the engine's API sees it, as far as it matters to how the answer is read.
     pub fn ask(&self) -> Ask {
         Ask {
-            named_by_path: false,
+            overrides_model: false,
             api: Api::Chat,
             model: self.model.clone(),
             stream: self.stream,
@@ -482,7 +481,7 @@ fn items<'a>(from: &Checked<'a>, body: &Bytes, complete: bool) -> Result<Items<'
     if !field.value.get().starts_with('[') {
         return Err(invalid("input", "it must be a string or a list of items"));
     }
-    let all: Vec<Raw<'_>> = list("input", field.value, from.caps().messages)?;
+    let all: Vec<Raw<'_>> = limited("input", field.value, from.caps().messages, "max_messages")?;
     if all.is_empty() && complete && !continues && from.get("instructions").is_none() {
         return Err(invalid("input", "it must not be empty"));
     }

@@ -47,9 +47,8 @@ impl Asked {
         options: &Options,
     ) -> Result<Bytes, Failure> {
         let mut out = BytesMut::with_capacity(self.input.iter().map(Bytes::len).sum::<usize>() + 1024);
-        out.extend_from_slice(b"{\"model\":");
-        write_string(material.model_alias.unwrap_or(&self.model), &mut out);
-        out.extend_from_slice(b",\"input\":[");
+        self.write_model(material, &mut out);
+        out.extend_from_slice(b"\"input\":[");
         let mut number = 0;
         for turn in &self.turns(material, takes.native.hosted_items)? {
             turn.write_items(options.developer_role, &mut number, &mut out);

@@ -72,10 +72,10 @@ fn sampling(
         from.number(key, range)?;
         members.extend(from.get(key).map(|field| (key, compacted(field.value))));
     }
-    let top = from.whole("top_logprobs", 0..=from.caps().logprobs)?;
+    from.top_logprobs("top_logprobs")?;
     if include.output_text_logprobs {
         members.push(("logprobs", "true".to_owned()));
-        members.extend(top.map(|top| ("top_logprobs", top.to_string())));
+        members.extend(from.get("top_logprobs").map(|field| ("top_logprobs", compacted(field.value))));
     }
     from.whole("max_tool_calls", 0..=100_000_000)?;
     Ok(())

@@ -99,7 +99,7 @@ impl Tools {
     ) -> Result<Self, Failure> {
         let most = from.caps().tools;
         let mut tools = Self { most, ..Self::default() };
-        let all = from.list("tools", most)?.unwrap_or_default();
+        let all = from.limited("tools", most, "max_tools")?.unwrap_or_default();
         for (at, raw) in all.into_iter().enumerate() {
             let tool = Object::of(format!("tools[{at}]"), raw)?;
             tools.any(&tool, Some(at))?;

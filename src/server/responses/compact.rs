@@ -26,9 +26,9 @@ impl Handling {
     ) -> Result<Response<Body>, Failure> {
         let app = Arc::clone(&self.app);
         let body = self.body(body, app.config.limits.max_body_bytes).await?;
-        let asked = self.question(head, body.clone(), None)?.asked;
+        let asked = self.question(head, body.clone(), None).await?.asked;
         let body = summary::request(&body, &asked, &app.config.compaction.instructions)?;
-        let question = self.question(head, body, None)?;
+        let question = self.question(head, body, None).await?;
         let past = self.past(&question).await?;
         let Question { asked, upstream, tenant, sender, .. } = question;
         if let Some(record) = &mut self.record {

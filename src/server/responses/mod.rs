@@ -26,13 +26,13 @@ use super::attempt::{Leg, Search, Sender, Sent, To};
 use super::auth::no_such_model;
 use super::background::{self, Job};
 use super::body::Body;
+use super::default_model::named as named_model;
 use super::headers;
 use super::keep::Keeper;
 use super::panics;
 use super::record::Record;
 use super::relay::{Order, Relay};
 use super::routes::Handling;
-use crate::json;
 use crate::plan::Route;
 use crate::request::responses::outputs::kept;
 use crate::request::responses::{Asked, Way};
@@ -124,7 +124,7 @@ impl Handling {
 
     /// The same once there is all of the request.
     async fn create(&mut self, head: &request::Parts, body: Bytes) -> Result<Response<Body>, Failure> {
-        let question = self.question(head, body, None)?;
+        let question = self.question(head, body, None).await?;
         let past = self.past(&question).await?;
         // Much is kept while it waits, and whoever waits for this keeps it too.
         Box::pin(self.make(head, question, past)).await
@@ -138,19 +138,32 @@ impl Handling {
     }
 
     /// Reads what is asked, for an upstream that serves the model. `way`: how it is asked, if not as configured.
-    fn question(&self, head: &request::Parts, body: Bytes, way: Option<Way>) -> Result<Question, Failure> {
+    async fn question(
+        &mut self,
+        head: &request::Parts,
+        body: Bytes,
+        way: Option<Way>,
+    ) -> Result<Question, Failure> {
         let since = Instant::now();
-        let app = &self.app;
-        let deployment = self.door.deployment(head);
-        let body = self.with_defaults(body, deployment.as_deref());
-        let named = || json::member(std::str::from_utf8(&body).ok()?, "model");
-        let model = deployment.clone().or_else(|| app.pool.goes_by_model().then(named)?).unwrap_or_default();
+        let app = Arc::clone(&self.app);
+        let mut given = self.door.deployment(head);
+        let body = self.with_defaults(body, &mut given, &head.headers).await?;
+        let named = if app.pool.goes_by_model() && given.is_none() { named_model(&body) } else { None };
+        if app.pool.goes_by_model() && given.is_none() && named.is_none() {
+            given = self.default_model(&head.headers).await?.as_deref().map(ToOwned::to_owned);
+        }
+        let model = given.clone().or(named).unwrap_or_default();
         let (upstream, is_known) = app.pool.look(&model, self.chance.number());
         let mut sender = self.sender(&head.headers);
         sender.dialect = dialect(&head.headers)?;
         let mut route = sender.route(&upstream, &model);
         route.responses = way.unwrap_or(route.responses);
-        let mut asked = Asked::read_for(&body, &route.options, route.responses, deployment, self.rules())?;
+        let mut asked = Asked::read_for(&body, &route.options, route.responses, given, self.rules())?;
+        if asked.model.is_empty()
+            && let Some(model) = self.default_model(&head.headers).await?
+        {
+            model.as_ref().clone_into(&mut asked.model);
+        }
         self.check_model(&asked.model)?;
         if !is_known {
             return Err(no_such_model(&asked.model));

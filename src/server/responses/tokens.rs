@@ -34,7 +34,7 @@ impl Handling {
         let (limit, answer_limit) = (limits.max_body_bytes, limits.max_answer_bytes);
         let body = self.body(body, limit).await?;
         // What engines count is a chat.
-        let mut question = self.question(head, body, Some(Way::Chat))?;
+        let mut question = self.question(head, body, Some(Way::Chat)).await?;
         let past = self.past(&question).await?;
         question.asked.recall_tools(past.history())?;
         let Question { asked, upstream, tenant, sender, .. } = question;

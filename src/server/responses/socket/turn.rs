@@ -172,7 +172,7 @@ impl Handling {
         if let Some(record) = &mut self.record {
             record.has_read(&body);
         }
-        let mut question = self.question(&line.head, body, None)?;
+        let mut question = self.question(&line.head, body, None).await?;
         question.asked.stream = true;
         question.asked.withhold("generate");
         if let Some(thread) = &thread {
