@@ -16,8 +16,8 @@ mod trace;
 mod upstreams;
 
 pub use file::{
-    Auth, AuthFile, Azure, Compaction, File, FrontEnd, Health, Hidden, HttpVersion, KeyFile, Level, Log,
-    SealFile, Seconds, StoreFile, UpstreamFile,
+    Auth, AuthFile, Azure, Codex, Compaction, File, FrontEnd, Health, Hidden, HttpVersion, KeyFile, Level,
+    Log, SealFile, Seconds, StoreFile, UpstreamFile,
 };
 pub use harmony::HarmonyFile;
 pub use limits::{Limits, Timeouts};
@@ -244,6 +244,8 @@ pub struct Config {
     pub seal: Option<Arc<Keys>>,
     /// How conversations are made short.
     pub compaction: Compaction,
+    /// What the Codex CLI is told of the models.
+    pub codex: Codex,
     /// What clients may ask for.
     pub rules: Arc<Rules>,
     /// Where requests go; at least one.
@@ -398,6 +400,7 @@ impl Config {
             store,
             seal,
             compaction: file.compaction.clone(),
+            codex: file.codex.clone(),
             rules,
             upstreams,
             models,

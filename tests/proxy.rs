@@ -102,6 +102,8 @@ mod load;
 mod logs;
 #[path = "proxy/media.rs"]
 mod media;
+#[path = "proxy/models.rs"]
+mod models;
 #[path = "proxy/names.rs"]
 mod names;
 #[path = "proxy/native.rs"]

@@ -40,6 +40,7 @@ pub struct File {
     pub store: StoreFile,
     pub seal: SealFile,
     pub compaction: Compaction,
+    pub codex: Codex,
     pub requests: Requests,
     pub retry: Retry,
     pub affinity: AffinityFile,
@@ -68,6 +69,7 @@ impl Default for File {
             store: StoreFile::default(),
             seal: SealFile::default(),
             compaction: Compaction::default(),
+            codex: Codex::default(),
             requests: Requests::default(),
             retry: Retry::default(),
             affinity: AffinityFile::default(),
@@ -214,6 +216,27 @@ pub struct SealFile {
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
 pub struct Compaction {
     pub instructions: String,
+}
+
+/// What the Codex CLI is told of the models.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct Codex {
+    pub instructions: String,
+}
+
+impl Default for Codex {
+    fn default() -> Self {
+        let instructions = "You are a coding agent. You work in the user's terminal, in the folder that the environment \
+                            context names. Use the shell tool to read files, to change them and to run commands. Read \
+                            before you change, keep changes small and in the style of the code around them, and run the \
+                            project's tests or build where there are any. Do not commit, push or delete what you have \
+                            not made unless the user asks for it. Work until the task is done, and ask only where you \
+                            cannot go on without an answer. At the end say briefly what you changed, how you checked \
+                            it, and what is left.";
+        Self { instructions: instructions.to_owned() }
+    }
 }
 
 impl Default for Compaction {

@@ -19,6 +19,7 @@ pub struct ModelFile {
     pub name: String,
     pub aliases: Vec<String>,
     pub upstreams: Vec<String>,
+    pub context_length: u64,
     pub defaults: Table,
     pub wire: Table,
 }
@@ -111,6 +112,8 @@ pub struct ModelConfig {
     pub aliases: Vec<String>,
     /// The upstreams that serve it, by their places; empty: those that list it.
     pub upstreams: Vec<usize>,
+    /// Tokens of a prompt and its answer, where the operator says so.
+    pub context_length: Option<u64>,
     /// Members of a request that has none of that name: key, and JSON.
     pub defaults: Vec<(String, String)>,
 }
@@ -150,6 +153,7 @@ impl ModelConfig {
                 name: model.name.clone(),
                 aliases: model.aliases.clone(),
                 upstreams: places,
+                context_length: Some(model.context_length).filter(|tokens| *tokens > 0),
                 defaults: defaults.collect(),
             });
         }

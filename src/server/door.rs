@@ -187,8 +187,7 @@ pub(super) fn known_version(head: &request::Parts) -> Option<HeaderValue> {
 }
 
 fn api_version(head: &request::Parts) -> Option<&str> {
-    let pairs = head.uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
-    pairs.filter(|(name, _)| *name == "api-version").map(|(_, value)| value).next_back()
+    headers::query(head, "api-version")
 }
 
 /// `YYYY-MM-DD`, with or without `-preview`.

@@ -249,6 +249,12 @@ pub(super) fn offer_socket<B>(response: &mut Response<B>) {
     headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
 }
 
+/// Returns a parameter of the query as it stands there; of several of one name, the last.
+pub(super) fn query<'h>(head: &'h request::Parts, name: &str) -> Option<&'h str> {
+    let pairs = head.uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).next_back()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

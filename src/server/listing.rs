@@ -69,6 +69,10 @@ impl Handling {
                 all.push(Model { id: alias.clone(), ..model.clone() });
             }
         }
+        for model in &mut all {
+            let configured = app.pool.model(&model.id).and_then(|(_, known)| known.context_length);
+            model.context_length = configured.or(model.context_length);
+        }
         Ok(all)
     }
 }

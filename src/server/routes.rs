@@ -401,6 +401,10 @@ impl Handling {
         listed.retain(|model| self.may_use(&model.id));
         let mut out = BytesMut::new();
         match head.uri.path().split_once("/models/").map(|(_, id)| id) {
+            // The Codex CLI says its version, and reads a list of its own.
+            None if headers::query(head, "client_version").is_some() => {
+                models::write_catalogue(&listed, &self.app.config.codex.instructions, &mut out);
+            }
             None => models::write(&listed, &mut out),
             Some(id) => found(&listed, id)?.write(&mut out),
         }

@@ -77,6 +77,37 @@ pub fn write(models: &[Model], out: &mut BytesMut) {
     out.extend_from_slice(b"]}");
 }
 
+/// Appends the list followed by `models`, the catalogue that the Codex CLI reads (0.169: every member below is needed but
+/// `context_window`). `instructions`: what Codex tells the model first, in the place of its own text.
+pub fn write_catalogue(models: &[Model], instructions: &str, out: &mut BytesMut) {
+    write(models, out);
+    out.truncate(out.len() - 1);
+    out.extend_from_slice(b",\"models\":[");
+    for (n, model) in models.iter().enumerate() {
+        out.extend_from_slice(if n > 0 { b",{\"slug\":" } else { b"{\"slug\":" });
+        write_string(&model.id, out);
+        out.extend_from_slice(b",\"display_name\":");
+        write_string(&model.id, out);
+        out.extend_from_slice(
+            b",\"supported_reasoning_levels\":[],\"shell_type\":\"default\",\"visibility\":\"list\"",
+        );
+        out.extend_from_slice(b",\"supported_in_api\":true,\"priority\":");
+        write_number(n as u64, out);
+        out.extend_from_slice(b",\"base_instructions\":");
+        write_string(instructions, out);
+        out.extend_from_slice(
+            b",\"support_verbosity\":false,\"truncation_policy\":{\"mode\":\"bytes\",\"limit\":10000}",
+        );
+        out.extend_from_slice(b",\"experimental_supported_tools\":[]");
+        if let Some(tokens) = model.context_length {
+            out.extend_from_slice(b",\"context_window\":");
+            write_number(tokens, out);
+        }
+        out.extend_from_slice(b"}");
+    }
+    out.extend_from_slice(b"]}");
+}
+
 /// The models; `None` if this is no list of models.
 pub fn read(body: &[u8]) -> Option<Vec<Model>> {
     let list: List<'_> = json::read(std::str::from_utf8(body).ok()?).ok()?;

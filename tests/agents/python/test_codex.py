@@ -42,20 +42,22 @@ env_key = "SAMEWIRE_KEY"
 request_max_retries = 0
 stream_max_retries = 0
 supports_websockets = {websockets}
+{more}
 """
 
 
 class Workplace:
     """A home for Codex and a folder with a file, as long as a test lasts."""
 
-    def __init__(self, case: unittest.TestCase, engine: Engine, model: str, websockets: bool = False) -> None:
+    def __init__(self, case: unittest.TestCase, engine: Engine, model: str, websockets: bool = False, more: str = "") -> None:
         folder = tempfile.TemporaryDirectory(prefix="codex-", dir=Path.cwd(), ignore_cleanup_errors=True)
         case.addCleanup(folder.cleanup)
         self.home = Path(folder.name) / "home"
         self.work = Path(folder.name) / "work"
         self.home.mkdir()
         self.work.mkdir()
-        (self.home / "config.toml").write_text(CONFIG.format(model=model, base=engine.base, websockets=str(websockets).lower()))
+        config = CONFIG.format(model=model, base=engine.base, websockets=str(websockets).lower(), more=more)
+        (self.home / "config.toml").write_text(config)
         self.notes = self.work / "notes.txt"
         self.notes.write_text("first\nsecond\n")
 
@@ -116,6 +118,19 @@ class Codex(unittest.TestCase):
         # It found the tool of the namespace, which knows of no such agent.
         self.assertNotIn("unsupported call", said[2])
         self.assertIn("nobody", said[2])
+
+    @each_shape
+    def test_it_reads_the_catalogue(self, engine: Engine) -> None:
+        """Told where the list of models is, it knows the model and does not warn of one that it does not know."""
+
+        def warnings(more: str) -> list[str]:
+            run = Workplace(self, engine, "local-coder", more=more).run()
+            self.fine(run)
+            self.assertNotIn("failed to refresh available models", run.stderr)
+            return [item["message"] for item in items(run, "error") if "metadata" in item["message"]]
+
+        self.assertEqual(len(warnings("")), 1)
+        self.assertEqual(warnings(f'model_catalog_url = "{engine.base}/models"'), [])
 
     @each_shape
     def test_a_model_it_knows(self, engine: Engine) -> None:

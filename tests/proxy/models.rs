@@ -1,0 +1,55 @@
+//! What `GET /v1/models` tells of each model.
+
+use crate::sim::{Engine, Request, Script, Setup, World};
+use serde_json::{Value, json};
+
+async fn engine() -> Engine {
+    let engine = Engine::script(Script::answer("a", 1)).await;
+    let all = json!([
+        {"id": "base", "object": "model", "created": 1, "owned_by": "vllm", "root": "/weights", "parent": null, "max_model_len": 2048, "permission": []},
+        {"id": "adapter", "object": "model", "created": 1, "owned_by": "vllm", "root": "/lora", "parent": "base", "max_model_len": null},
+        {"id": "cpp", "object": "model", "created": 1, "owned_by": "llamacpp", "meta": {"n_ctx_train": 512}},
+    ]);
+    engine.set_models(Script::new().json("200 OK", &json!({"object": "list", "data": all}).to_string()));
+    engine
+}
+
+async fn told(world: &World, target: &str) -> Value {
+    let answer = world.ask(&Request::get(target)).await;
+    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    serde_json::from_str(answer.text()).unwrap()
+}
+
+#[tokio::test]
+async fn what_engines_tell_of_a_model_is_kept() {
+    let models = "[[model]]\nname = \"cpp\"\naliases = [\"small\"]\ncontext_length = 256\n";
+    let world = World::start(engine().await, Setup::new().config(models)).await;
+    let list = told(&world, "/v1/models").await;
+    let expected = json!([
+        {"id": "base", "object": "model", "created": 1, "owned_by": "vllm", "root": "/weights", "parent": null, "max_model_len": 2048, "context_length": 2048},
+        {"id": "adapter", "object": "model", "created": 1, "owned_by": "vllm", "root": "/lora", "parent": "base"},
+        {"id": "cpp", "object": "model", "created": 1, "owned_by": "llamacpp", "context_length": 256},
+        {"id": "small", "object": "model", "created": 1, "owned_by": "llamacpp", "context_length": 256},
+    ]);
+    assert_eq!(list, json!({"object": "list", "data": expected}));
+    assert_eq!(told(&world, "/v1/models/small").await, expected[3]);
+    assert_eq!(told(&world, "/v1/models/adapter").await, expected[1]);
+    world.end().await;
+}
+
+/// The Codex CLI says its version and reads a list of its own; `tests/agents` has it read by the CLI itself.
+#[tokio::test]
+async fn the_catalogue_of_codex_stands_beside_the_list() {
+    let setup = Setup::new().config("[codex]\ninstructions = \"Be brief.\"");
+    let world = World::start(engine().await, setup).await;
+    let plain = told(&world, "/v1/models").await;
+    let list = told(&world, "/v1/models?client_version=0.169.0").await;
+    assert_eq!(list["data"], plain["data"]);
+    assert!(plain.get("models").is_none());
+    let models = list["models"].as_array().unwrap();
+    assert_eq!(models.len(), 3);
+    assert_eq!((&models[0]["slug"], &models[0]["context_window"]), (&json!("base"), &json!(2048)));
+    assert_eq!(models[0]["base_instructions"], "Be brief.");
+    assert!(models[1].get("context_window").is_none());
+    world.end().await;
+}
