@@ -10,6 +10,7 @@ mod settings;
 mod tools;
 
 use crate::engine::Identity;
+use crate::engine::fallback::{Fallback, Fallbacks};
 use crate::engine::rule::{Change, RequestRule};
 use crate::request::fields::Edits;
 use crate::request::responses::{Asked, Material, Takes, Way};
@@ -39,6 +40,8 @@ pub struct Route {
     pub models: Option<Models>,
     /// What the tokens of Harmony stand for.
     pub vocabulary: Option<Arc<Vocabulary>>,
+    /// The forms in which the engine is asked because it refuses others.
+    pub fallbacks: Fallbacks,
 }
 
 impl Route {
@@ -53,6 +56,7 @@ impl Route {
             responses: Way::default(),
             models: None,
             vocabulary: None,
+            fallbacks: Fallbacks::default(),
         }
     }
 
@@ -76,6 +80,8 @@ pub struct Plan {
     pub others: Vec<Bytes>,
     /// How the answer is read and written.
     pub shape: Shape,
+    /// The fallbacks that gave the request its form.
+    pub fallbacks: Fallbacks,
 }
 
 /// A body for an engine, and what was changed in it for that one.
@@ -91,6 +97,11 @@ impl Fitted {
     /// It asks for the first of several choices: each of the others takes a request of its own.
     pub fn fans_out(&self) -> bool {
         self.rules.iter().any(|rule| matches!(rule.change, Change::FanOut { .. }))
+    }
+
+    /// The fallbacks among the rules.
+    pub fn fallbacks(&self) -> Fallbacks {
+        self.rules.iter().filter_map(|rule| Fallback::of_change(rule.change)).collect()
     }
 
     /// The names of the rules.
@@ -109,7 +120,8 @@ pub fn plan(ask: &Ask, body: &Bytes, route: &Route) -> Result<Plan, Failure> {
     let fitted = upstream_body(ask, body, route, script.as_deref())?;
     let shape = Shape { fitted: fitted.names(), ..shape_of(ask, route, script) };
     let others = if fitted.fans_out() { others(ask, body, &fitted, route)? } else { Vec::new() };
-    Ok(Plan { api: ask.api, path: path(ask.api), body: fitted.body, others, shape })
+    let fallbacks = fitted.fallbacks();
+    Ok(Plan { api: ask.api, path: path(ask.api), body: fitted.body, others, shape, fallbacks })
 }
 
 /// The bodies for all choices but the first. Without a seed they are all the same.
@@ -197,7 +209,7 @@ pub fn response_body(asked: &Asked, material: &Material<'_>, route: &Route) -> R
         return Ok(Fitted { body: asked.native(material, takes, &route.options)?, rules: Vec::new() });
     }
     let body = asked.chat(material, takes, &route.options)?;
-    if route.identity.requests().next().is_none() {
+    if route.identity.requests().next().is_none() && !fit::merges_system(route) {
         return Ok(Fitted { body, rules: Vec::new() });
     }
     let text = std::str::from_utf8(&body).unwrap_or_default();

@@ -134,6 +134,8 @@ mod races;
 mod ranges;
 #[path = "proxy/recorded.rs"]
 mod recorded;
+#[path = "proxy/refusals.rs"]
+mod refusals;
 #[path = "proxy/reload.rs"]
 mod reload;
 #[path = "proxy/replicas.rs"]

@@ -21,7 +21,7 @@ use samewire::engine::{ENGINES, Front, Identity, Version, named};
 use samewire::plan::{Plan, Route, plan};
 use samewire::request::{Ask, Rules};
 use samewire::wire::fault::Failure;
-use samewire::wire::options::{DeveloperRole, Options};
+use samewire::wire::options::{DeveloperRole, Options, SystemMessages};
 use samewire::wire::{Api, Ending, Out, Rewriter, Stamp};
 use serde_json::Value;
 use std::collections::{BTreeSet, HashSet};
@@ -228,6 +228,55 @@ fn developer_stays_where_it_is_wanted() {
     assert_eq!(kept.body, body.as_bytes());
     let refused = planned(Api::Chat, identity("sglang 0.5.6"), options(), &body).unwrap();
     assert_eq!(refused.body, body.replace("developer", "system").as_bytes());
+}
+
+/// All texts of system and developer stand in one message, the first, whatever else is changed (wire-format 2.10).
+#[test]
+fn system_messages_are_merged_where_that_is_wanted() {
+    let merged = |to: &str, messages: &str| {
+        let options = Options { system_messages: SystemMessages::Merge, ..Options::default() };
+        let body = format!(r#"{{"model":"m","messages":[{messages}],"n":1}}"#);
+        let plan = planned(Api::Chat, identity(to), options, &body).unwrap();
+        let text = String::from_utf8(plan.body.to_vec()).unwrap();
+        let list = text
+            .strip_prefix(r#"{"model":"m","messages":["#)
+            .and_then(|rest| rest.strip_suffix(r#"],"n":1}"#));
+        (list.unwrap_or_else(|| panic!("{text}")).to_owned(), plan.shape.fitted.contains(&"system_merged"))
+    };
+    let user = r#"{"role":"user","content":"u"}"#;
+    for (messages, expected) in [
+        // One that is late, several at the beginning, and both; white space between messages stays.
+        (r#"USER, {"role":"system","content":"a"}"#, r#"{"role":"system","content":"a"},USER"#),
+        (
+            r#"{"role":"system","content":"a"}, {"role":"system","content":"b\u00e9"} ,USER"#,
+            r#"{"role":"system","content":"aNEXTbé"} ,USER"#,
+        ),
+        (
+            r#"{"role":"system","content":"a"},USER,{"role":"developer","name":"n","content":"b"},USER,{"role":"system","content":"c"}"#,
+            r#"{"role":"system","content":"aNEXTbNEXTc"},USER,USER"#,
+        ),
+        // Parts of text are text; what says nothing leaves no gap.
+        (
+            r#"USER,{"role":"system","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},{"role":"system","content":""},{"role":"system","content":null},{"role":"developer","content":"c"}"#,
+            r#"{"role":"system","content":"a\nbNEXTc"},USER"#,
+        ),
+        (r#"{"role":"developer","content":"a"},USER"#, r#"{"role":"system","content":"a"},USER"#),
+    ] {
+        let of = |text: &str| text.replace("USER", user).replace("NEXT", r"\n\n");
+        for to in ["vllm 0.33.0", "vllm 0.9.0", "sglang 0.5.6", "auto", "generic"] {
+            assert_eq!(merged(to, &of(messages)), (of(expected), true), "{to} {messages}");
+            assert_eq!(merged(to, &of(expected)), (of(expected), false), "{to} {messages}, once more");
+        }
+    }
+    // Nothing to merge, and what cannot stand in a text.
+    for messages in [
+        user.to_owned(),
+        format!(
+            r#"{user},{{"role":"system","content":[{{"type":"image_url","image_url":{{"url":"data:,"}}}}]}}"#
+        ),
+    ] {
+        assert_eq!(merged("generic", &messages), (messages, false));
+    }
 }
 
 /// The service knows all of its own API, and refuses by name what an answer cannot be given without.

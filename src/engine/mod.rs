@@ -3,6 +3,7 @@
 
 mod auto;
 mod detection;
+pub mod fallback;
 mod generic;
 mod identity;
 mod llamacpp;

@@ -112,6 +112,8 @@ pub enum Change {
     Efforts(&'static [&'static str]),
     /// As [`Change::Efforts`], for gpt-oss alone.
     HarmonyEfforts(&'static [&'static str]),
+    /// The texts of all system and developer messages stand in one message, the first.
+    MergeSystem,
     /// The role `developer` becomes `system`, where the options say so or the engine refuses it.
     Developer {
         /// It refuses it.

@@ -6,13 +6,14 @@
 
 use super::draft::Draft;
 use super::{Route, messages, parts, settings, tools};
+use crate::engine::fallback::{Fallback, SYSTEM_MERGED};
 use crate::engine::rule::{Change, RequestRule};
 use crate::json::{self, Raw};
 use crate::request::fields::{self, Edits, Spot};
 use crate::request::{Ask, Numbered};
 use crate::wire::Api;
 use crate::wire::fault::{Failure, Fault};
-use crate::wire::options::{Options, RequestUnknown};
+use crate::wire::options::{Options, RequestUnknown, SystemMessages};
 
 /// A request for one engine.
 pub(super) struct Fit<'t> {
@@ -54,6 +55,10 @@ pub(super) fn fit(
         settings::one_of_several(&mut fit, choice);
     }
     let of_chat = ask.api == Api::Chat;
+    // Before the rules: what is merged needs no other change.
+    if of_chat && merges_system(route) && fit.change(SYSTEM_MERGED.change)? {
+        used.push(&SYSTEM_MERGED);
+    }
     for rule in route.identity.requests().filter(|rule| of_chat || !rule.change.is_of_chat()) {
         if fit.change(rule.change)? {
             used.push(rule);
@@ -68,6 +73,15 @@ pub(super) fn fit(
         ask.places.unknown.iter().for_each(|key| _ = fit.top.remove(key));
     }
     Ok((fit.finish(), used))
+}
+
+/// Whether the texts of all system messages are put into one message.
+pub(super) fn merges_system(route: &Route) -> bool {
+    match route.options.system_messages {
+        SystemMessages::Auto => route.fallbacks.has(Fallback::SystemMerged),
+        SystemMessages::Keep => false,
+        SystemMessages::Merge => true,
+    }
 }
 
 impl<'t> Fit<'t> {
@@ -111,6 +125,7 @@ impl<'t> Fit<'t> {
             Change::NoReasoning => settings::no_reasoning(self),
             Change::Efforts(known) => settings::effort(self, known),
             Change::HarmonyEfforts(known) => self.is_gpt_oss() && settings::effort(self, known),
+            Change::MergeSystem => messages::merge_system(self),
             Change::Developer { always } => messages::developer(self, always),
             Change::Legacy => tools::legacy(self) | messages::legacy(self),
             Change::EmptyTools => tools::empty(self),

@@ -74,6 +74,44 @@ fn join_leading(fit: &mut Fit<'_>) {
     fit.edits.replace(range, format!("{{\"role\":\"system\",\"content\":\"{text}\"}}"));
 }
 
+/// Puts the texts of all system and developer messages into one system message, the first, with a blank line between two of
+/// them (wire-format 2.10). Changes nothing where there is but one, the first, or where one is more than text.
+pub(super) fn merge_system(fit: &mut Fit<'_>) -> bool {
+    let all = fit.ask.places.messages.clone().and_then(|at| fit.text.get(at)).and_then(Fit::list);
+    let all = all.unwrap_or_default();
+    let (mut texts, mut merged) = (Vec::new(), Vec::new());
+    let mut is_in_order = true;
+    for (at, message) in all.iter().enumerate() {
+        let Some(members) = Members::of(message.get()) else { return false };
+        let role = members.get("role").and_then(Text::of).map(|role| role.decoded()).unwrap_or_default();
+        if !matches!(role.as_ref(), "system" | "developer") {
+            continue;
+        }
+        let content = members.get("content").filter(|content| content.get() != "null");
+        match content.map_or_else(|| Some(String::new()), |content| joined(content.get(), "\n")) {
+            Some(text) => texts.push(text),
+            None => return false,
+        }
+        is_in_order &= at == 0 && role == "system";
+        merged.push(at);
+    }
+    let Some(first) = all.first().filter(|_| !is_in_order) else { return false };
+    texts.retain(|text| !text.is_empty());
+    let message = format!("{{\"role\":\"system\",\"content\":\"{}\"}}", texts.join("\\n\\n"));
+    let first = place(fit.text, first.get());
+    match merged.first() == Some(&0) {
+        true => fit.edits.replace(first, message),
+        false => fit.edits.replace(first.start..first.start, format!("{message},")),
+    }
+    for at in merged.iter().copied().filter(|at| *at > 0) {
+        // Each goes with the comma before it.
+        let Some([before, this]) = all.get(at - 1..=at) else { continue };
+        fit.edits.replace(place(fit.text, before.get()).end..place(fit.text, this.get()).end, "");
+    }
+    fit.messages.retain(|message| !merged.contains(&message.at));
+    true
+}
+
 /// The text of content that is nothing but text, in JSON spelling without its quotes.
 pub(super) fn joined(content: &str, between: &str) -> Option<String> {
     let mut out = BytesMut::new();

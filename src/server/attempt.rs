@@ -11,6 +11,7 @@ use super::headers::{self, RETRY_AFTER};
 use super::relay::Asking;
 use super::routes::Handling;
 use crate::config::{Affinity, Credentials};
+use crate::engine::fallback::{Fallback, Fallbacks};
 use crate::error::{Class, Error};
 use crate::plan::Route;
 use crate::telemetry::{Onward, Trace};
@@ -57,8 +58,9 @@ impl Sender {
     }
 
     /// How a request for this model is planned for this upstream.
-    pub(super) fn route(&self, upstream: &Upstream, model: &str) -> Route {
-        self.app.pool.route(upstream, model, self.options(upstream, model))
+    pub(super) fn route(&self, to: &To<'_>, model: &str) -> Route {
+        let route = self.app.pool.route(to.upstream, model, self.options(to.upstream, model));
+        Route { fallbacks: route.fallbacks.and(to.fallbacks), ..route }
     }
 
     /// From now on it sends what is another request of the same client: its part of the trace, if there is one.
@@ -189,12 +191,14 @@ pub(super) struct To<'u> {
     pub(super) attempt: u32,
     /// What of the answer it is for; `None`: all of it.
     pub(super) part: Option<Part<'u>>,
+    /// The forms in which it is asked besides those that are known of it: it has refused the request without them.
+    pub(super) fallbacks: Fallbacks,
 }
 
 impl<'u> To<'u> {
     /// The first attempt.
     pub(super) fn first(upstream: &'u Arc<Upstream>) -> Self {
-        Self { upstream, attempt: 1, part: None }
+        Self { upstream, attempt: 1, part: None, fallbacks: Fallbacks::default() }
     }
 }
 
@@ -220,12 +224,14 @@ pub(super) struct Sent {
     pub(super) rewriter: Rewriter,
     /// It is for the first choice; what was sent for the others.
     pub(super) fan: Option<Box<Fan>>,
+    /// The fallbacks that gave the request its form.
+    pub(super) fallbacks: Fallbacks,
 }
 
 impl Sent {
     /// One request, which has all of the answer that it is for.
-    pub(super) fn alone(asking: Asking, rewriter: Rewriter) -> Self {
-        Self { asking, rewriter, fan: None }
+    pub(super) fn alone(asking: Asking, rewriter: Rewriter, fallbacks: Fallbacks) -> Self {
+        Self { asking, rewriter, fan: None, fallbacks }
     }
 }
 
@@ -233,6 +239,27 @@ impl Sent {
 pub(super) struct Fan {
     pub(super) gather: Gather,
     pub(super) others: Vec<(Asking, Rewriter)>,
+}
+
+/// An engine's refusal of a request, which it was sent once more in another form.
+pub(super) struct Refused {
+    /// The first refusal: the one of the client's own request.
+    pub(super) failure: Failure,
+    /// The model, by the engine's name for it.
+    pub(super) model: String,
+}
+
+impl Refused {
+    /// The failure to tell the client: where the engine refuses the other form too, what it said of the first one.
+    /// `fallbacks`: the forms that were tried.
+    pub(super) fn or_first(this: Option<&Self>, fallbacks: Fallbacks, failure: Failure) -> Failure {
+        let is_refusal = matches!(failure.status, 400..=499) && failure.status != 429;
+        let is_mendable = || Fallback::of(&failure).is_some_and(|fallback| !fallbacks.has(fallback));
+        match this {
+            Some(first) if is_refusal && !is_mendable() => first.failure.clone(),
+            _ => failure,
+        }
+    }
 }
 
 /// One attempt.
@@ -292,6 +319,11 @@ impl Search {
         let pause = self.tries.after(class, &app.pool.retry)?;
         self.tries.ask(known.id);
         may_send_again(app).then(|| (Pool::again(known), pause))
+    }
+
+    /// The model that is asked for, by the client's name for it.
+    pub(super) fn model(&self) -> &str {
+        &self.model
     }
 
     /// How many were asked.
@@ -426,9 +458,17 @@ impl Handling {
         let (total, patience) = (*app.config.timeouts.total_whole, *app.config.timeouts.first_token);
         let begun = Instant::now();
         let mut wait = None;
+        // What the present engine has refused, and the request in another form for it.
+        let mut refused: Option<Refused> = None;
+        let (mut fallbacks, mut other) = (Fallbacks::default(), None);
         loop {
-            let outgoing = request(&To { attempt: search.attempts(), ..To::first(chosen.upstream()) })?;
-            let exchanged = sender.exchange(chosen.upstream(), &outgoing, limit);
+            let upstream = Arc::clone(chosen.upstream());
+            let to = To { attempt: search.attempts(), fallbacks, ..To::first(&upstream) };
+            let outgoing = match other.take() {
+                Some(other) => other,
+                None => request(&to)?,
+            };
+            let exchanged = sender.exchange(&upstream, &outgoing, limit);
             let until = (begun + total).min(Instant::now() + patience);
             let Exchanged { result, status, passed } = tokio::select! {
                 exchanged = exchanged => exchanged,
@@ -438,21 +478,37 @@ impl Handling {
                 }
                 () = app.cut() => Exchanged::failed(Fault::Draining.into()),
             };
-            tell(&mut chosen, result.as_ref().err().map(|error| &error.public), status, &passed);
+            let failure = result.as_ref().err().map(|error| &error.public);
+            let otherwise =
+                failure.and_then(|failure| in_another_form(failure, &to, &outgoing, &mut request));
+            // A refusal that is mended is no failure of the engine.
+            let status = if otherwise.is_some() { Some(400) } else { status };
+            tell(&mut chosen, failure, status, &passed);
             self.passed = passed;
             if let Some(record) = &mut self.record {
-                record.attempts = search.attempts();
-                record.upstream = Some(Arc::clone(chosen.upstream()));
+                record.attempts += 1;
+                record.upstream = Some(Arc::clone(&upstream));
             }
-            let error = match result {
+            let mut error = match result {
                 Ok(bytes) => {
-                    app.metrics.attempt(&chosen.upstream().figures, "ok");
+                    app.metrics.attempt(&upstream.figures, "ok");
+                    if let Some(refused) = refused {
+                        upstream.answers_to(&refused.model, fallbacks);
+                    }
                     return Ok(bytes);
                 }
                 Err(error) => error,
             };
             let code = error.public.code.as_deref().unwrap_or("refused");
-            app.metrics.attempt(&chosen.upstream().figures, code);
+            app.metrics.attempt(&upstream.figures, code);
+            if let Some((tried, outgoing)) = otherwise {
+                (fallbacks, other) = (tried, Some(outgoing));
+                let model = || app.pool.engine_name(search.model()).to_owned();
+                refused = refused.or_else(|| Some(Refused { failure: error.public, model: model() }));
+                continue;
+            }
+            error.public = Refused::or_first(refused.as_ref(), fallbacks, error.public);
+            (refused, fallbacks) = (None, Fallbacks::default());
             drop(chosen);
             let Some((next, pause)) = search.after(error.class, &app) else {
                 headers::soonest(&mut self.passed, wait);
@@ -470,6 +526,20 @@ impl Handling {
             chosen = next;
         }
     }
+}
+
+/// The request in a form that the engine may take after it has refused it as it was sent, with the fallbacks that give it;
+/// `None`: there is none.
+fn in_another_form(
+    refusal: &Failure,
+    to: &To<'_>,
+    sent: &Outgoing,
+    request: &mut impl FnMut(&To<'_>) -> Result<Outgoing, Failure>,
+) -> Option<(Fallbacks, Outgoing)> {
+    let fallback = Fallback::of(refusal).filter(|fallback| !to.fallbacks.has(*fallback))?;
+    let fallbacks = to.fallbacks.with(fallback);
+    let other = request(&To { fallbacks, ..*to }).ok()?;
+    (other.body != sent.body).then_some((fallbacks, other))
 }
 
 /// What requests have in common that begin alike.

@@ -4,13 +4,14 @@
 //! the client. A client that reads slowly slows the engine; one that is gone drops the relay, and with it the engine's
 //! connection.
 
+mod again;
 mod exchange;
 mod fan;
 mod pen;
 
 pub(super) use exchange::{Asking, asking};
 
-use super::attempt::{Leg, Letter, Part, Search, Sent, To, tell};
+use super::attempt::{Leg, Letter, Refused, Search, Sent, tell};
 use super::body::{Body, Broken as Unsendable};
 use super::clock::{Clock, Due};
 use super::keep::{Keeper, Keeping};
@@ -23,8 +24,9 @@ use crate::wire::encode::Encode;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::Options;
 use crate::wire::{Ending, Out};
+use again::Again;
 use bytes::Bytes;
-use exchange::{Engine, Exchange, Manner, Reading, after, manner, says_events};
+use exchange::{Engine, Exchange, Manner, Reading, manner, says_events};
 use fan::Other;
 use http::Response;
 use http_body::Frame;
@@ -45,7 +47,7 @@ pub(super) struct Relay {
     others: Vec<Other>,
     /// The thread that this is polled by.
     thread: usize,
-    /// How another one is asked; nothing as soon as it is too late.
+    /// How this one or another one is asked again; nothing as soon as it is too late.
     again: Option<Box<Again>>,
     pen: Pen,
     /// Bytes received of the answer.
@@ -63,16 +65,6 @@ pub(super) struct Relay {
     keep: Keep,
 }
 
-/// How another upstream is asked.
-struct Again {
-    letter: Box<dyn Letter>,
-    search: Search,
-    /// Where parts of the answer have gone, from the first upstream on.
-    way: Vec<Arc<Upstream>>,
-    /// The shortest time after which one of those that pushed back may be asked again, in seconds.
-    wait: Option<u64>,
-}
-
 /// How a response gets into the store.
 enum Keep {
     /// It does not, or it is there.
@@ -86,7 +78,7 @@ enum Keep {
 /// What a request needs to be relayed.
 pub(super) struct Order {
     pub(super) leg: Leg,
-    /// How another upstream is asked, if one may be.
+    /// How the request is sent again, if it may be.
     pub(super) again: Option<(Box<dyn Letter>, Search)>,
     /// The thread that this is polled by.
     pub(super) thread: usize,
@@ -103,17 +95,15 @@ impl Relay {
     /// Begins to send.
     pub(super) fn new(order: Order) -> Box<Self> {
         let Order { leg, again, thread, options, stream, mut record, keeper, numbered } = order;
-        let Leg { chosen, sent: Sent { asking, rewriter, fan } } = leg;
+        let Leg { chosen, sent: Sent { asking, rewriter, fan, fallbacks } } = leg;
         record.attempts = 1;
         record.upstream = Some(Arc::clone(chosen.upstream()));
         let clock = Clock::new(stream, &record.app.config.timeouts, &options);
-        let again = again.filter(|_| !record.app.pool.is_single());
         let mut this = Box::new(Self {
-            exchange: Exchange::begin(chosen, asking, 0),
+            exchange: Exchange::begin(chosen, asking, 0, fallbacks),
             others: Vec::new(),
             thread,
-            again: again
-                .map(|(letter, search)| Box::new(Again { letter, search, way: Vec::new(), wait: None })),
+            again: again.map(|(letter, search)| Box::new(Again::new(letter, search))),
             pen: Pen::new(rewriter, numbered, false),
             received: 0,
             clock,
@@ -187,6 +177,8 @@ impl Relay {
     pub(super) async fn answer(mut self: Box<Self>) -> Response<Body> {
         std::future::poll_fn(|cx| self.poll_fill(cx)).await;
         if let Some(failure) = self.pen.refusal().cloned() {
+            let Exchange { refused, fallbacks, .. } = &self.exchange;
+            let failure = Refused::or_first(refused.as_deref(), *fallbacks, failure);
             return self.refusal(&failure);
         }
         self.record.answered(200);
@@ -272,7 +264,7 @@ impl Relay {
 
     /// The attempt is over, and with it the answer, if no other one is made.
     fn over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let goes_on = if self.pen.is_of_several() { !self.pen.ended() } else { self.goes_elsewhere() };
+        let goes_on = if self.pen.is_of_several() { !self.pen.ended() } else { self.is_sent_again() };
         if !goes_on {
             return Poll::Ready(());
         }
@@ -341,6 +333,9 @@ impl Relay {
         if self.clock.heard(now, self.pen.spoken() || !self.stream) {
             self.exchange.chosen.upstream().heard(now);
         }
+        if self.pen.rewriter.progress().spoken {
+            self.exchange.answered();
+        }
         if self.pen.spoken() && self.record.first_token.is_none() {
             let elapsed = self.record.started.elapsed();
             self.record.first_token = Some(elapsed);
@@ -367,7 +362,7 @@ impl Relay {
 
     /// The body is over.
     fn end(&mut self, ending: Ending) {
-        let Self { exchange: Exchange { engine, chosen, class, .. }, pen, .. } = self;
+        let Self { exchange: Exchange { engine, chosen, class, refused, fallbacks, .. }, pen, .. } = self;
         let Engine::Answers(answer, manner) = engine else { return };
         if pen.ended() {
             return;
@@ -380,7 +375,8 @@ impl Relay {
                 let body = if answer.head.is_encoded() { &[] } else { body.as_ref() };
                 *class = Some(Class::of_status(answer.head.status));
                 let own_key = chosen.upstream().config.auth.are_ours();
-                pen.fail(Failure::of_answer(answer.head.status, body, own_key));
+                let failure = Failure::of_answer(answer.head.status, body, own_key);
+                pen.fail(Refused::or_first(refused.as_deref(), *fallbacks, failure));
             }
             Manner::Whole(body) if ending == Ending::Clean => pen.whole(body),
             Manner::Unknown(_) if ending == Ending::Clean && !says_events(&answer.head) => {
@@ -405,46 +401,21 @@ impl Relay {
         self.pen.fail(failure);
     }
 
-    /// It failed before the client had anything of it, and another upstream is asked.
-    fn goes_elsewhere(&mut self) -> bool {
-        let spoken = self.pen.rewriter.progress().spoken;
-        let Some(failure) = self.pen.rewriter.any_failure().filter(|_| !spoken) else { return false };
-        let class = self.exchange.class.take().unwrap_or_else(|| Class::of(failure));
-        let Some(again) = &mut self.again else { return false };
-        let Some((chosen, pause)) = again.search.along(&mut again.way, class, &self.record.app) else {
-            return false;
-        };
-        let choice = self.exchange.choice;
-        let part = self.pen.gather().map(|gather| Part { choice, gather });
-        let to = To { upstream: chosen.upstream(), attempt: again.search.attempts(), part };
-        let Ok(Sent { asking, rewriter, fan }) = again.letter.send(&to) else { return false };
-        if class == Class::Pushed {
-            let wait = headers::retry_after(self.exchange.passed.get(headers::RETRY_AFTER));
-            again.wait = Some(again.wait.map_or(wait, |least| least.min(wait)));
-        }
-        self.told();
-        // The one before is let go of first.
-        self.exchange.let_go();
-        self.exchange = Exchange::begin(chosen, after(pause, asking), choice);
-        self.pen.begin_again(rewriter);
-        if !self.pen.is_of_several() {
-            self.received = 0;
-        }
-        if let Some(fan) = fan {
-            self.fan_out(*fan, pause);
-        }
-        self.record.attempts += 1;
-        self.record.upstream = Some(Arc::clone(self.exchange.chosen.upstream()));
-        self.clock.asks_again();
-        true
+    /// The attempt is over, and counted.
+    fn counted(&self) {
+        let failure = self.pen.rewriter.any_failure();
+        let outcome = failure.map_or("ok", |failure| failure.code.as_deref().unwrap_or("refused"));
+        self.record.app.metrics.attempt(&self.upstream().figures, outcome);
     }
 
     /// The upstream's account of this attempt.
     fn told(&mut self) {
-        let Self { exchange: Exchange { engine, chosen, passed, .. }, pen, record, .. } = self;
-        let failure = pen.rewriter.any_failure();
-        let outcome = failure.map_or("ok", |failure| failure.code.as_deref().unwrap_or("refused"));
-        record.app.metrics.attempt(&chosen.upstream().figures, outcome);
+        self.counted();
+        let failure = self.pen.rewriter.any_failure();
+        if failure.is_none() {
+            self.exchange.answered();
+        }
+        let Exchange { engine, chosen, passed, .. } = &mut self.exchange;
         let status = match engine {
             Engine::Answers(answer, Manner::Refusal(_)) => Some(answer.head.status),
             _ => None,

@@ -381,7 +381,7 @@ impl Handling {
         let sender = self.sender(&head.headers);
         let mut search = self.search(&model, &head.headers, None, Vec::<&str>::new);
         let request = |to: &To<'_>| {
-            let route = sender.route(to.upstream, &model);
+            let route = sender.route(to, &model);
             let body = wanted.body(&body, route.model_alias.as_deref(), route.options.request_unknown)?;
             Ok(sender.outgoing(to, "POST", "/v1/embeddings", body))
         };
@@ -482,25 +482,26 @@ struct Chat {
 
 impl Letter for Chat {
     fn send(&mut self, to: &To<'_>) -> Result<Sent, Failure> {
-        let route = self.sender.route(to.upstream, &self.ask.model);
+        let route = self.sender.route(to, &self.ask.model);
         if let Some(Part { choice, gather }) = to.part {
             let plan = plan(&self.ask.one_of_several(choice), &self.body, &route)?;
             let asking = self.asking(to, plan.path, plan.body);
-            return Ok(Sent::alone(asking, gather.rewriter(choice, plan.shape, &self.stamp)));
+            let rewriter = gather.rewriter(choice, plan.shape, &self.stamp);
+            return Ok(Sent::alone(asking, rewriter, plan.fallbacks));
         }
         let plan = plan(&self.ask, &self.body, &route)?;
         if !plan.others.is_empty() {
             return self.fan_out(to, plan);
         }
         let asking = self.asking(to, plan.path, plan.body);
-        Ok(Sent::alone(asking, Rewriter::new(plan.shape, self.stamp.clone())))
+        Ok(Sent::alone(asking, Rewriter::new(plan.shape, self.stamp.clone()), plan.fallbacks))
     }
 }
 
 impl Chat {
     /// Sends one request for each choice.
     fn fan_out(&self, to: &To<'_>, plan: Plan) -> Result<Sent, Failure> {
-        let Plan { path, body, others, shape, .. } = plan;
+        let Plan { path, body, others, shape, fallbacks, .. } = plan;
         self.sender.at_once();
         let gather = Gather::new(&shape, &self.stamp);
         let one = |choice: u32, body: Bytes| {
@@ -514,7 +515,7 @@ impl Chat {
         let others: Vec<_> = others.into_iter().map(counted).collect::<Result<_, _>>()?;
         let others = (1..).zip(others).map(|(choice, body)| one(choice, body)).collect();
         let (asking, rewriter) = one(0, body);
-        Ok(Sent { asking, rewriter, fan: Some(Box::new(Fan { gather, others })) })
+        Ok(Sent { asking, rewriter, fan: Some(Box::new(Fan { gather, others })), fallbacks })
     }
 
     fn asking(&self, to: &To<'_>, path: &'static str, body: Bytes) -> Asking {

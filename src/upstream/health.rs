@@ -190,7 +190,7 @@ impl<'u> Probe<'u> {
         match result {
             Ok(()) => self.look(looks, config).await,
             // Whatever comes back may be another one.
-            Err(_) => looks.doubt(),
+            Err(_) => self.doubt(looks),
         }
         // Until the next one, the engine would close it.
         self.upstream.probes.forget();

@@ -35,7 +35,7 @@ enum Told {
 
 impl Looks {
     /// It may be another one from now on: the engine was not there, or answered as it should not.
-    pub(super) fn doubt(&mut self) {
+    fn doubt(&mut self) {
         self.last = None;
     }
 
@@ -60,12 +60,18 @@ impl Looks {
 type Replies = HashMap<&'static str, Reply>;
 
 impl Probe<'_> {
+    /// The engine may be another one from now on.
+    pub(super) fn doubt(&self, looks: &mut Looks) {
+        looks.doubt();
+        self.upstream.forget_fallbacks();
+    }
+
     /// Looks, if it is time for that. Of what is not told in time nothing is known that was not known before.
     pub(super) async fn look(&mut self, looks: &mut Looks, config: &Health) {
         let upstream = self.upstream;
         let other = self.owner.is_some_and(|owner| owner != upstream.identity().engine);
         if upstream.take_doubt() || other && !upstream.config.engine.is_known() {
-            looks.doubt();
+            self.doubt(looks);
         }
         if looks.are_due(*config.identify) {
             let mut found = upstream.found();

@@ -8,6 +8,7 @@ mod found;
 pub mod health;
 mod http1;
 mod http2;
+mod learnt;
 mod look;
 pub mod models;
 mod pool;
@@ -22,6 +23,7 @@ pub use pool::{Chosen, Nobody, Pool, Wish};
 pub use tries::Tries;
 
 use crate::config::{Config, Timeouts, UpstreamConfig};
+use crate::engine::fallback::Fallbacks;
 use crate::engine::{self, Busy, Identity};
 use crate::plan::Route;
 use crate::telemetry::OfUpstream;
@@ -29,6 +31,7 @@ use crate::wire::Unparsed;
 use crate::wire::options::Options;
 use addresses::Addresses;
 use condition::{Condition, Standing};
+use learnt::Learnt;
 use models::Model;
 use pool::Ejected;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -83,6 +86,8 @@ pub struct Upstream {
     condition: Mutex<Condition>,
     /// Families of models whose text it has left unparsed.
     unparsed: Mutex<Vec<&'static str>>,
+    /// The forms in which it is asked for its models.
+    learnt: Learnt,
     ejected: Arc<Ejected>,
     /// It is asked nothing new.
     retired: AtomicBool,
@@ -130,6 +135,7 @@ impl Upstream {
             misplaced: Mutex::default(),
             condition: Mutex::default(),
             unparsed: Mutex::default(),
+            learnt: Learnt::default(),
             ejected,
             retired: AtomicBool::new(false),
             heard: AtomicU64::new(0),
@@ -247,6 +253,7 @@ impl Upstream {
         let Identity { engine, front, version } = now.identity;
         self.figures.set_kind(engine.name, version, front);
         if now.says_other_than(&before) {
+            self.forget_fallbacks();
             tracing::info!(upstream = self.config.name, what = %now, "what the upstream is");
         }
         now
@@ -263,9 +270,29 @@ impl Upstream {
         self.figures.set_busy(told.map(|(busy, _)| busy));
     }
 
-    /// How requests to it are planned.
-    fn route(&self, options: Arc<Options>, max_event_bytes: usize) -> Route {
-        Route { responses: self.config.responses, ..Route::new(self.identity(), options, max_event_bytes) }
+    /// How requests to it are planned. `model`: the name by which it knows the model.
+    fn route(&self, model: &str, options: Arc<Options>, max_event_bytes: usize) -> Route {
+        Route {
+            responses: self.config.responses,
+            fallbacks: self.learnt.fallbacks(model),
+            ..Route::new(self.identity(), options, max_event_bytes)
+        }
+    }
+
+    /// Remembers the fallbacks with which it has answered for a model: later requests take them at once.
+    pub fn answers_to(&self, model: &str, fallbacks: Fallbacks) {
+        if self.learnt.add(model, fallbacks) {
+            tracing::info!(
+                upstream = self.config.name,
+                fallbacks = %fallbacks,
+                "the engine refused a request and answers it in another form; it is asked so from now on"
+            );
+        }
+    }
+
+    /// Forgets what its refusals have taught: it may be another engine, or one that was started otherwise.
+    fn forget_fallbacks(&self) {
+        self.learnt.clear();
     }
 
     /// The way to it, for a thread.

@@ -203,17 +203,22 @@ impl Pool {
         self.layers.options(0, None, key)
     }
 
+    /// The name by which engines know a model.
+    pub fn engine_name<'m>(&'m self, model: &'m str) -> &'m str {
+        self.model(model).map_or(model, |(_, known)| &known.name)
+    }
+
     /// How requests for a model to this upstream are planned.
     pub fn route(&self, upstream: &Upstream, model: &str, options: Arc<Options>) -> Route {
-        let alias = self.model(model).map(|(_, known)| &known.name).filter(|name| *name != model);
+        let name = self.engine_name(model);
+        let alias = Some(name).filter(|name| *name != model);
         // With one engine there is nothing to mistake it for.
-        let models =
-            if self.is_single() { None } else { self.answers_as(upstream, alias.map(String::as_str)) };
+        let models = if self.is_single() { None } else { self.answers_as(upstream, alias) };
         Route {
-            model_alias: alias.cloned(),
+            model_alias: alias.map(ToOwned::to_owned),
             models,
             vocabulary: self.vocabulary.clone(),
-            ..upstream.route(options, self.max_event_bytes)
+            ..upstream.route(name, options, self.max_event_bytes)
         }
     }
 

@@ -163,6 +163,17 @@ choice! {
     }
 }
 choice! {
+    /// What becomes of system messages besides the first, and of those that stand behind other messages (2.10).
+    SystemMessages {
+        /// Kept, unless the engine's chat template refuses them.
+        #[default] Auto = "auto",
+        /// Kept.
+        Keep = "keep",
+        /// Their texts are put into one message, the first.
+        Merge = "merge",
+    }
+}
+choice! {
     /// The role of the message that carries the `instructions` of a Responses request (4.2).
     InstructionsRole {
         /// `system`
@@ -353,6 +364,8 @@ pub struct Options {
     pub developer_role: DeveloperRole,
     /// Treatment of the prompt's cache key.
     pub prompt_cache_key: PromptCacheKey,
+    /// Treatment of system messages besides the first.
+    pub system_messages: SystemMessages,
 }
 
 impl Default for Options {
@@ -387,6 +400,7 @@ impl Default for Options {
             instructions_role: InstructionsRole::default(),
             developer_role: DeveloperRole::default(),
             prompt_cache_key: PromptCacheKey::default(),
+            system_messages: SystemMessages::default(),
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use super::pen::Pen;
 use crate::config::Limits;
+use crate::engine::fallback::Fallbacks;
 use crate::error::{Class, Error};
+use crate::server::attempt::Refused;
 use crate::upstream::{Answer, Chosen, Client, Head, Outgoing, Upstream};
 use crate::wire::Form;
 use bytes::BytesMut;
@@ -36,13 +38,17 @@ pub(super) struct Exchange {
     pub(super) class: Option<Class>,
     /// Headers of the engine's answer that pass.
     pub(super) passed: HeaderMap,
+    /// The fallbacks that gave the request its form.
+    pub(super) fallbacks: Fallbacks,
+    /// The engine's refusal of another form of the request.
+    pub(super) refused: Option<Box<Refused>>,
 }
 
 impl Exchange {
     /// A request for this choice that is on its way.
-    pub(super) fn begin(chosen: Chosen, asking: Asking, choice: u32) -> Self {
-        let engine = Engine::Asked(asking);
-        Self { engine, chosen, choice, class: None, passed: HeaderMap::new() }
+    pub(super) fn begin(chosen: Chosen, asking: Asking, choice: u32, fallbacks: Fallbacks) -> Self {
+        let (engine, passed) = (Engine::Asked(asking), HeaderMap::new());
+        Self { engine, chosen, choice, class: None, passed, fallbacks, refused: None }
     }
 
     /// The engine has been let go of.

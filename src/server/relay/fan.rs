@@ -27,8 +27,9 @@ impl Relay {
         let Fan { gather, others } = fan;
         self.pen.gather_in(gather);
         let (upstream, again) = (Arc::clone(self.upstream()), self.again.as_ref());
+        let fallbacks = self.exchange.fallbacks;
         let other = |(choice, (asking, rewriter))| Other {
-            exchange: Exchange::begin(Pool::again(&upstream), after(pause, asking), choice),
+            exchange: Exchange::begin(Pool::again(&upstream), after(pause, asking), choice, fallbacks),
             rewriter,
             search: again.map(|again| again.search.clone()),
         };
@@ -105,7 +106,7 @@ impl Relay {
             self.told();
             return self.give_back();
         }
-        if !self.goes_elsewhere() {
+        if !self.is_sent_again() {
             self.pen.give_up();
             // Nobody waits for them any more.
             for other in std::mem::take(&mut self.others) {

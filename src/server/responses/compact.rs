@@ -37,7 +37,7 @@ impl Handling {
         let mut search = self.search(&asked.model, &head.headers, Some(upstream), || past.beginning(&asked));
         let mut reader = None;
         let request = |to: &To<'_>| {
-            let route = sender.route(to.upstream, &asked.model);
+            let route = sender.route(to, &asked.model);
             let (path, mut shape, reply) = plan::response(&asked, &route);
             let fitted = past.body(&asked, &tenant, &app.shelf.keys, &route, 0)?;
             shape.fitted = fitted.names();

@@ -146,7 +146,7 @@ pub(super) struct Legs {
 
 impl Legs {
     fn route(&self) -> Route {
-        self.sender.route(&self.upstream, &self.talk.asked.model)
+        self.sender.route(&To::first(&self.upstream), &self.talk.asked.model)
     }
 
     /// After so much silence the client hears that it is not forgotten.
@@ -355,6 +355,7 @@ impl Held {
         let body = legs.talk.body(&route, 0);
         let failed = body.as_ref().err().cloned();
         shape.fitted = body.as_ref().map(Fitted::names).unwrap_or_default();
+        let fallbacks = body.as_ref().map(Fitted::fallbacks).unwrap_or_default();
         let to = To::first(&legs.upstream);
         let mut request = legs.sender.outgoing(&to, "POST", path, body.unwrap_or_default().body);
         request.accept = "text/event-stream";
@@ -363,7 +364,7 @@ impl Held {
         let options = Arc::clone(&route.options);
         let asking = Arc::new(legs.talk.clone()).asking(&legs.sender, &legs.upstream, request, route);
         let rewriter = Rewriter::with_encoder(shape, stamp, wait.encoder);
-        let leg = Leg { chosen: Pool::again(&legs.upstream), sent: Sent::alone(asking, rewriter) };
+        let leg = Leg { chosen: Pool::again(&legs.upstream), sent: Sent::alone(asking, rewriter, fallbacks) };
         let mut relay = Relay::new(Order {
             leg,
             again: None,

@@ -2,6 +2,7 @@
 
 use super::fitting::Talk;
 use super::seal;
+use crate::engine::fallback::Fallbacks;
 use crate::plan;
 use crate::seal::Kind;
 use crate::server::attempt::{Letter, Sender, Sent, To};
@@ -27,13 +28,14 @@ pub(super) struct Made {
     pub(super) asking: Asking,
     pub(super) encoder: Box<Encoder>,
     pub(super) shape: Shape,
+    pub(super) fallbacks: Fallbacks,
 }
 
 impl Request {
     /// Makes the engine's request, and what tells its answer.
     pub(super) fn make(&self, to: &To<'_>) -> Result<Made, Failure> {
         let Talk { asked, tenant, keys, .. } = &*self.talk;
-        let route = self.sender.route(to.upstream, &asked.model);
+        let route = self.sender.route(to, &asked.model);
         let (path, shape, mut reply) = plan::response(asked, &route);
         reply.sealing = match asked.include.encrypted_reasoning {
             true => Sealing::Own(seal(keys, Kind::Reasoning, Arc::clone(tenant), self.stamp.now)),
@@ -42,7 +44,7 @@ impl Request {
         reply.stream |= self.background;
         reply.hold.clone_from(&self.hold);
         let fitted = self.talk.body(&route, 0)?;
-        let names = fitted.names();
+        let (names, fallbacks) = (fitted.names(), fitted.fallbacks());
         let mut request = self.sender.outgoing(to, "POST", path, fitted.body);
         if reply.stream {
             request.accept = "text/event-stream";
@@ -51,16 +53,17 @@ impl Request {
             shape: Shape { stream: reply.stream, fitted: names, ..shape },
             encoder: Box::new(Encoder::new(reply, &self.stamp)),
             asking: Arc::clone(&self.talk).asking(&self.sender, to.upstream, request, route),
+            fallbacks,
         })
     }
 }
 
 impl Letter for Request {
     fn send(&mut self, to: &To<'_>) -> Result<Sent, Failure> {
-        let Made { asking, mut encoder, shape } = self.make(to)?;
+        let Made { asking, mut encoder, shape, fallbacks } = self.make(to)?;
         if self.queued {
             encoder.queue(&mut Out::default());
         }
-        Ok(Sent::alone(asking, Rewriter::with_encoder(shape, self.stamp.clone(), encoder)))
+        Ok(Sent::alone(asking, Rewriter::with_encoder(shape, self.stamp.clone(), encoder), fallbacks))
     }
 }

@@ -156,7 +156,7 @@ impl Handling {
         let (upstream, is_known) = app.pool.look(&model, self.chance.number());
         let mut sender = self.sender(&head.headers);
         sender.dialect = dialect(&head.headers)?;
-        let mut route = sender.route(&upstream, &model);
+        let mut route = sender.route(&To::first(&upstream), &model);
         route.responses = way.unwrap_or(route.responses);
         let mut asked = Asked::read_for(&body, &route.options, route.responses, given, self.rules())?;
         if asked.model.is_empty()
@@ -255,14 +255,14 @@ impl Handling {
     ) -> Result<Response<Body>, Failure> {
         let (worker, app) = (Arc::clone(&self.worker), Arc::clone(&self.app));
         let chosen = self.choose(&mut search)?;
-        let Made { asking, mut encoder, shape } = letter.make(&To::first(chosen.upstream()))?;
+        let Made { asking, mut encoder, shape, fallbacks } = letter.make(&To::first(chosen.upstream()))?;
         let options = Arc::clone(&shape.options);
         let (dialect, keepalive) = (options.responses_dialect, options.keepalive_seconds);
         let mut first = Out::default();
         let (id, object) = encoder.queue(&mut first);
         letter.queued = true;
         let rewriter = Rewriter::with_encoder(shape, letter.stamp.clone(), encoder);
-        let leg = Leg { chosen, sent: Sent::alone(asking, rewriter) };
+        let leg = Leg { chosen, sent: Sent::alone(asking, rewriter, fallbacks) };
         let Some(keeper) = keeper else { return Err(Fault::StoreUnavailable.into()) };
         let place = app.runs.place()?;
         let (store, new) = keeper.queued(&id, &object);

@@ -44,7 +44,7 @@ impl Handling {
         }
         let mut search = self.search(&asked.model, &head.headers, Some(upstream), || past.beginning(&asked));
         let request = |to: &To<'_>| {
-            let route = Route { responses: Way::Chat, ..sender.route(to.upstream, &asked.model) };
+            let route = Route { responses: Way::Chat, ..sender.route(to, &asked.model) };
             let chat = past.body(&asked, &tenant, &app.shelf.keys, &route, 0)?;
             Ok(sender.outgoing(to, "POST", PATH, chat.body))
         };
