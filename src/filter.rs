@@ -16,7 +16,7 @@ use crate::request::responses::{Asked, Material, Way};
 use crate::wire::encode::Response;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::sse::{Found, Framer};
-use crate::wire::{Api, Ending, Form, Offer, Out, Rewriter, Script, Shape, Stamp};
+use crate::wire::{Api, Ending, EngineParsers, Form, Offer, Out, Rewriter, Script, Shape, Stamp};
 use bytes::{Bytes, BytesMut};
 use explain::Explain;
 use std::io::{self, Read, Write};
@@ -319,7 +319,8 @@ impl Filter<'_> {
             None => Shape {
                 quirks: order.route.identity.engine.quirks,
                 max_event_bytes: order.route.max_event_bytes,
-                script: Script::of(&order.route.options, "", Offer::default()).map(Arc::new),
+                script: Script::of(&order.route.options, "", Offer::default(), EngineParsers::default())
+                    .map(Arc::new),
                 ..Shape::new(api, events, order.route.options.clone())
             },
         };

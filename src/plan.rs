@@ -19,7 +19,7 @@ use crate::wire::encode::{Called, Calls, Reply, Sealing};
 use crate::wire::event::ToolKind;
 use crate::wire::fault::Failure;
 use crate::wire::options::{Harmony, Options, ReasoningField, RequestUnknown};
-use crate::wire::{Api, Models, Script, Shape, Vocabulary};
+use crate::wire::{Api, EngineParsers, Models, Script, Shape, Vocabulary};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -42,6 +42,8 @@ pub struct Route {
     pub vocabulary: Option<Arc<Vocabulary>>,
     /// The forms in which the engine is asked because it refuses others.
     pub fallbacks: Fallbacks,
+    /// The engine tells reasoning apart from the text.
+    pub tells_reasoning: bool,
 }
 
 impl Route {
@@ -57,13 +59,21 @@ impl Route {
             models: None,
             vocabulary: None,
             fallbacks: Fallbacks::default(),
+            tells_reasoning: false,
         }
     }
 
     /// What the engine takes.
     fn takes(&self) -> Takes {
         let takes = self.identity.engine.takes;
-        Takes { token_ids: takes.token_ids && self.vocabulary.is_some(), ..takes }
+        let token_ids = takes.token_ids && self.vocabulary.is_some();
+        Takes { token_ids, parsers: self.parsers(), ..takes }
+    }
+
+    /// What is known of the engine's parsers.
+    fn parsers(&self) -> EngineParsers {
+        let leaves_calls = self.fallbacks.has(Fallback::CallsInText);
+        EngineParsers { tells_reasoning: self.tells_reasoning, leaves_calls }
     }
 }
 
@@ -183,7 +193,12 @@ fn shape_of(ask: &Ask, route: &Route, script: Option<Arc<Script>>) -> Shape {
 
 /// How the model writes what an engine may leave in the text.
 fn script(ask: &Ask, route: &Route) -> Option<Arc<Script>> {
-    let script = Script::of(&route.options, route.model_alias.as_ref().unwrap_or(&ask.model), ask.offer())?;
+    let mut parsers = route.parsers();
+    // vLLM parses reasoning and leaves it out; or nobody sees here what it tells.
+    let hides = ask.hides_reasoning || route.options.reasoning_field == ReasoningField::None;
+    parsers.tells_reasoning |= hides;
+    let model = route.model_alias.as_ref().unwrap_or(&ask.model);
+    let script = Script::of(&route.options, model, ask.offer(), parsers)?;
     Some(Arc::new(script.with_tokens(&route.options, route.vocabulary.as_ref())))
 }
 
@@ -209,14 +224,14 @@ pub fn response_body(asked: &Asked, material: &Material<'_>, route: &Route) -> R
         return Ok(Fitted { body: asked.native(material, takes, &route.options)?, rules: Vec::new() });
     }
     let body = asked.chat(material, takes, &route.options)?;
-    if route.identity.requests().next().is_none() && !fit::merges_system(route) {
+    let is_plain = route.identity.requests().next().is_none() && route.fallbacks.is_empty();
+    if is_plain && !fit::merges_system(route) {
         return Ok(Fitted { body, rules: Vec::new() });
     }
     let text = std::str::from_utf8(&body).unwrap_or_default();
     let ask = Ask::of_ours(text, asked.rules())?;
-    let script = asked.script(route.model_alias.as_deref(), &route.options);
-    let hides = takes.wants_parser && script.is_some_and(|script| script.reads_calls());
-    let (edits, rules) = fit::fit(&ask, text, route, true, hides)?;
+    let script = asked.script(route.model_alias.as_deref(), takes, &route.options);
+    let (edits, rules) = fit::fit(&ask, text, route, true, script.as_ref())?;
     Ok(Fitted { body: edits.apply(&body), rules })
 }
 
@@ -227,7 +242,7 @@ pub fn response(asked: &Asked, route: &Route) -> (&'static str, Shape, Reply) {
     let way = route.responses;
     let api = if way == Way::Native { Api::Responses } else { Api::Chat };
     let route = Route { options: Arc::new(options), ..route.clone() };
-    let script = asked.script(route.model_alias.as_deref(), &route.options);
+    let script = asked.script(route.model_alias.as_deref(), &route.takes(), &route.options);
     let script = script.map(|script| Arc::new(script.with_tokens(&route.options, route.vocabulary.as_ref())));
     let shape = shape_of(&asked.ask(), &route, script);
     let shape = Shape { client: api, upstream: api, include_usage: true, ..shape };
@@ -265,8 +280,7 @@ fn upstream_body(ask: &Ask, body: &Bytes, route: &Route, script: Option<&Script>
     if let Some(script) = script.filter(|_| ask.api == Api::Chat) {
         ask_for_text(ask, text, route, script, &mut edits);
     }
-    let hides = route.takes().wants_parser && script.is_some_and(Script::reads_calls);
-    let (changes, rules) = fit::fit(ask, text, route, false, hides)?;
+    let (changes, rules) = fit::fit(ask, text, route, false, script)?;
     edits.extend(changes);
     Ok(Fitted { body: edits.apply(&body), rules })
 }

@@ -12,6 +12,8 @@ use std::fmt;
 pub enum Fallback {
     /// The texts of all system and developer messages stand in one message, the first (wire-format 2.10).
     SystemMerged,
+    /// The engine is told that nothing is called, and calls are read in its text (engine-quirks E.2).
+    CallsInText,
 }
 
 /// A set of fallbacks.
@@ -68,6 +70,18 @@ pub static SYSTEM_MERGED: RequestRule = RequestRule::new(
 )
 .seen("engine-quirks E.2");
 
+/// The change of [`Fallback::CallsInText`].
+pub static CALLS_IN_TEXT: RequestRule = RequestRule::new(
+    "calls_in_text",
+    "the engine, which has no parser of calls, was told that nothing is called: calls are read in its text",
+    Change::CallsInText,
+)
+.seen("engine-quirks E.2");
+
+/// Parts of what vLLM says where tools are offered and it runs without a parser of calls, in lower case.
+const NO_PARSER_OF_CALLS: &[&str] =
+    &["--tool-call-parser", "--enable-auto-tool-choice", "tool_call_parser", "tool call parser"];
+
 /// Parts of what chat templates say that take one system message, at the beginning, in lower case. Qwen3.5 and later say
 /// the first; Gemma 3, Mistral and Phi say that roles must alternate, which a late system message breaks; Mistral's own
 /// validation names the role.
@@ -88,7 +102,7 @@ const ONE_SYSTEM_MESSAGE: &[&str] = &[
 ];
 
 impl Fallback {
-    const ALL: &'static [Self] = &[Self::SystemMerged];
+    const ALL: &'static [Self] = &[Self::SystemMerged, Self::CallsInText];
 
     /// The form that may mend this refusal. Engines report what a chat template raises with 400, 404 or 500, so the text
     /// alone counts.
@@ -99,13 +113,31 @@ impl Fallback {
         }
         let message = refusal.message.to_ascii_lowercase();
         let says = |parts: &[&str]| parts.iter().any(|part| message.contains(part));
-        says(ONE_SYSTEM_MESSAGE).then_some(Self::SystemMerged)
+        match () {
+            () if says(NO_PARSER_OF_CALLS) => Some(Self::CallsInText),
+            () if says(ONE_SYSTEM_MESSAGE) => Some(Self::SystemMerged),
+            () => None,
+        }
+    }
+
+    /// The refusal with what an operator can do, where no request can be made in this form.
+    pub fn explain(self, refusal: Failure) -> Failure {
+        match self {
+            Self::SystemMerged => refusal,
+            Self::CallsInText => {
+                const OPTION: &str =
+                    "samewire reads the calls itself where its option 'parser' names the model's family";
+                let message = refusal.message.trim_end().trim_end_matches('.').to_owned();
+                refusal.with_message(format!("{message}. ({OPTION}.)"))
+            }
+        }
     }
 
     /// The rule that gives a request this form.
     pub fn rule(self) -> &'static RequestRule {
         match self {
             Self::SystemMerged => &SYSTEM_MERGED,
+            Self::CallsInText => &CALLS_IN_TEXT,
         }
     }
 
@@ -113,6 +145,7 @@ impl Fallback {
     pub fn of_change(change: Change) -> Option<Self> {
         match change {
             Change::MergeSystem => Some(Self::SystemMerged),
+            Change::CallsInText => Some(Self::CallsInText),
             _ => None,
         }
     }
@@ -149,6 +182,16 @@ mod tests {
                 Some(Fallback::SystemMerged),
             ),
             (400, "Unexpected role 'system' after role 'user'", Some(Fallback::SystemMerged)),
+            (
+                400,
+                r#"\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set"#,
+                Some(Fallback::CallsInText),
+            ),
+            (
+                400,
+                r#"tool_choice=\"required\" requires --tool-call-parser to be set"#,
+                Some(Fallback::CallsInText),
+            ),
             (400, "No user query found in messages.", None),
             (400, "System role not supported", None),
             // The engine has too much to do, or does not know the key: no form mends that.

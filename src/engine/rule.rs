@@ -131,6 +131,8 @@ pub enum Change {
     AllowedTools,
     /// Custom tools become functions of one string.
     CustomTools,
+    /// Tools are shown to the model, and the engine is told that none of them is called.
+    CallsInText,
     /// One call is all that the answer has where the client wants no more.
     OneCall,
     /// The key under which reasoning is read in assistant messages.

@@ -6,14 +6,14 @@
 
 use super::draft::Draft;
 use super::{Route, messages, parts, settings, tools};
-use crate::engine::fallback::{Fallback, SYSTEM_MERGED};
+use crate::engine::fallback::{CALLS_IN_TEXT, Fallback, SYSTEM_MERGED};
 use crate::engine::rule::{Change, RequestRule};
 use crate::json::{self, Raw};
 use crate::request::fields::{self, Edits, Spot};
 use crate::request::{Ask, Numbered};
-use crate::wire::Api;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{Options, RequestUnknown, SystemMessages};
+use crate::wire::{Api, Script};
 
 /// A request for one engine.
 pub(super) struct Fit<'t> {
@@ -37,8 +37,8 @@ pub(super) struct Message<'t> {
     pub(super) draft: Draft<'t>,
 }
 
-/// The edits that fit a request to the engine of `route`, and the rules that made them. `hides`: the engine is to leave calls
-/// in the text, for a parser of ours.
+/// The edits that fit a request to the engine of `route`, and the rules that made them. `script`: how the text of the answer is
+/// read.
 ///
 /// # Errors
 /// Something in it cannot be said to this engine.
@@ -47,7 +47,7 @@ pub(super) fn fit(
     text: &str,
     route: &Route,
     items: bool,
-    hides: bool,
+    script: Option<&Script>,
 ) -> Result<(Edits, Vec<&'static RequestRule>), Failure> {
     let mut used = Vec::new();
     let mut fit = Fit::new(ask, text, &route.options, items);
@@ -65,7 +65,12 @@ pub(super) fn fit(
         }
     }
     // Behind the rules: to them it would be what the client wants.
-    if hides {
+    let script = script.filter(|_| of_chat);
+    if route.fallbacks.has(Fallback::CallsInText) && script.is_some_and(Script::can_read_calls) {
+        if fit.change(CALLS_IN_TEXT.change)? {
+            used.push(&CALLS_IN_TEXT);
+        }
+    } else if route.takes().wants_parser && script.is_some_and(Script::reads_calls) {
         tools::hide_calls(&mut fit);
     }
     // A chat that was made here has what it is to have.
@@ -133,6 +138,7 @@ impl<'t> Fit<'t> {
             Change::ChoiceNone => tools::choice_none(self),
             Change::AllowedTools => tools::allowed(self)?,
             Change::CustomTools => tools::custom(self)? | messages::custom(self),
+            Change::CallsInText => tools::calls_in_text(self),
             // It is the answer that is changed.
             Change::OneCall => false,
             Change::ReasoningKey(key) => messages::reasoning_key(self, key),

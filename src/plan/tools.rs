@@ -34,6 +34,23 @@ pub(super) fn hide_calls(fit: &mut Fit<'_>) {
     }
 }
 
+/// The same where something must be called, too: of the tools the model sees the one that is named, or all of them.
+pub(super) fn calls_in_text(fit: &mut Fit<'_>) -> bool {
+    if fit.ask.callable.is_none() || fit.top.said("tools").is_none() {
+        return false;
+    }
+    let named = choice(fit, "function").and_then(|function| json::member(function, "name"));
+    if let Some(named) = named {
+        let tools = fit.top.said("tools").and_then(Fit::list).unwrap_or_default();
+        let one = tools.iter().find(|tool| name(tool.get()).as_ref() == Some(&named));
+        if let Some(one) = one.map(|tool| format!("[{}]", tool.get())) {
+            fit.top.set("tools", one);
+        }
+    }
+    fit.top.set("tool_choice", "\"none\"");
+    true
+}
+
 /// `functions` and `function_call`, as tools say it.
 pub(super) fn legacy(fit: &mut Fit<'_>) -> bool {
     let Some(functions) = fit.top.said("functions").and_then(Fit::list) else {

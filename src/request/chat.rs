@@ -95,6 +95,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         callable: None,
         thinks: None,
         hides_reasoning: from.get("include_reasoning").is_some_and(|value| value.value.get() == "false"),
+        constrained: false,
         overrides_model: false,
         places: Places {
             model: from.place("model"),

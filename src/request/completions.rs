@@ -62,6 +62,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         callable: None,
         thinks: None,
         hides_reasoning: false,
+        constrained: false,
         overrides_model: false,
         places: Places {
             model: from.place("model"),

@@ -34,6 +34,18 @@ pub(crate) const SKIP_SPECIAL_TOKENS: &str = "skip_special_tokens";
 /// The field that makes an engine tell the tokens of its text.
 pub(crate) const RETURN_TOKEN_IDS: &str = "return_token_ids";
 
+/// Engines' own fields that keep an answer to a format.
+const CONSTRAINTS: [&str; 8] = [
+    "structured_outputs",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "regex",
+    "ebnf",
+    "json_schema",
+];
+
 /// The effort that `reasoning` of other services asks for: `none` where it switches reasoning off.
 pub(crate) fn effort(reasoning: &str) -> Option<String> {
     let is_off = json::raw_member(reasoning, "enabled").is_some_and(|json| json.get() == "false");
@@ -78,6 +90,8 @@ pub struct Ask {
     /// The client wants no reasoning (`include_reasoning`, a field of vLLM, which streams keep to in no version that was
     /// captured).
     pub hides_reasoning: bool,
+    /// The answer is kept to a format.
+    pub(crate) constrained: bool,
     /// The engine is told the model by this name: the body names another one, or none.
     pub(crate) overrides_model: bool,
     /// Where the parts stand that may have to be changed.
@@ -192,6 +206,9 @@ impl Ask {
         };
         let told = || field("chat_template_kwargs").and_then(Offer::thinking);
         ask.thinks = if is_off { Some(false) } else { told() };
+        let is_said = |key: &&str| field(key).is_some_and(|json| json != "null");
+        ask.constrained =
+            field("response_format").is_some_and(Offer::is_format) || CONSTRAINTS.iter().any(is_said);
         ask.callable = if api == Api::Chat { Callable::read(&checked, &ask).map(Box::new) } else { None };
         ask.places.end = text.trim_end().len().saturating_sub(1);
         let own = checked.all().iter().map(|field| &field.key);
@@ -218,7 +235,8 @@ impl Ask {
     pub fn offer(&self) -> Offer<'_> {
         let callable = self.callable.as_ref();
         let tools = callable.map_or("", |callable| std::str::from_utf8(&callable.tools).unwrap_or(""));
-        Offer { tools, required: callable.is_some_and(|callable| callable.must), thinks: self.thinks }
+        let required = callable.is_some_and(|callable| callable.must);
+        Offer { tools, required, thinks: self.thinks, constrained: self.constrained }
     }
 
     /// How the conversation begins, up to the first thing that a user says: the same for each of its turns. Nothing if it

@@ -117,6 +117,9 @@ impl Record {
         if let Some((upstream, unparsed)) = self.upstream.as_ref().zip(summary.unparsed) {
             upstream.left(unparsed);
         }
+        if let Some(upstream) = self.upstream.as_ref().filter(|_| summary.told_reasoning) {
+            upstream.tell_reasoning();
+        }
         self.summary = summary;
     }
 

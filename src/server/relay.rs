@@ -177,8 +177,12 @@ impl Relay {
     pub(super) async fn answer(mut self: Box<Self>) -> Response<Body> {
         std::future::poll_fn(|cx| self.poll_fill(cx)).await;
         if let Some(failure) = self.pen.refusal().cloned() {
-            let Exchange { refused, fallbacks, .. } = &self.exchange;
+            let Exchange { refused, fallbacks, lacks, .. } = &self.exchange;
             let failure = Refused::or_first(refused.as_deref(), *fallbacks, failure);
+            let failure = match lacks {
+                Some(fallback) => fallback.explain(failure),
+                None => failure,
+            };
             return self.refusal(&failure);
         }
         self.record.answered(200);

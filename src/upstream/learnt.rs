@@ -1,10 +1,12 @@
-//! What the refusals of an upstream have taught: the forms in which requests for its models are sent at once.
+//! What the refusals and answers of an upstream have taught: the forms in which requests for its models are sent at once,
+//! and whether it tells reasoning apart from the text.
 //!
 //! Takes: a model's name, and the fallbacks with which the engine answered for it. Gives: them again. Remembers: them, for a
 //! bounded number of models, until the engine may be another one. Never: expires by time.
 
 use crate::engine::fallback::Fallbacks;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 /// Most models of one upstream of which something is remembered.
@@ -12,20 +14,25 @@ const MODELS: usize = 256;
 /// Bytes of a model's name, at most.
 const NAME: usize = 256;
 
-/// The fallbacks that an upstream needs, by model.
+/// What was learnt about an upstream.
 #[derive(Debug, Default)]
-pub(super) struct Learnt(RwLock<HashMap<Box<str>, Fallbacks>>);
+pub(super) struct Learnt {
+    /// The fallbacks that it needs, by model.
+    fallbacks: RwLock<HashMap<Box<str>, Fallbacks>>,
+    /// Whether one of its answers has told reasoning apart from the text.
+    tells_reasoning: AtomicBool,
+}
 
 impl Learnt {
     /// The forms in which requests for this model are sent.
     pub(super) fn fallbacks(&self, model: &str) -> Fallbacks {
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.fallbacks.read().unwrap_or_else(PoisonError::into_inner);
         known.get(model).copied().unwrap_or_default()
     }
 
     /// Adds fallbacks with which the engine has answered for this model. Returns whether any of them is new.
     pub(super) fn add(&self, model: &str, fallbacks: Fallbacks) -> bool {
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.fallbacks.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = known.get_mut(model) {
             let now = before.and(fallbacks);
             return std::mem::replace(before, now) != now;
@@ -37,9 +44,20 @@ impl Learnt {
         may
     }
 
+    /// Notes that one of its answers has told reasoning apart from the text.
+    pub(super) fn tell_reasoning(&self) {
+        self.tells_reasoning.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether one of its answers has done so.
+    pub(super) fn tells_reasoning(&self) -> bool {
+        self.tells_reasoning.load(Ordering::Relaxed)
+    }
+
     /// Forgets everything.
     pub(super) fn clear(&self) {
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        self.tells_reasoning.store(false, Ordering::Relaxed);
+        let mut known = self.fallbacks.write().unwrap_or_else(PoisonError::into_inner);
         if !known.is_empty() {
             known.clear();
         }
@@ -60,7 +78,7 @@ mod tests {
         for number in 0..2 * MODELS {
             learnt.add(&number.to_string(), merged);
         }
-        assert_eq!(learnt.0.read().unwrap().len(), MODELS);
+        assert_eq!(learnt.fallbacks.read().unwrap().len(), MODELS);
         learnt.clear();
         assert!(learnt.fallbacks("m").is_empty());
     }

@@ -84,8 +84,8 @@ pub struct Upstream {
     misplaced: Mutex<Option<Instant>>,
     /// What its answers come to.
     condition: Mutex<Condition>,
-    /// Families of models whose text it has left unparsed.
-    unparsed: Mutex<Vec<&'static str>>,
+    /// What it has left unparsed, by the family of the model.
+    unparsed: Mutex<Vec<Unparsed>>,
     /// The forms in which it is asked for its models.
     learnt: Learnt,
     ejected: Arc<Ejected>,
@@ -175,10 +175,10 @@ impl Upstream {
     pub fn left(&self, unparsed: Unparsed) {
         let family = unparsed.family();
         let mut known = self.unparsed.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.contains(&family) {
+        if known.iter().any(|known| unparsed.is_within(known)) {
             return;
         }
-        known.push(family);
+        known.push(unparsed);
         drop(known);
         let (engine, upstream) = (self.identity().engine.name, self.config.name.as_str());
         let message = "reasoning or calls are left in the text and parsed here";
@@ -275,6 +275,7 @@ impl Upstream {
         Route {
             responses: self.config.responses,
             fallbacks: self.learnt.fallbacks(model),
+            tells_reasoning: self.tells_reasoning(),
             ..Route::new(self.identity(), options, max_event_bytes)
         }
     }
@@ -290,7 +291,19 @@ impl Upstream {
         }
     }
 
-    /// Forgets what its refusals have taught: it may be another engine, or one that was started otherwise.
+    /// Notes that one of its answers has told reasoning apart from the text.
+    pub fn tell_reasoning(&self) {
+        self.learnt.tell_reasoning();
+    }
+
+    /// Whether it says that it parses reasoning, or one of its answers has shown it.
+    fn tells_reasoning(&self) -> bool {
+        let found = self.found.read().unwrap_or_else(PoisonError::into_inner);
+        let says = found.parsers.as_ref().is_some_and(|parsers| parsers.reasoning.is_some());
+        says || self.learnt.tells_reasoning()
+    }
+
+    /// Forgets what its refusals and answers have taught: it may be another engine, or one that was started otherwise.
     fn forget_fallbacks(&self) {
         self.learnt.clear();
     }

@@ -45,8 +45,8 @@ use normalise::{Normaliser, Output};
 use options::{InvalidEvent, Options};
 pub use out::Out;
 pub(crate) use out::{Rope, Spelled};
+pub use parse::{EngineParsers, Offer, Script, Unparsed, Vocabulary};
 use parse::{Lane, Parsing};
-pub use parse::{Offer, Script, Unparsed, Vocabulary};
 use rule::{Rule, Tally};
 use sse::{Found, Frame, Framer};
 use std::sync::Arc;
@@ -221,6 +221,8 @@ pub struct Summary {
     pub events: u64,
     /// What the engine left in the text although nobody had said so.
     pub unparsed: Option<Unparsed>,
+    /// The engine has told what is reasoning, where that was looked for in the text.
+    pub told_reasoning: bool,
 }
 
 impl Summary {
@@ -241,6 +243,7 @@ impl Summary {
         }
         self.events += other.events;
         self.unparsed = self.unparsed.or(other.unparsed);
+        self.told_reasoning |= other.told_reasoning;
     }
 }
 
@@ -409,6 +412,7 @@ impl Rewriter {
             fitted: self.core.fitted.clone(),
             events: self.core.events,
             unparsed: self.core.parsing.as_deref().and_then(Parsing::unparsed),
+            told_reasoning: self.core.parsing.as_deref().is_some_and(Parsing::was_told_reasoning),
         }
     }
 }

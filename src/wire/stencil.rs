@@ -199,7 +199,7 @@ impl Cut {
 #[cfg(test)]
 mod tests {
     use crate::wire::options::Options;
-    use crate::wire::{Api, Offer, Out, Rewriter, Script, Shape, Stamp};
+    use crate::wire::{Api, EngineParsers, Offer, Out, Rewriter, Script, Shape, Stamp};
     use std::sync::Arc;
 
     /// Whether the next frame like the last would take the short way.
@@ -242,7 +242,7 @@ mod tests {
         let parser = "qwen3".to_owned().try_into().unwrap();
         let options = Options { parser, ..Options::default() };
         let offer = Offer { tools: r#"[{"function":{"name":"f"}}]"#, ..Offer::default() };
-        let script = Script::of(&options, "m", offer).map(Arc::new);
+        let script = Script::of(&options, "m", offer, EngineParsers::default()).map(Arc::new);
         let shape = Shape { script, ..Shape::new(Api::Chat, true, Arc::new(options)) };
         let mut rewriter = Rewriter::new(shape, Stamp::default());
         let mut out = Out::default();

@@ -12,7 +12,7 @@ use crate::request::{RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::ident;
 use crate::wire::options::{Harmony, InstructionsRole, Options, Parser, PromptCacheKey, RequestUnknown};
-use crate::wire::{Offer, Script};
+use crate::wire::{EngineParsers, Offer, Script};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -28,6 +28,8 @@ pub struct Takes {
     pub token_ids: bool,
     /// It lets the model choose whether to call only where it parses calls itself.
     pub wants_parser: bool,
+    /// What is known of its parsers.
+    pub parsers: EngineParsers,
     /// What its own Responses API takes.
     pub native: NativeTakes,
 }
@@ -39,6 +41,7 @@ impl Takes {
         cache_salt: false,
         token_ids: false,
         wants_parser: false,
+        parsers: EngineParsers { tells_reasoning: false, leaves_calls: false },
         native: NativeTakes { hosted_items: false, limit_taken_off: 0 },
     };
 }
@@ -92,7 +95,7 @@ impl Asked {
         for (key, json) in &self.settings {
             out.extend_from_slice(format!(",\"{key}\":{json}").as_bytes());
         }
-        let script = self.script(material.model_alias, options);
+        let script = self.script(material.model_alias, takes, options);
         if self.tools.write(Way::Chat, &mut out)
             && let Some(parallel) = self.parallel
         {
@@ -115,8 +118,10 @@ impl Asked {
     }
 
     /// How the model writes what an engine may leave in the text. `alias`: the name by which the engine knows it.
-    pub fn script(&self, alias: Option<&str>, options: &Options) -> Option<Script> {
-        let tools = if options.parser == Parser::Off { String::new() } else { self.tools.callable() };
+    pub fn script(&self, alias: Option<&str>, takes: &Takes, options: &Options) -> Option<Script> {
+        let parsers = takes.parsers;
+        let reads_calls = options.parser != Parser::Off || parsers.leaves_calls;
+        let tools = if reads_calls { self.tools.callable() } else { String::new() };
         let of = |key: &str| self.unknown.iter().find(|(known, _)| known == key).map(|(_, json)| json);
         let kwargs = of("chat_template_kwargs").and_then(|json| std::str::from_utf8(json).ok());
         let is_none = |(key, json): &(&str, String)| *key == "reasoning_effort" && json == "\"none\"";
@@ -124,8 +129,12 @@ impl Asked {
             true => Some(false),
             false => kwargs.and_then(Offer::thinking),
         };
-        let offer = Offer { tools: &tools, required: self.tools.must_call(), thinks };
-        Script::of(options, alias.unwrap_or(&self.model), offer)
+        let keeps = |(key, json): &(&str, String)| *key == "response_format" && Offer::is_format(json);
+        let constrained = self.settings.iter().any(keeps);
+        let offer = Offer { tools: &tools, required: self.tools.must_call(), thinks, constrained };
+        let tells_reasoning = parsers.tells_reasoning || self.hides_reasoning();
+        let parsers = EngineParsers { tells_reasoning, ..parsers };
+        Script::of(options, alias.unwrap_or(&self.model), offer, parsers)
     }
 
     fn write_messages(

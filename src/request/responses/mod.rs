@@ -345,6 +345,11 @@ impl Asked {
         }
     }
 
+    /// The client wants no reasoning (`include_reasoning`).
+    pub(super) fn hides_reasoning(&self) -> bool {
+        self.unknown.iter().any(|(key, json)| key == "include_reasoning" && json == "false")
+    }
+
     /// The request as the engine's API sees it, as far as it matters to how the answer is read.
     pub fn ask(&self) -> Ask {
         Ask {
@@ -365,10 +370,8 @@ impl Asked {
             legacy_functions: false,
             callable: None,
             thinks: None,
-            hides_reasoning: self
-                .unknown
-                .iter()
-                .any(|(key, json)| key == "include_reasoning" && json == "false"),
+            hides_reasoning: self.hides_reasoning(),
+            constrained: false,
             places: Places::default(),
         }
     }

@@ -58,6 +58,7 @@ impl Relay {
         let Some(mut sent) = self.sent(&chosen, fallbacks) else { return false };
         // The same request would be refused again.
         if !sent.fallbacks.has(fallback) {
+            self.exchange.lacks = Some(fallback);
             return false;
         }
         sent.fallbacks = sent.fallbacks.and(fallbacks);

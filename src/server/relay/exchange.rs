@@ -2,7 +2,7 @@
 
 use super::pen::Pen;
 use crate::config::Limits;
-use crate::engine::fallback::Fallbacks;
+use crate::engine::fallback::{Fallback, Fallbacks};
 use crate::error::{Class, Error};
 use crate::server::attempt::Refused;
 use crate::upstream::{Answer, Chosen, Client, Head, Outgoing, Upstream};
@@ -42,13 +42,15 @@ pub(super) struct Exchange {
     pub(super) fallbacks: Fallbacks,
     /// The engine's refusal of another form of the request.
     pub(super) refused: Option<Box<Refused>>,
+    /// The form that would have mended a refusal, and cannot be made.
+    pub(super) lacks: Option<Fallback>,
 }
 
 impl Exchange {
     /// A request for this choice that is on its way.
     pub(super) fn begin(chosen: Chosen, asking: Asking, choice: u32, fallbacks: Fallbacks) -> Self {
         let (engine, passed) = (Engine::Asked(asking), HeaderMap::new());
-        Self { engine, chosen, choice, class: None, passed, fallbacks, refused: None }
+        Self { engine, chosen, choice, class: None, passed, fallbacks, refused: None, lacks: None }
     }
 
     /// The engine has been let go of.

@@ -14,6 +14,8 @@ pub(super) struct Family {
     pub(super) names: &'static [&'static str],
     /// Parts of its models' names, in lower case.
     pub(super) models: &'static [&'static str],
+    /// It writes Harmony (wire-format 6); what is said of reasoning, answers and calls does not count then.
+    pub(super) harmony: bool,
     /// How its reasoning stands in the text, if it reasons.
     pub(super) think: Option<Tags>,
     /// What stands around an answer, behind the reasoning; empty: nothing.
@@ -83,6 +85,7 @@ const NONE: Parsers = parsers("", "");
 const PLAIN: Family = Family {
     names: &[],
     models: &[],
+    harmony: false,
     think: None,
     answer: ("", ""),
     calls: &[],
@@ -90,6 +93,17 @@ const PLAIN: Family = Family {
     turns: &[],
     vllm: NONE,
     sglang: NONE,
+};
+
+/// gpt-oss. Its markers are all special tokens.
+pub(super) const GPT_OSS: Family = Family {
+    names: &["gpt_oss", "gpt-oss", "openai_gptoss", "openai"],
+    models: &["gpt-oss", "gpt_oss"],
+    harmony: true,
+    special: Special::All,
+    vllm: parsers("openai_gptoss", "openai"),
+    sglang: parsers("gpt-oss", "gpt-oss"),
+    ..PLAIN
 };
 
 /// What Cohere's Command models have in common.
@@ -108,6 +122,7 @@ const GRANITE_TURNS: &[&str] = &["<|end_of_text|>", "<|endoftext|>"];
 
 /// Every family; where several fit a model's name, the first.
 pub(super) static FAMILIES: &[Family] = &[
+    GPT_OSS,
     Family {
         names: &["nemotron_v3", "nemotron_3"],
         models: &["nemotron-3", "nemotron_3"],
@@ -494,6 +509,11 @@ impl Family {
         FAMILIES.iter().find(is_one).unwrap_or(&UNKNOWN)
     }
 
+    /// Whether this says how its models write.
+    pub(super) fn is_known(&self) -> bool {
+        self.names != UNKNOWN.names
+    }
+
     /// The flags with which an engine of this name would have parsed the text itself: for reasoning, for calls.
     pub(super) fn flags(&self, engine: &str, reasoning: bool, calls: bool) -> Option<String> {
         let (parsers, auto) = match engine {
@@ -536,6 +556,7 @@ mod tests {
             ("meta-llama/Llama-3.3-70B-Instruct", "llama3_json"),
             ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "pythonic"),
             ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B", "nemotron_v3"),
+            ("openai/gpt-oss-120b", "gpt_oss"),
             ("somebody/else", "auto"),
         ] {
             assert_eq!(Family::of_model(model).names[0], name, "{model}");

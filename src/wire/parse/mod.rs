@@ -29,9 +29,9 @@ use super::event::{
 use super::options::MissingFinish;
 use super::rule::Rule;
 use crate::json::{Raw, Text};
-use family::{FAMILIES, Family};
+use family::{FAMILIES, Family, GPT_OSS};
 use harmony::Harmony;
-pub use script::{Offer, Script};
+pub use script::{EngineParsers, Offer, Script};
 use std::sync::Arc;
 use text::Plain;
 use tokens::Tokens;
@@ -101,6 +101,9 @@ pub(super) struct Parsing {
 struct Found {
     reasoning: bool,
     calls: bool,
+    harmony: bool,
+    /// The engine itself has told what is reasoning.
+    told: bool,
 }
 
 /// How text goes through that holds nothing to look at.
@@ -128,8 +131,40 @@ enum Reader {
     /// With the tokens of its text, where they count.
     Harmony(Box<Harmony>, Option<Tokens>),
     Text(Box<Plain>),
+    /// Nobody has said how the model writes, and its first words have not come yet.
+    Undecided(Undecided),
     /// The engine has parsed it.
     Off,
+}
+
+/// A text of which it is not known yet whether it is Harmony.
+#[derive(Debug)]
+struct Undecided {
+    /// Its reader if it is not.
+    text: Box<Plain>,
+    /// The client has items.
+    items: bool,
+    /// What may be the beginning of Harmony.
+    held: String,
+}
+
+impl Undecided {
+    /// With what Harmony begins where the engine shows special tokens.
+    const BEGINNINGS: [&'static str; 2] = [harmony::CHANNEL, "<|start|>assistant"];
+
+    /// The reader that the beginning of the text asks for; `None`: it may be either.
+    fn decided(&mut self, beginning: &str) -> Option<Reader> {
+        if Self::BEGINNINGS.iter().any(|harmony| beginning.starts_with(harmony)) {
+            return Some(Reader::Harmony(Box::new(Harmony::new(self.items)), None));
+        }
+        let is_open = Self::BEGINNINGS.iter().any(|harmony| harmony.starts_with(beginning));
+        (!is_open).then(|| self.settled())
+    }
+
+    /// The reader of a text that is not Harmony.
+    fn settled(&mut self) -> Reader {
+        Reader::Text(std::mem::take(&mut self.text))
+    }
 }
 
 /// What an engine left in the text, and nobody had said that it would.
@@ -143,6 +178,14 @@ impl Unparsed {
     /// The family of models that writes so.
     pub fn family(&self) -> &'static str {
         self.family.names.first().copied().unwrap_or_default()
+    }
+
+    /// Whether the other one has all that this one has.
+    pub fn is_within(&self, other: &Self) -> bool {
+        let has = |own: bool, other: bool| !own || other;
+        self.family() == other.family()
+            && has(self.found.reasoning, other.found.reasoning)
+            && has(self.found.calls, other.found.calls)
     }
 
     /// The flags with which an engine of this name would have parsed it.
@@ -183,6 +226,7 @@ impl Parsing {
             Reader::Harmony(reader, None) => reader.lane(spelled),
             Reader::Harmony(_, Some(_)) => None,
             Reader::Text(reader) => reader.lane(spelled),
+            Reader::Undecided(_) => None,
             Reader::Off => Some(Lane::Plain),
         }
     }
@@ -190,8 +234,16 @@ impl Parsing {
     /// What the engine left in the text although nobody had said so.
     pub(super) fn unparsed(&self) -> Option<Unparsed> {
         let found = self.found;
+        if let Some(family) = self.script.left() {
+            return Some(Unparsed { family, found: Found { calls: true, ..found } });
+        }
         let family = self.script.family().filter(|_| found.reasoning || found.calls)?;
-        Some(Unparsed { family, found })
+        Some(Unparsed { family: if found.harmony { &GPT_OSS } else { family }, found })
+    }
+
+    /// The engine itself has told what is reasoning.
+    pub(super) fn was_told_reasoning(&self) -> bool {
+        self.found.told
     }
 
     /// Something happened to the whole answer.
@@ -226,7 +278,10 @@ impl Parsing {
                 Some(Reader::Off) | None => riders,
                 Some(_) => return self.read(at, text, riders, to),
             },
-            Delta::Reasoning(_) => self.leave_reasoning(at, riders, to),
+            Delta::Reasoning(_) => {
+                self.found.told = true;
+                self.leave_reasoning(at, riders, to)
+            }
             Delta::FunctionCall { .. } => self.leave(at, riders, to),
             Delta::Refusal(_) => self.flush(at, false, riders, to),
             Delta::Finish(Finish { reason, .. }) => {
@@ -257,8 +312,11 @@ impl Parsing {
 
     /// What comes next in a choice is all that its model said, and it ended of itself.
     pub(super) fn only_text(&mut self, choice: u32) {
-        if let Some(Reader::Text(reader)) = self.reader(choice as usize) {
-            reader.only_text();
+        match self.reader(choice as usize) {
+            Some(Reader::Text(reader) | Reader::Undecided(Undecided { text: reader, .. })) => {
+                reader.only_text();
+            }
+            _ => {}
         }
     }
 
@@ -320,6 +378,13 @@ impl Parsing {
         to: &mut dyn Sink,
     ) -> Riders<'a> {
         let text = text.decoded();
+        if let Some(reader) = self.known(choice)
+            && let Reader::Undecided(undecided) = &mut *reader
+            && undecided.held.is_empty()
+            && let Some(decided) = undecided.decided(&text)
+        {
+            *reader = decided;
+        }
         if let Some(Reader::Harmony(_, Some(tokens))) = self.known(choice)
             && let Some(all) = tokens.read(&riders.choice)
         {
@@ -437,6 +502,17 @@ impl Reader {
         match self {
             Self::Harmony(reader, _) => reader.read(text, emit),
             Self::Text(reader) => reader.read(text, emit),
+            Self::Undecided(undecided) => {
+                undecided.held.push_str(text);
+                let held = std::mem::take(&mut undecided.held);
+                match undecided.decided(&held) {
+                    Some(decided) => {
+                        *self = decided;
+                        self.read(&held, emit);
+                    }
+                    None => undecided.held = held,
+                }
+            }
             Self::Off => {}
         }
     }
@@ -450,6 +526,14 @@ impl Reader {
                 reader.end(complete, emit);
             }
             Self::Text(reader) => reader.end(emit),
+            Self::Undecided(undecided) => {
+                let held = std::mem::take(&mut undecided.held);
+                *self = undecided.settled();
+                if !held.is_empty() {
+                    self.read(&held, emit);
+                }
+                self.end(complete, emit);
+            }
             Self::Off => {}
         }
     }
@@ -484,6 +568,8 @@ impl<'a> Speaker<'a, '_> {
             Piece::Opened(rule) => {
                 self.found.reasoning |= rule == Rule::Think;
                 self.found.calls |= rule == Rule::ToolText;
+                self.found.harmony |= rule == Rule::Harmony;
+                self.found.reasoning |= rule == Rule::Harmony;
                 self.to.mended(rule);
             }
             Piece::Reasoning(_) if self.hide_reasoning => {}
@@ -491,6 +577,7 @@ impl<'a> Speaker<'a, '_> {
             Piece::Content(text) => self.delta(Delta::Content(Text::plain(text))),
             Piece::Call { name, id } => {
                 self.calls += 1;
+                self.found.calls |= self.found.harmony;
                 self.tool(Some(name), id, None);
             }
             Piece::Arguments(text) => self.tool(None, None, Some(text)),

@@ -2,7 +2,7 @@
 //! the request say of it.
 
 use super::calls::{Calls, Starts};
-use super::family::{Family, Opened, Special};
+use super::family::{Family, GPT_OSS, Opened, Special};
 use super::format::{Format, REQUIRED};
 use super::harmony::Harmony;
 use super::text::Plain;
@@ -10,7 +10,7 @@ use super::think::Think;
 use super::tokens::Tokens;
 use super::vocabulary::Vocabulary;
 use super::wrapper::Wrapper;
-use super::{Reader, Shape};
+use super::{Reader, Shape, Undecided};
 use crate::json::Members;
 use crate::wire::Api;
 use crate::wire::options::{self, Options, Parser, ThinkMode};
@@ -26,9 +26,25 @@ pub struct Offer<'a> {
     pub required: bool,
     /// The model is told to reason, or not to; if not, the template opens no block.
     pub thinks: Option<bool>,
+    /// The engine keeps the answer to a format from its first word on, unless it parses reasoning itself.
+    pub constrained: bool,
+}
+
+/// What is known of the parsers that an engine runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineParsers {
+    /// It tells reasoning apart from the text, or leaves it out.
+    pub tells_reasoning: bool,
+    /// It has no parser of calls, and refuses requests that would need one.
+    pub leaves_calls: bool,
 }
 
 impl Offer<'_> {
+    /// Whether this `response_format` keeps an answer to a format.
+    pub fn is_format(json: &str) -> bool {
+        crate::json::member(json, "type").is_some_and(|kind| kind != "text")
+    }
+
     /// Whether these `chat_template_kwargs` tell a model to reason, or not to, if they say anything of it.
     pub fn thinking(kwargs: &str) -> Option<bool> {
         let Members(all) = Members::of(kwargs)?;
@@ -56,21 +72,29 @@ pub struct Script {
     special: bool,
     /// What is said of it where it was not known before.
     found: Option<&'static Family>,
+    /// The family whose calls the engine does not parse, where it has refused to.
+    left: Option<&'static Family>,
 }
 
 impl Script {
     /// What is known of the text of a model of this name; `None`: nothing, it stays as it is.
-    pub fn of(options: &Options, model: &str, offer: Offer<'_>) -> Option<Self> {
+    pub fn of(options: &Options, model: &str, offer: Offer<'_>, engine: EngineParsers) -> Option<Self> {
+        let left = |family| Some(family).filter(|_| engine.leaves_calls);
         if options.harmony != options::Harmony::Off {
-            return Some(Self { harmony: true, special: true, ..Self::default() });
+            return Some(Self::harmony(None, left(&GPT_OSS)));
         }
-        let family = match &options.parser {
+        let family = Family::of_model(model);
+        let (family, auto) = match &options.parser {
+            Parser::Family(name) => (Family::named(name)?, false),
+            // The engine leaves calls in the text for whoever knows the family.
+            Parser::Off | Parser::Auto if engine.leaves_calls && family.is_known() => (family, false),
             Parser::Off if options.think.mode == ThinkMode::Off => return None,
             Parser::Off => return Some(Self { think: options.think.clone(), ..Self::default() }),
-            Parser::Auto => Family::of_model(model),
-            Parser::Family(name) => Family::named(name)?,
+            Parser::Auto => (family, true),
         };
-        let auto = options.parser == Parser::Auto;
+        if family.harmony {
+            return Some(Self::harmony(auto.then_some(family), left(family)));
+        }
         let tools = Tools::read(offer.tools);
         let mut calls = if tools.is_empty() { Vec::new() } else { family.calls.to_vec() };
         if offer.required && !tools.is_empty() {
@@ -82,19 +106,27 @@ impl Script {
             Special::All => true,
         };
         let opened = family.think.map_or(Opened::Never, |tags| tags.opened);
+        // Where nobody has named the family, the engine may parse reasoning itself.
+        let sure = !auto || !engine.tells_reasoning && !offer.constrained;
         Some(Self {
             harmony: false,
             vocabulary: None,
-            think: think(&options.think, family, !auto && is_opened(opened, offer.thinks)),
+            think: think(&options.think, family, sure && is_opened(opened, offer.thinks)),
             unopened: offer.thinks != Some(false)
                 && (opened == Opened::Perhaps || auto && opened == Opened::Always),
             answer: family.answer,
+            left: left(family).filter(|_| !calls.is_empty()),
             calls,
             turns: if special { family.turns } else { &[] },
             tools: Arc::new(tools),
             special,
             found: auto.then_some(family),
         })
+    }
+
+    /// The text of gpt-oss.
+    fn harmony(found: Option<&'static Family>, left: Option<&'static Family>) -> Self {
+        Self { harmony: true, special: true, found, left, ..Self::default() }
     }
 
     /// What is looked for are special tokens, which engines leave out of text unless they are asked not to.
@@ -119,6 +151,16 @@ impl Script {
         !self.calls.is_empty() && self.found.is_none()
     }
 
+    /// Calls that the engine refuses to parse can be read here.
+    pub fn can_read_calls(&self) -> bool {
+        self.harmony || self.reads_calls()
+    }
+
+    /// The family whose calls the engine has refused to parse.
+    pub(super) fn left(&self) -> Option<&'static Family> {
+        self.left
+    }
+
     /// The family whose marks are looked for, where nobody has named it.
     pub(super) fn family(&self) -> Option<&'static Family> {
         self.found
@@ -131,11 +173,16 @@ impl Script {
             return Reader::Harmony(Box::new(Harmony::new(items)), tokens);
         }
         let starts = Arc::new(Starts::of(&self.calls, &self.tools));
-        Reader::Text(Box::new(Plain::new(
+        let text = Box::new(Plain::new(
             Think::of(&self.think, self.unopened, &starts),
             Wrapper::of(self.answer, &starts),
             Calls::of(&starts, self.turns),
-        )))
+        ));
+        // A name may hide a model that writes Harmony.
+        match self.found {
+            Some(_) => Reader::Undecided(Undecided { text, items, held: String::new() }),
+            None => Reader::Text(text),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::wrapper::Wrapper;
 use super::{Emit, Lane, Piece};
 
 /// The reader of one choice.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Plain {
     think: Option<Think>,
     wrapper: Option<Wrapper>,
