@@ -64,6 +64,8 @@ pub struct Script {
     think: options::Think,
     /// In a whole answer, an end without a start ends reasoning.
     unopened: bool,
+    /// It is by the model's name alone that the template is known to open the block.
+    assumed: bool,
     /// What stands around the answer.
     answer: (&'static str, &'static str),
     calls: Vec<&'static Format>,
@@ -112,6 +114,7 @@ impl Script {
             harmony: false,
             vocabulary: None,
             think: think(&options.think, family, sure && is_opened(opened, offer.thinks)),
+            assumed: auto && options.think.mode == ThinkMode::Off,
             unopened: offer.thinks != Some(false)
                 && (opened == Opened::Perhaps || auto && opened == Opened::Always),
             answer: family.answer,
@@ -174,7 +177,7 @@ impl Script {
         }
         let starts = Arc::new(Starts::of(&self.calls, &self.tools));
         let text = Box::new(Plain::new(
-            Think::of(&self.think, self.unopened, &starts),
+            Think::of(&self.think, self.unopened, &starts).map(|think| think.assumed(self.assumed)),
             Wrapper::of(self.answer, &starts),
             Calls::of(&starts, self.turns),
         ));

@@ -30,6 +30,8 @@ pub(super) struct Think {
     trim: bool,
     /// Of a whole text, what stands before an end without a start is reasoning: the template may have opened the block.
     unopened: bool,
+    /// Nobody has said that the template opens the block; the model's name says so. Of a whole text what is seen decides.
+    assumed: bool,
     /// The model says nothing but one text, and ends of itself.
     only_text: bool,
     state: State,
@@ -68,10 +70,17 @@ impl Think {
             calls: Arc::clone(calls),
             trim: options.trim,
             unopened,
+            assumed: false,
             only_text: false,
             state,
             held: String::new(),
         })
+    }
+
+    /// The same where it is only by the model's name that the template is known to open the block.
+    #[must_use]
+    pub(super) fn assumed(self, assumed: bool) -> Self {
+        Self { assumed, ..self }
     }
 
     /// The model says nothing but the text that is read next, and ends of itself.
@@ -84,6 +93,9 @@ impl Think {
     pub(super) fn foresee(&mut self, text: &str) -> bool {
         if self.state != State::Before {
             return false;
+        }
+        if self.assumed {
+            self.mode = ThinkMode::Auto;
         }
         let end = self.ends.first_of(text, 0).filter(|_| self.unopened);
         if end.is_some_and(|end| !text.get(..end).is_some_and(|before| before.contains(&*self.start))) {
