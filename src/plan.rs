@@ -92,6 +92,9 @@ pub struct Plan {
     pub shape: Shape,
     /// The fallbacks that gave the request its form.
     pub fallbacks: Fallbacks,
+    /// The engine, of which nothing is known, may give fewer choices than it is asked for, and each of the others can be
+    /// asked for by a request of its own.
+    pub may_lack: bool,
 }
 
 /// A body for an engine, and what was changed in it for that one.
@@ -131,7 +134,9 @@ pub fn plan(ask: &Ask, body: &Bytes, route: &Route) -> Result<Plan, Failure> {
     let shape = Shape { fitted: fitted.names(), ..shape_of(ask, route, script) };
     let others = if fitted.fans_out() { others(ask, body, &fitted, route)? } else { Vec::new() };
     let fallbacks = fitted.fallbacks();
-    Ok(Plan { api: ask.api, path: path(ask.api), body: fitted.body, others, shape, fallbacks })
+    let is_unknown = !route.identity.engine.is_known();
+    let may_lack = is_unknown && !fitted.fans_out() && ask.choice.is_none() && fit::can_fan_out(ask, body);
+    Ok(Plan { api: ask.api, path: path(ask.api), body: fitted.body, others, shape, fallbacks, may_lack })
 }
 
 /// The bodies for all choices but the first. Without a seed they are all the same.

@@ -4,6 +4,7 @@
 //! in `upstream::learnt`. Never: decides whether the engine is asked again.
 
 use super::rule::{Change, RequestRule};
+use super::usual;
 use crate::wire::fault::{Failure, Fault};
 use std::fmt;
 
@@ -14,6 +15,8 @@ pub enum Fallback {
     SystemMerged,
     /// The engine is told that nothing is called, and calls are read in its text (engine-quirks E.2).
     CallsInText,
+    /// Each choice is asked for by a request of its own.
+    FanOut,
 }
 
 /// A set of fallbacks.
@@ -78,6 +81,12 @@ pub static CALLS_IN_TEXT: RequestRule = RequestRule::new(
 )
 .seen("engine-quirks E.2");
 
+/// The change of [`Fallback::FanOut`].
+pub static FAN_OUT: RequestRule = usual::FAN_OUT.seen("engine-quirks E.2");
+
+/// Part of what llama.cpp's server said of several choices, in lower case.
+const ONE_CHOICE: &[&str] = &["only one completion choice is allowed"];
+
 /// Parts of what vLLM says where tools are offered and it runs without a parser of calls, in lower case.
 const NO_PARSER_OF_CALLS: &[&str] =
     &["--tool-call-parser", "--enable-auto-tool-choice", "tool_call_parser", "tool call parser"];
@@ -102,7 +111,7 @@ const ONE_SYSTEM_MESSAGE: &[&str] = &[
 ];
 
 impl Fallback {
-    const ALL: &'static [Self] = &[Self::SystemMerged, Self::CallsInText];
+    const ALL: &'static [Self] = &[Self::SystemMerged, Self::CallsInText, Self::FanOut];
 
     /// The form that may mend this refusal. Engines report what a chat template raises with 400, 404 or 500, so the text
     /// alone counts.
@@ -115,6 +124,7 @@ impl Fallback {
         let says = |parts: &[&str]| parts.iter().any(|part| message.contains(part));
         match () {
             () if says(NO_PARSER_OF_CALLS) => Some(Self::CallsInText),
+            () if says(ONE_CHOICE) => Some(Self::FanOut),
             () if says(ONE_SYSTEM_MESSAGE) => Some(Self::SystemMerged),
             () => None,
         }
@@ -123,7 +133,7 @@ impl Fallback {
     /// The refusal with what an operator can do, where no request can be made in this form.
     pub fn explain(self, refusal: Failure) -> Failure {
         match self {
-            Self::SystemMerged => refusal,
+            Self::SystemMerged | Self::FanOut => refusal,
             Self::CallsInText => {
                 const OPTION: &str =
                     "samewire reads the calls itself where its option 'parser' names the model's family";
@@ -138,6 +148,7 @@ impl Fallback {
         match self {
             Self::SystemMerged => &SYSTEM_MERGED,
             Self::CallsInText => &CALLS_IN_TEXT,
+            Self::FanOut => &FAN_OUT,
         }
     }
 
@@ -146,6 +157,7 @@ impl Fallback {
         match change {
             Change::MergeSystem => Some(Self::SystemMerged),
             Change::CallsInText => Some(Self::CallsInText),
+            Change::FanOut { .. } => Some(Self::FanOut),
             _ => None,
         }
     }
@@ -192,6 +204,7 @@ mod tests {
                 r#"tool_choice=\"required\" requires --tool-call-parser to be set"#,
                 Some(Fallback::CallsInText),
             ),
+            (500, "Only one completion choice is allowed", Some(Fallback::FanOut)),
             (400, "No user query found in messages.", None),
             (400, "System role not supported", None),
             // The engine has too much to do, or does not know the key: no form mends that.

@@ -64,6 +64,17 @@ pub(super) fn fit(
             used.push(rule);
         }
     }
+    // The request was good for an engine that gives several: where each takes one of its own it may stay as it is.
+    let fans_out = |rule: &&RequestRule| matches!(rule.change, Change::FanOut { .. });
+    if route.fallbacks.has(Fallback::FanOut)
+        && ask.choice.is_none()
+        && !used.iter().any(|rule| fans_out(rule))
+    {
+        let rule = Fallback::FanOut.rule();
+        if fit.change(rule.change).unwrap_or(false) {
+            used.push(rule);
+        }
+    }
     // Behind the rules: to them it would be what the client wants.
     let script = script.filter(|_| of_chat);
     if route.fallbacks.has(Fallback::CallsInText) && script.is_some_and(Script::can_read_calls) {
@@ -78,6 +89,16 @@ pub(super) fn fit(
         ask.places.unknown.iter().for_each(|key| _ = fit.top.remove(key));
     }
     Ok((fit.finish(), used))
+}
+
+/// Whether several choices are asked for that can be asked for one by one.
+pub(super) fn can_fan_out(ask: &Ask, body: &[u8]) -> bool {
+    let text = body.get(ask.places.offset..).and_then(|text| std::str::from_utf8(text).ok());
+    text.filter(|_| ask.choices > 1).is_some_and(|text| {
+        let options = Options::default();
+        let mut fit = Fit::new(ask, text, &options, false);
+        settings::fan_out(&mut fit, false).unwrap_or(false)
+    })
 }
 
 /// Whether the texts of all system messages are put into one message.

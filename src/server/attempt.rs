@@ -216,6 +216,9 @@ pub(super) trait Letter: Send {
     /// # Errors
     /// It cannot be said to this engine.
     fn send(&mut self, to: &To<'_>) -> Result<Sent, Failure>;
+
+    /// From now on several requests for it are sent at once.
+    fn at_once(&self) {}
 }
 
 /// What was sent, and what reads the answer.

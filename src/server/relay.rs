@@ -268,7 +268,11 @@ impl Relay {
 
     /// The attempt is over, and with it the answer, if no other one is made.
     fn over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let goes_on = if self.pen.is_of_several() { !self.pen.ended() } else { self.is_sent_again() };
+        let goes_on = if self.pen.is_of_several() {
+            !self.pen.ended()
+        } else {
+            self.is_sent_again() || self.asks_for_the_rest()
+        };
         if !goes_on {
             return Poll::Ready(());
         }
@@ -489,7 +493,10 @@ impl Relay {
     }
 
     fn hand_over(&mut self) -> Bytes {
-        self.again = None;
+        // The choices that an answer lacks are asked for behind it.
+        if !self.pen.rewriter.may_lack() {
+            self.again = None;
+        }
         if self.by_events { self.pen.out.join() } else { self.pen.out.take() }
     }
 

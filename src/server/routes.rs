@@ -19,7 +19,7 @@ use crate::telemetry::Route;
 use crate::upstream::models::{self, Model};
 use crate::wire::event::Usage;
 use crate::wire::fault::{Failure, Fault};
-use crate::wire::{self, Api, Gather, Rewriter, Stamp, Summary};
+use crate::wire::{self, Api, Gather, Rewriter, Shape, Stamp, Summary};
 use axum::Router;
 use axum::body::Body as Incoming;
 use axum::extract::{Request, State};
@@ -494,7 +494,12 @@ impl Letter for Chat {
             return self.fan_out(to, plan);
         }
         let asking = self.asking(to, plan.path, plan.body);
-        Ok(Sent::alone(asking, Rewriter::new(plan.shape, self.stamp.clone()), plan.fallbacks))
+        let shape = Shape { may_lack: plan.may_lack, ..plan.shape };
+        Ok(Sent::alone(asking, Rewriter::new(shape, self.stamp.clone()), plan.fallbacks))
+    }
+
+    fn at_once(&self) {
+        self.sender.at_once();
     }
 }
 

@@ -14,7 +14,7 @@ use super::encode::{Encode, encoder};
 use super::event::{Delta, Event, Riders, Usage};
 use super::fault::Failure;
 use super::held::HeldRiders;
-use super::{Out, Rewriter, Shape, Stamp};
+use super::{Given, Out, Rewriter, Shape, Stamp};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// No choice.
@@ -55,6 +55,33 @@ impl Gather {
         })))
     }
 
+    /// Goes on with an answer that has fewer choices than were asked for: the others have answers of their own. Takes the
+    /// place of the encoder of `first`, which is over.
+    pub fn behind(first: &mut Rewriter, given: Given) -> Self {
+        let Given { choices, asked, usage } = given;
+        // What the first ones used is told of them together.
+        let nothing = |usage| Usage {
+            completion: 0,
+            reasoning: 0,
+            completion_audio: 0,
+            accepted: 0,
+            rejected: 0,
+            ..usage
+        };
+        let choice = |at| Choice {
+            introduced: at < choices,
+            usage: usage.filter(|_| at < choices).map(|usage| if at == 0 { usage } else { nothing(usage) }),
+            ended: at < choices,
+        };
+        Self(Arc::new(Mutex::new(State {
+            encoder: std::mem::replace(&mut first.core.encoder, Box::new(Gone)),
+            choices: (0..asked).map(choice).collect(),
+            leader: Some(NOBODY),
+            riders: HeldRiders::default(),
+            over: false,
+        })))
+    }
+
     /// The pipeline for the answer that gives this choice; `shape`: that of the whole answer, or of this one.
     pub fn rewriter(&self, choice: u32, shape: Shape, stamp: &Stamp) -> Rewriter {
         let mut state = self.state();
@@ -85,6 +112,13 @@ impl Gather {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The encoder of an answer that others go on with.
+struct Gone;
+
+impl Encode for Gone {
+    fn event(&mut self, _: Event<'_>, _: &mut Out) {}
 }
 
 /// What one of the answers is told to.

@@ -112,6 +112,8 @@ pub struct Shape {
     pub fitted: Vec<&'static str>,
     /// Bytes of one engine event (`max_event_bytes`).
     pub max_event_bytes: usize,
+    /// The engine may end fewer choices than were asked for: the others are asked for behind them.
+    pub may_lack: bool,
     /// What is known of the engine.
     pub quirks: Quirks,
     /// What the answer's model may be called besides what the client called it; `None`: anything.
@@ -143,6 +145,7 @@ impl Shape {
             legacy_functions: false,
             hide_reasoning: options.reasoning_field == options::ReasoningField::None,
             fitted: Vec::new(),
+            may_lack: false,
             models: None,
             max_event_bytes: 4 << 20,
             quirks: Quirks::default(),
@@ -245,6 +248,17 @@ impl Summary {
         self.unparsed = self.unparsed.or(other.unparsed);
         self.told_reasoning |= other.told_reasoning;
     }
+}
+
+/// The choices of an answer that has fewer than were asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// How many there are, from the first on.
+    pub choices: u32,
+    /// How many were asked for.
+    pub asked: u32,
+    /// What they used, where the client is told.
+    pub usage: Option<Usage>,
 }
 
 /// The pipeline for one answer.
@@ -381,6 +395,23 @@ impl Rewriter {
     /// The encoder, which may go on with another answer.
     pub fn into_encoder(self) -> Box<dyn Encode> {
         self.core.encoder
+    }
+
+    /// The engine may end fewer choices than were asked for.
+    pub fn may_lack(&self) -> bool {
+        self.core.normaliser.may_lack()
+    }
+
+    /// What there is of an answer that has ended with fewer choices than were asked for, and that nobody has ended for the
+    /// client yet.
+    pub fn lacks(&self) -> Option<Given> {
+        self.core.normaliser.lacks()
+    }
+
+    /// The choices that it lacks do not come: the answer is incomplete.
+    pub fn lacks_for_good(&mut self, out: &mut Out) {
+        self.core.normaliser.goes_on();
+        self.core.fail(Fault::Incomplete.into(), out);
     }
 
     /// The status has gone out: from now on a failure is told in the stream.

@@ -3,6 +3,8 @@
 //! Takes: events as engines dictate them. Gives: role once, finish once and last, usage last, dense tool calls, one end.
 //! Remembers: one small [`Choice`] each, the held finish, the last usage. Never: text, but arguments that wait for a name.
 
+mod short;
+
 use super::arguments::Arguments;
 use super::encode::Encode;
 use super::event::{Delta, Event, Finish, Head, Reason, Riders, ToolEntry, ToolKind, Usage};
@@ -58,6 +60,8 @@ pub(super) struct Normaliser {
     usage_riders: HeldRiders,
     failure: Option<Failure>,
     ended: bool,
+    /// It has ended with fewer choices than were asked for, and the others may be asked for.
+    lacks: bool,
     /// Something else than roles was said.
     pub(super) spoken: bool,
     pub(super) tally: Tally,
@@ -120,6 +124,7 @@ impl Normaliser {
             usage_riders: HeldRiders::default(),
             failure: None,
             ended: false,
+            lacks: false,
             spoken: false,
             tally: Tally::default(),
         }
@@ -161,6 +166,7 @@ impl Normaliser {
                 self.end(to);
             }
             Ending::Timeout => self.fail(Fault::Timeout.into(), to),
+            _ if self.is_short() => self.end_short(to),
             Ending::Clean | Ending::Reset => self.fail(Fault::Incomplete.into(), to),
         }
     }
@@ -586,6 +592,7 @@ impl Normaliser {
         }
         match self.is_complete() {
             true => self.end(to),
+            false if self.is_short() => self.end_short(to),
             false => self.fail(Fault::Incomplete.into(), to),
         }
     }
@@ -609,9 +616,13 @@ impl Normaliser {
 
     /// Every choice that was asked for has a finish, written or held.
     fn is_complete(&self) -> bool {
+        self.choices.len() == self.shape.choices as usize && self.is_each_finished()
+    }
+
+    fn is_each_finished(&self) -> bool {
         let held = self.held.as_ref().map(|held| held.choice);
         let finished = |(at, choice): (u32, &Choice)| choice.finished.is_some() || held == Some(at);
-        self.choices.len() == self.shape.choices as usize && (0..).zip(&self.choices).all(finished)
+        (0..).zip(&self.choices).all(finished)
     }
 
     fn end(&mut self, to: &mut Output<'_>) {

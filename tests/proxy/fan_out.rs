@@ -807,3 +807,181 @@ async fn what_several_answers_make_is_what_one_makes() {
     natively.end().await;
     fanned.end().await;
 }
+
+// === an engine that nobody has named ===
+
+/// The choice that a request to an engine that may give several is for; `None`: for all of them.
+fn part_of(attempt: &Attempt) -> Option<usize> {
+    let id = attempt.header("x-request-id").expect("an id");
+    let mut parts = id.split('-').skip(2);
+    parts.next().map(|choice| choice.parse().expect("a number"))
+}
+
+/// An engine that says nothing of itself, and answers so.
+async fn unnamed(answering: impl Fn(&Attempt) -> Script + Send + Sync + 'static, setup: Setup) -> World {
+    let engine = Engine::answering(answering).await;
+    engine.set_models(
+        Script::new().json("200 OK", r#"{"object":"list","data":[{"id":"m","object":"model"}]}"#),
+    );
+    World::start_as(engine, "auto", setup).await
+}
+
+/// One choice, whatever is asked for.
+fn one(attempt: &Attempt) -> Script {
+    let choice = part_of(attempt).unwrap_or(0);
+    if streams(attempt) { stream(choice) } else { whole(choice) }
+}
+
+fn asked(attempts: &[Attempt]) -> Vec<u64> {
+    let n = |attempt: &Attempt| serde_json::from_str::<Value>(attempt.text()).expect("JSON")["n"].as_u64();
+    attempts.iter().map(|attempt| n(attempt).expect("a number")).collect()
+}
+
+/// What it lacks is asked for behind what it gives, and from then on at once.
+#[tokio::test]
+async fn an_engine_that_gives_one_is_asked_for_the_others() {
+    for streamed in [true, false] {
+        for count in [2_usize, 4] {
+            let world = unnamed(one, Setup::new()).await;
+            for round in 0..2 {
+                let attempts = world.engine.attempt_count();
+                if streamed {
+                    let answer = world.ask(&Request::stream(&n(count))).await;
+                    assert_eq!((answer.head.status, answer.ended), (200, Ended::LastChunk));
+                    let told = Told::of(answer.text());
+                    assert_eq!((told.done, &told.error), (true, &None), "{}", answer.text());
+                    assert_eq!(told.usage, Some(usage_of(count as u64)), "{round}");
+                    assert_eq!(told.choices.len(), count);
+                    for choice in 0..count as u64 {
+                        assert_eq!(told.text(choice), format!("{choice}.0 {choice}.1 "));
+                        assert_eq!(told.finish(choice), "stop");
+                    }
+                } else {
+                    let answer = world.ask(&Request::plain(&format!(r#","n":{count}"#))).await;
+                    assert_eq!(answer.head.status, 200, "{}", answer.text());
+                    let body: Value = serde_json::from_str(answer.text()).expect("JSON");
+                    assert_eq!(body["usage"], usage_of(count as u64), "{round}");
+                    let choices = body["choices"].as_array().expect("a list");
+                    assert_eq!(choices.len(), count);
+                    for (at, choice) in choices.iter().enumerate() {
+                        assert_eq!(choice["index"], at);
+                        assert_eq!(choice["message"]["content"], format!("{at}.0 {at}.1 "));
+                    }
+                }
+                let mut expected = vec![1; count];
+                expected[0] = if round == 0 { count as u64 } else { 1 };
+                assert_eq!(asked(&world.engine.attempts()[attempts..]), expected, "{round}");
+            }
+            // Without being asked for it nobody tells usage; one choice is one request.
+            let told = Told::of(world.ask(&Request::stream(r#","n":2"#)).await.text());
+            assert_eq!((told.done, told.usage, told.choices.len()), (true, None, 2));
+            let attempts = world.engine.attempt_count();
+            world.ask(&Request::stream("")).await;
+            assert_eq!(world.engine.attempt_count(), attempts + 1);
+            until("a line for each request", PATIENCE, || world.samewire.request_lines().len() == 4).await;
+            let metrics = world.samewire.metrics().await;
+            let line = metrics.lines().find(|line| line.contains(r#"rule="fan_out"}"#)).expect("the rule");
+            assert!(line.ends_with(" 3"), "{line}");
+            world.end().await;
+        }
+    }
+}
+
+/// The answer was not read to its end as one of several: neither is its usage.
+#[tokio::test]
+async fn a_first_stream_without_usage_asked_for_has_all_choices() {
+    let world = unnamed(one, Setup::new()).await;
+    let told = Told::of(world.ask(&Request::stream(r#","n":2"#)).await.text());
+    assert_eq!((told.done, told.usage.clone(), told.choices.len()), (true, None, 2));
+    assert_eq!((told.text(0), told.text(1)), ("0.0 0.1 ".to_owned(), "1.0 1.1 ".to_owned()));
+    world.end().await;
+}
+
+/// Who gives two of three is asked for the third; who gives all of them for none.
+#[tokio::test]
+async fn an_engine_that_gives_some_is_asked_for_the_rest() {
+    for given in [2_usize, 3] {
+        let some = move |attempt: &Attempt| {
+            if let Some(choice) = part_of(attempt) {
+                return stream(choice);
+            }
+            let mut script = Script::new().head_sse();
+            let of = |choice: usize, delta: &str, finish: &str| {
+                let entry =
+                    format!(r#""choices":[{{"index":{choice},"delta":{delta},"finish_reason":{finish}}}]"#);
+                object(0, "chat.completion.chunk", &entry)
+            };
+            for choice in 0..given {
+                let text = format!(r#"{{"role":"assistant","content":"{choice}.0 {choice}.1 "}}"#);
+                script = script.ev(&of(choice, &text, "null")).ev(&of(choice, "{}", "\"stop\""));
+            }
+            script.done().end()
+        };
+        let world = unnamed(some, Setup::new()).await;
+        let told = Told::of(world.ask(&Request::stream(&n(3))).await.text());
+        assert_eq!((told.done, told.choices.len(), told.usage), (true, 3, None), "usage of a part is no sum");
+        for choice in 0..3 {
+            assert_eq!(
+                Told::of(world.ask(&Request::stream(r#","n":3"#)).await.text()).text(choice),
+                format!("{choice}.0 {choice}.1 ")
+            );
+        }
+        assert_eq!(asked(&world.engine.attempts()[..1]), [3]);
+        assert_eq!(part_of(&world.engine.attempts()[1]), if given == 2 { Some(2) } else { None });
+        world.end().await;
+    }
+}
+
+/// A failure of the rest is one of the answer, and leaves nothing behind.
+#[tokio::test]
+async fn a_rest_that_fails_fails_the_answer() {
+    let broken = |attempt: &Attempt| match part_of(attempt) {
+        Some(_) => {
+            Script::new().json("500 Internal Server Error", r#"{"error":{"message":"no","code":500}}"#)
+        }
+        None => one(attempt),
+    };
+    let world = unnamed(broken, Setup::new().faulty()).await;
+    let told = Told::of(world.ask(&Request::stream(&n(2))).await.text());
+    assert_eq!((told.done, told.text(0)), (false, "0.0 0.1 ".to_owned()));
+    assert_eq!(told.error.expect("an error")["error"]["code"], "internal_error");
+    world.end().await;
+    let world = unnamed(broken, Setup::new().faulty()).await;
+    let answer = world.ask(&Request::plain(r#","n":2"#)).await;
+    assert_eq!(answer.failure(), (500, "server_error".to_owned(), Some("internal_error".to_owned())));
+    world.end().await;
+}
+
+/// Several prompts cannot be taken apart: what the engine gives is all there is.
+#[tokio::test]
+async fn several_prompts_are_not_asked_for_again() {
+    let one = |_: &Attempt| {
+        Script::new().json("200 OK", r#"{"id":"cmpl-1","object":"text_completion","created":1,"model":"m","choices":[{"index":0,"text":"a","logprobs":null,"finish_reason":"stop"}]}"#)
+    };
+    let world = unnamed(one, Setup::new().faulty()).await;
+    let answer =
+        world.ask(&Request::post("/v1/completions", r#"{"model":"m","prompt":["a","b"],"n":2}"#)).await;
+    assert_eq!((answer.head.status, world.engine.attempt_count()), (502, 1), "{}", answer.text());
+    world.end().await;
+}
+
+/// A client that leaves while the rest is asked for calls it off.
+#[tokio::test]
+async fn a_client_that_leaves_calls_the_rest_off() {
+    let slow = |attempt: &Attempt| match part_of(attempt) {
+        Some(choice) => Script::new().begins(choice).hang(),
+        None => one(attempt),
+    };
+    let world = unnamed(slow, Setup::new()).await;
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&Request::stream(&n(3)).bytes()).await;
+    world.engine.wait_attempts(3).await;
+    until("both are under way", PATIENCE, || world.engine.active_generations() == 2).await;
+    let left = client.leave(Manner::Rst);
+    until("both are called off", PATIENCE, || world.engine.active_generations() == 0).await;
+    for part in [1, 2] {
+        let (closed, _) = world.engine.closed(part).expect("called off");
+        assert!(closed.saturating_duration_since(left) < BOUND);
+    }
+    world.end().await;
+}

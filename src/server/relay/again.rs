@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// How a request is sent again.
 pub(super) struct Again {
-    letter: Box<dyn Letter>,
+    pub(super) letter: Box<dyn Letter>,
     pub(super) search: Search,
     /// Where parts of the answer have gone, from the first upstream on.
     way: Vec<Arc<Upstream>>,

@@ -4,8 +4,9 @@
 //! one is done with each of them in turn. All of them are polled by the client's connection, like the only one.
 
 use super::exchange::{Exchange, after};
-use super::{Class, Ending, Relay};
-use crate::server::attempt::{Fan, Search};
+use super::{Class, Ending, Fault, Relay};
+use crate::engine::fallback::{Fallback, Fallbacks};
+use crate::server::attempt::{Fan, Part, Search, Sent, To};
 use crate::upstream::Pool;
 use crate::wire::Rewriter;
 use http::HeaderMap;
@@ -34,6 +35,44 @@ impl Relay {
             search: again.map(|again| again.search.clone()),
         };
         self.others = (1..).zip(others).map(other).collect();
+    }
+
+    /// The engine has ended fewer choices than were asked for, as engines do that know of one alone: each of the others is
+    /// asked for by a request of its own, behind those that there are, and from now on at once.
+    pub(super) fn asks_for_the_rest(&mut self) -> bool {
+        let Some(given) = self.pen.rewriter.lacks() else { return false };
+        let Some(mut again) = self.again.take() else {
+            self.pen.lacks_for_good();
+            return false;
+        };
+        let upstream = Arc::clone(self.upstream());
+        let (model, fallback) = (self.record.app.pool.engine_name(again.search.model()), Fallback::FanOut);
+        upstream.answers_to(model, Fallbacks::default().with(fallback));
+        self.told();
+        self.give_back();
+        let gather = self.pen.gather_rest(given, fallback.rule().name);
+        if given.asked - given.choices > 1 {
+            again.letter.at_once();
+        }
+        let (attempt, fallbacks) = (again.search.attempts(), self.exchange.fallbacks);
+        for choice in given.choices..given.asked {
+            let part = Some(Part { choice, gather: &gather });
+            let sent = again.letter.send(&To { upstream: &upstream, attempt, part, fallbacks });
+            let Ok(Sent { asking, rewriter, fallbacks, .. }) = sent else { continue };
+            let exchange = Exchange::begin(Pool::again(&upstream), asking, choice, fallbacks);
+            self.others.push(Other { exchange, rewriter, search: Some(again.search.clone()) });
+        }
+        self.again = Some(again);
+        self.clock.asks_again();
+        if self.others.len() < (given.asked - given.choices) as usize {
+            self.others.clear();
+            gather.fail(Fault::Incomplete.into(), &mut self.pen.out);
+            return false;
+        }
+        // The one that is over gives its place to the first of them.
+        self.turn(0);
+        self.others.swap_remove(0);
+        true
     }
 
     /// Reads on, in the only answer or in each of several.

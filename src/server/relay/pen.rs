@@ -1,7 +1,7 @@
 //! What has been written for the client and what of it may be sent.
 
 use crate::wire::fault::Failure;
-use crate::wire::{Ending, Gather, Out, Rewriter, Summary};
+use crate::wire::{Ending, Gather, Given, Out, Rewriter, Summary};
 
 /// The rewriter and what it has written.
 ///
@@ -125,6 +125,20 @@ impl Pen {
     /// From now on the rewriter is that of one of several.
     pub(super) fn gather_in(&mut self, gather: Gather) {
         self.several = Some(Box::new(Several { gather, spoken: false, past: Summary::default() }));
+    }
+
+    /// The answer has fewer choices than were asked for: from now on they come from several, of which this one is over.
+    pub(super) fn gather_rest(&mut self, given: Given, rule: &'static str) -> Gather {
+        let gather = Gather::behind(&mut self.rewriter, given);
+        let mut past = self.rewriter.summary();
+        past.fitted.push(rule);
+        self.several = Some(Box::new(Several { gather: gather.clone(), spoken: true, past }));
+        gather
+    }
+
+    /// The choices that the answer lacks do not come.
+    pub(super) fn lacks_for_good(&mut self) {
+        self.rewriter.lacks_for_good(&mut self.out);
     }
 
     pub(super) fn is_of_several(&self) -> bool {
