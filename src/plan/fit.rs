@@ -66,10 +66,7 @@ pub(super) fn fit(
     }
     // The request was good for an engine that gives several: where each takes one of its own it may stay as it is.
     let fans_out = |rule: &&RequestRule| matches!(rule.change, Change::FanOut { .. });
-    if route.fallbacks.has(Fallback::FanOut)
-        && ask.choice.is_none()
-        && !used.iter().any(|rule| fans_out(rule))
-    {
+    if route.fallbacks.has(Fallback::FanOut) && ask.choice.is_none() && !used.iter().any(fans_out) {
         let rule = Fallback::FanOut.rule();
         if fit.change(rule.change).unwrap_or(false) {
             used.push(rule);

@@ -312,11 +312,10 @@ impl Parsing {
 
     /// What comes next in a choice is all that its model said, and it ended of itself.
     pub(super) fn only_text(&mut self, choice: u32) {
-        match self.reader(choice as usize) {
-            Some(Reader::Text(reader) | Reader::Undecided(Undecided { text: reader, .. })) => {
-                reader.only_text();
-            }
-            _ => {}
+        if let Some(Reader::Text(reader) | Reader::Undecided(Undecided { text: reader, .. })) =
+            self.reader(choice as usize)
+        {
+            reader.only_text();
         }
     }
 
