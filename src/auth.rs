@@ -21,6 +21,21 @@ pub fn new_key(chance: &[u8; CHANCE]) -> String {
     format!("sk-{}", URL_SAFE_NO_PAD.encode(chance))
 }
 
+/// Bytes of a key from which on some of them are shown. The part that stays hidden cannot be guessed then.
+const SHOWN_FROM: usize = 24;
+/// How many bytes of such a key are shown at its beginning, and at its end.
+const SHOWN: (usize, usize) = (5, 4);
+
+/// Returns a refused key so that its owner recognises it and nobody can use it: `sk-ab***wxyz`. Short keys, and those
+/// with anything but visible ASCII in them, become `***`.
+pub fn masked(key: &[u8]) -> String {
+    const HIDDEN: &str = "***";
+    let is_plain = key.len() >= SHOWN_FROM && key.iter().all(u8::is_ascii_graphic);
+    let shown = std::str::from_utf8(key).ok().filter(|_| is_plain);
+    let ends = shown.and_then(|key| key.get(..SHOWN.0).zip(key.get(key.len() - SHOWN.1..)));
+    ends.map_or_else(|| HIDDEN.to_owned(), |(first, last)| format!("{first}{HIDDEN}{last}"))
+}
+
 /// Whether something may be called this: letters, digits, dots, dashes and underscores. Names that are made here have
 /// other letters in them, so that none of them is a client's.
 pub fn is_name(text: &str) -> bool {
@@ -197,6 +212,24 @@ mod tests {
         assert_eq!(key.len(), 46);
         assert!(key.starts_with("sk-") && is_name(&key));
         assert_ne!(key, new_key(&[0; CHANCE]));
+    }
+
+    #[test]
+    fn a_refused_key_is_recognised_and_not_told() {
+        let new = new_key(&[0xfb; CHANCE]);
+        assert_eq!(masked(new.as_bytes()), format!("{}***{}", &new[..5], &new[42..]));
+        for (key, expected) in [
+            ("", "***"),
+            ("sk-short", "***"),
+            ("sk-23-bytes-are-too-few", "***"),
+            ("sk-abcdefghijklmnop-wxyz", "sk-ab***wxyz"),
+            ("sk-with a space in it, which is no key", "***"),
+            ("sk-\u{e4}\u{f6}\u{fc}-letters-that-are-no-ascii", "***"),
+        ] {
+            assert_eq!(masked(key.as_bytes()), expected, "{key}");
+        }
+        assert_eq!(masked(&[0xff; 40]), "***");
+        assert!(masked(&[b'k'; 8 << 10]).len() <= 12);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use super::door::{Door, Shown};
 use super::routes::Handling;
+use crate::auth::masked;
 use crate::wire::fault::{Failure, Fault};
 use http::{HeaderMap, request};
 use std::sync::Arc;
@@ -16,19 +17,27 @@ pub(super) fn no_such_model(name: &str) -> Failure {
         .with_param("model")
 }
 
+/// Returns the refusal of a key, in OpenAI's words, by which client libraries tell it from other errors (faults 1).
+fn wrong_key(shown: &str) -> Failure {
+    let message = format!(
+        "Incorrect API key provided: {shown}. Check the key, or ask for one where this service is run."
+    );
+    Failure::from(Fault::InvalidApiKey).with_message(message)
+}
+
 impl Handling {
     /// Finds out who asks, before anything is told or read. All paths are behind this, also those that lead nowhere: what
     /// a path means is decided once, and not here.
-    pub(super) fn recognise(&mut self, head: &request::Parts) -> Result<(), Fault> {
+    pub(super) fn recognise(&mut self, head: &request::Parts) -> Result<(), Failure> {
         let Some(keys) = &self.app.config.auth else { return Ok(()) };
         // A mistyped path is of no family; who comes with Azure's header is told of the path, and not of the key.
         let door = if head.uri.path().starts_with("/openai/") { Door::Undated } else { Door::Plain };
         let caller = match door.shown(&head.headers) {
-            Shown::Nothing => return Err(Fault::MissingApiKey),
-            Shown::Several => None,
-            Shown::Key(key) => keys.caller(key),
+            Shown::Nothing => return Err(Fault::MissingApiKey.into()),
+            Shown::Several => return Err(wrong_key("the request has more than one")),
+            Shown::Key(key) => keys.caller(key).ok_or_else(|| wrong_key(&masked(key)))?,
         };
-        self.caller = Some(Arc::clone(caller.ok_or(Fault::InvalidApiKey)?));
+        self.caller = Some(Arc::clone(caller));
         if let Some(record) = &mut self.record {
             record.caller.clone_from(&self.caller);
         }

@@ -236,7 +236,7 @@ impl Handling {
         worker: &Arc<Worker>,
         door: Door,
         (head, request_id): (&request::Parts, String),
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, Failure> {
         let app = worker.present.app();
         let record = Record::new(&app, Route::Responses, request_id).traced(head);
         let mut this = Self {

@@ -31,7 +31,7 @@ faults! {
     /// The prompt is too long for the model.
     ContextLength = 400 "invalid_request_error" Some("context_length_exceeded"), "The prompt is too long for the model.";
     /// The key is not accepted.
-    InvalidApiKey = 401 "invalid_request_error" Some("invalid_api_key"), "The API key was not accepted.";
+    InvalidApiKey = 401 "invalid_request_error" Some("invalid_api_key"), "Incorrect API key provided.";
     /// The key may not do this.
     Permission = 403 "permission_error" None, "The API key has no permission for this.";
     /// Nothing there.
@@ -105,7 +105,7 @@ faults! {
     /// Sealed content that cannot be opened.
     InvalidEncryptedContent = 400 "invalid_request_error" Some("invalid_encrypted_content"), "The encrypted content could not be opened.";
     /// No key given.
-    MissingApiKey = 401 "invalid_request_error" Some("invalid_api_key"), "No API key was given; send it as 'Authorization: Bearer YOUR_KEY'.";
+    MissingApiKey = 401 "invalid_request_error" Some("invalid_api_key"), "You didn't provide an API key. Send it in an Authorization header, as 'Authorization: Bearer YOUR_KEY'.";
     /// The response that this one continues is not there, or not this client's.
     PreviousNotFound = 400 "invalid_request_error" Some("previous_response_not_found"), "The previous response was not found.";
     /// No such route.

@@ -20,8 +20,14 @@ const OFF: &str = "sk-CANARY-off";
 /// The engine's own.
 const ENGINES: &str = "sk-CANARY-engine";
 
-const WRONG: &str = r#"{"error":{"message":"The API key was not accepted.","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}"#;
-const MISSING: &str = r#"{"error":{"message":"No API key was given; send it as 'Authorization: Bearer YOUR_KEY'.","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}"#;
+/// What is said of a short key, of which nothing may be shown.
+const WRONG: &str = r#"{"error":{"message":"Incorrect API key provided: ***. Check the key, or ask for one where this service is run.","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}"#;
+const MISSING: &str = r#"{"error":{"message":"You didn't provide an API key. Send it in an Authorization header, as 'Authorization: Bearer YOUR_KEY'.","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}"#;
+
+/// What is said where there is more than one key.
+fn several() -> String {
+    WRONG.replace("***", "the request has more than one")
+}
 
 fn hash(key: &str) -> String {
     Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -61,6 +67,9 @@ async fn fault_c29_without_a_key_there_is_nothing() {
     let almost = &KEY[..KEY.len() - 1];
     let longer = format!("{KEY}x");
     let digits = hash(KEY);
+    let shown = |what: &str| WRONG.replace("***", what);
+    let (of_long, several) = (shown("kkkkk***kkkk"), several());
+    let of_digits = shown(&format!("{}***{}", &digits[..5], &digits[60..]));
     let rows = [
         (vec![], MISSING),
         (vec![String::new()], MISSING),
@@ -69,13 +78,13 @@ async fn fault_c29_without_a_key_there_is_nothing() {
         (vec!["Basic c2stQ0FOQVJZLTc3YWE6".to_owned()], MISSING),
         (vec![KEY.to_owned()], MISSING),
         (vec![format!("Token {KEY}")], MISSING),
-        (vec![format!("Bearer {KEY}"), format!("Bearer {KEY}")], WRONG),
+        (vec![format!("Bearer {KEY}"), format!("Bearer {KEY}")], &several),
         (vec![format!("Bearer {KEY}, Bearer {KEY}")], WRONG),
         (vec![format!("Bearer {KEY} {KEY}")], WRONG),
         (vec![format!("Bearer {almost}")], WRONG),
         (vec![format!("Bearer {longer}")], WRONG),
-        (vec![format!("Bearer {long}")], WRONG),
-        (vec![format!("Bearer {digits}")], WRONG),
+        (vec![format!("Bearer {long}")], &of_long),
+        (vec![format!("Bearer {digits}")], &of_digits),
         (vec![format!("Bearer {OFF}")], WRONG),
         (vec!["Bearer ' OR 1=1--".to_owned()], WRONG),
     ];
@@ -179,6 +188,7 @@ async fn azures_header_opens_azures_routes_alone() {
     let body =
         format!(r#"{{"model":"text","stream":true,"messages":[{{"role":"user","content":"{PROMPT}"}}]}}"#);
     let dated = "/openai/deployments/text/chat/completions?api-version=2024-10-21";
+    let several = several();
     for target in [dated, "/openai/v1/chat/completions", "/v1/chat/completions"] {
         let azure = target != "/v1/chat/completions";
         let bare = Request::post(target, body.as_str()).without("authorization");
@@ -194,7 +204,7 @@ async fn azures_header_opens_azures_routes_alone() {
         let both = world.ask(&with(&bare, "sk-CANARY-guess").header("api-key", KEY)).await;
         assert_eq!(both.head.status, if azure { 200 } else { 401 }, "{target}");
         let twice = world.ask(&by_header.clone().header("api-key", KEY)).await;
-        refused(&twice, if azure { WRONG } else { MISSING }, target);
+        refused(&twice, if azure { &several } else { MISSING }, target);
     }
     // Who is known is told what is wrong with the path.
     let nowhere = Request::get("/openai/nothing").without("authorization").header("api-key", KEY);

@@ -67,7 +67,7 @@ struct Line {
 
 impl Line {
     /// A request that has come by it, under this id.
-    fn handling(&self, id: String) -> Result<Handling, Fault> {
+    fn handling(&self, id: String) -> Result<Handling, Failure> {
         Handling::of_message(&self.worker, self.door, (&self.head, id))
     }
 }
@@ -243,8 +243,8 @@ impl Session {
         match Turn::begin(&self.line, id, said, &self.memory) {
             Ok(turn) => self.turn = Some(turn),
             // Its key opens nothing any more.
-            Err(fault @ (Fault::InvalidApiKey | Fault::MissingApiKey)) => {
-                self.out.push_back(message::refusal(&fault.into()));
+            Err(failure) if matches!(failure.fault, Fault::InvalidApiKey | Fault::MissingApiKey) => {
+                self.out.push_back(message::refusal(&failure));
                 return Some(close_code::POLICY);
             }
             Err(_) => return Some(close_code::ERROR),

@@ -75,7 +75,7 @@ impl Turn {
         request_id: String,
         said: Said,
         memory: &Memory,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, Failure> {
         let handling = line.handling(request_id)?;
         let (body, read) = match said {
             Said::Text(text) => {
