@@ -16,6 +16,8 @@
 mod caps;
 #[path = "store/conversations.rs"]
 mod conversations;
+#[path = "store/counters.rs"]
+mod counters;
 #[path = "store/database.rs"]
 mod database;
 #[path = "store/files.rs"]

@@ -2,6 +2,7 @@
 //!
 //! Takes: operations, one after the other, under the caller's lock. Remembers: all records, by name, by age, by item.
 
+use super::counters::Counters;
 use super::record::{
     Ask, CLOSING, Caps, Conversation, Error, Events, Finish, Item, Json, Key, Kind, LINKS, Millis, New, Page,
     Record, Replay, Running, Side, State, Totals, weight_of_events, weight_of_items,
@@ -67,6 +68,7 @@ pub(super) struct Memory {
     bytes: u64,
     /// What had to go since it may have to come back, if it may.
     undo: Option<Vec<Row>>,
+    pub(super) counters: Counters,
 }
 
 impl Memory {
@@ -449,6 +451,7 @@ impl Memory {
         for key in &expired {
             self.take(key);
         }
+        self.counters.sweep(*now);
         Ok(expired.len() as u64)
     }
 

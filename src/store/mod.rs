@@ -1,4 +1,4 @@
-//! What outlives a request: responses with their items and events, and conversations.
+//! What outlives a request: responses with their items and events, conversations, and counters of what keys have used.
 //!
 //! Takes: records, and the time. Gives: what was stored, to the tenant who stored it; another tenant's id is exactly
 //! "not there". Remembers: in memory, in an SQLite file, or in PostgreSQL; what it says is stored is stored.
@@ -14,6 +14,7 @@
 //! then [`Store::orphans`] gives its responses to one other owner, with the next term, and what the old one writes is
 //! refused. [`Store::take_over`] does that to one response without waiting.
 
+mod counters;
 mod memory;
 mod postgres;
 mod record;
@@ -24,6 +25,8 @@ pub use record::{
     Ask, CLOSING, Caps, Conversation, Error, Events, FORMAT, Finish, Item, Json, Key, LEASE, LINKS, Millis,
     New, Page, Record, Replay, Running, State, Totals,
 };
+
+pub use counters::{Count, Counter};
 
 use memory::Memory;
 use postgres::Postgres;
@@ -201,6 +204,13 @@ impl Sound for Finish {
     }
 }
 
+/// Names of counters are made by samewire, and only ever looked up.
+impl Sound for Vec<Count> {
+    fn sound(&self) -> Result<(), Error> {
+        if self.iter().all(|count| is_sound(&count.counter.name)) { Ok(()) } else { Err(Error::Conflict) }
+    }
+}
+
 impl Sound for Events {}
 impl Sound for Option<u64> {}
 impl Sound for u64 {}
@@ -290,7 +300,8 @@ operations! {
     write refresh(key: Key, now: Millis) -> ();
     /// The tenant's items of these ids. What samewire made comes before what a client sent under the same id.
     read resolve(tenant: Arc<str>, ids: Vec<Arc<str>>, now: Millis) -> Vec<Option<Item>>;
-    /// Removes at most 1,000 expired records; gives their number. For a timer.
+    /// Removes at most 1,000 expired records, and counters whose windows have ended; gives the number of records. For a
+    /// timer.
     write sweep(now: Millis) -> u64;
     /// What is there.
     read totals() -> Totals;
@@ -322,4 +333,10 @@ operations! {
     read conversation_item(key: Key, item: Arc<str>, now: Millis) -> Item;
     /// Removes an item of a conversation.
     write delete_item(key: Key, item: Arc<str>, now: Millis) -> ();
+    /// Stores what a writer has counted in all, for each of these counters. An amount that is less than what the same writer
+    /// has stored before changes nothing, so it may be tried again.
+    write put_counts(writer: Arc<str>, counts: Vec<Count>) -> ();
+    /// What all writers but one have counted, of the counters of these names whose windows have not ended; those that
+    /// nobody has counted are missing. A writer knows its own amounts before the store does.
+    read counts_of_others(names: Vec<Arc<str>>, besides: Arc<str>, now: Millis) -> Vec<Count>;
 }

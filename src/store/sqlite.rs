@@ -11,7 +11,7 @@
 use super::record::{Error, Totals};
 use super::sql::{self, Row, SCHEMA, Sql, Val, ready};
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
 use std::collections::VecDeque;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -453,15 +453,14 @@ fn prepare(path: &Path) -> Result<Session, Error> {
     let begun = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(from_sqlite)?;
     begun.execute_batch(&sql::tables("TEXT")).map_err(from_sqlite)?;
     let version = "SELECT version, reader FROM samewire_schema ORDER BY version DESC LIMIT 1";
-    let found = begun.query_row(version, (), |row| Ok((row.get(0)?, row.get(1)?)));
-    match found {
-        Ok(found) => sql::readable(found)?,
-        Err(rusqlite::Error::QueryReturnedNoRows) => {
-            begun
-                .execute("INSERT INTO samewire_schema (version, reader) VALUES (?1, ?2)", SCHEMA)
-                .map_err(from_sqlite)?;
-        }
-        Err(error) => return Err(from_sqlite(error)),
+    let found = begun.query_row(version, (), |row| Ok((row.get(0)?, row.get(1)?))).optional();
+    let found: Option<(i64, i64)> = found.map_err(from_sqlite)?;
+    found.map_or(Ok(()), sql::readable)?;
+    // Tables of an older version have just been completed.
+    if found.is_none_or(|(version, _)| version < SCHEMA.0) {
+        begun
+            .execute("INSERT INTO samewire_schema (version, reader) VALUES (?1, ?2)", SCHEMA)
+            .map_err(from_sqlite)?;
     }
     begun.commit().map_err(from_sqlite)?;
     let file = identity(path)?;

@@ -56,7 +56,7 @@ async fn fault_o26_two_versions_share_a_database() {
     let newer = connect(place.url()).await;
     newer
         .batch_execute(
-            "INSERT INTO samewire_schema VALUES (2, 1); ALTER TABLE samewire_records ADD COLUMN novelty TEXT;
+            "INSERT INTO samewire_schema VALUES (3, 1); ALTER TABLE samewire_records ADD COLUMN novelty TEXT;
              UPDATE samewire_records SET novelty = 'kept', version = 2",
         )
         .await

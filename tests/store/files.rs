@@ -103,7 +103,7 @@ async fn fault_o26_what_a_newer_version_added_is_left_alone() {
     let place = filled().await;
     let db = Connection::open(place.file()).unwrap();
     db.execute_batch(
-        "UPDATE samewire_schema SET version = 2; ALTER TABLE samewire_records ADD COLUMN novelty TEXT;
+        "UPDATE samewire_schema SET version = 3; ALTER TABLE samewire_records ADD COLUMN novelty TEXT;
          ALTER TABLE samewire_items ADD COLUMN novelty TEXT;
          UPDATE samewire_records SET novelty = 'kept', state = 1, version = 2 WHERE id = 'resp_1';",
     )

@@ -4,9 +4,11 @@
 //! SQLite takes them for names.
 
 mod conversations;
+mod counters;
 mod owners;
 
 pub(super) use conversations::*;
+pub(super) use counters::*;
 pub(super) use owners::*;
 
 use super::record::{
@@ -18,7 +20,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 /// The version of the tables, and the oldest samewire (by this number) that may still use them.
-pub(super) const SCHEMA: (i64, i64) = (1, 1);
+pub(super) const SCHEMA: (i64, i64) = (2, 1);
 
 /// Whether tables of this version, for readers from this one on, can be used here.
 pub(super) fn readable((version, reader): (i64, i64)) -> Result<(), Error> {
@@ -60,6 +62,11 @@ CREATE TABLE IF NOT EXISTS samewire_events (
     tenant $TEXT NOT NULL, holder $TEXT NOT NULL, seq BIGINT NOT NULL, body $TEXT NOT NULL,
     PRIMARY KEY (tenant, holder, seq),
     FOREIGN KEY (tenant, holder) REFERENCES samewire_records (tenant, id) ON DELETE CASCADE);
+CREATE TABLE IF NOT EXISTS samewire_counters (
+    name $TEXT NOT NULL, kind BIGINT NOT NULL, begins BIGINT NOT NULL, writer $TEXT NOT NULL, ends BIGINT NOT NULL,
+    amount BIGINT NOT NULL,
+    PRIMARY KEY (name, kind, begins, writer));
+CREATE INDEX IF NOT EXISTS samewire_counters_ending ON samewire_counters (ends);
 ";
 
 const RECORD: &str = "tenant, id, kind, version, state, created, touched, expires, background, previous, \
@@ -675,6 +682,7 @@ pub(super) async fn sweep<S: Sql>(s: &mut S, _: &Caps, now: &Millis) -> Result<u
     let sql = "DELETE FROM samewire_records WHERE (tenant, id) IN (SELECT tenant, id FROM samewire_records \
                WHERE state >= 2 AND expires <= $1 LIMIT 1000) RETURNING bytes";
     let rows = s.query(sql, &[now.into()]).await?;
+    sweep_counters(s, *now).await?;
     s.recount().await?;
     Ok(rows.len() as u64)
 }

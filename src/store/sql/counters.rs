@@ -1,0 +1,70 @@
+//! Counters.
+
+use super::{ROWS, Row, Sql, Val, places};
+use crate::store::counters::{Count, Counter};
+use crate::store::record::{Caps, Error, Millis};
+use std::sync::Arc;
+
+/// Each writer has rows of its own. One that is there already only grows, so writes may be repeated and overtake each
+/// other.
+pub(in crate::store) async fn put_counts<S: Sql>(
+    s: &mut S,
+    _: &Caps,
+    writer: &Arc<str>,
+    counts: &[Count],
+) -> Result<(), Error> {
+    let sql = "INSERT INTO samewire_counters (name, kind, begins, writer, ends, amount) \
+               VALUES ($1, $2, $3, $4, $5, $6) \
+               ON CONFLICT (name, kind, begins, writer) DO UPDATE SET amount = excluded.amount \
+               WHERE samewire_counters.amount < excluded.amount";
+    for Count { counter, ends, amount } in counts {
+        let values = [
+            (&counter.name).into(),
+            i64::from(counter.kind).into(),
+            counter.begins.into(),
+            writer.into(),
+            ends.into(),
+            amount.into(),
+        ];
+        s.later(sql, &values).await?;
+    }
+    Ok(())
+}
+
+pub(in crate::store) async fn counts_of_others<S: Sql>(
+    s: &mut S,
+    _: &Caps,
+    names: &[Arc<str>],
+    besides: &Arc<str>,
+    now: &Millis,
+) -> Result<Vec<Count>, Error> {
+    let count = |row: &Row| {
+        let kind = u32::try_from(row.int(1)?).map_err(Error::unavailable)?;
+        let counter = Counter { name: row.text(0)?, kind, begins: row.count(2)? };
+        Ok(Count { counter, ends: row.count(3)?, amount: row.count(4)? })
+    };
+    let mut found = Vec::new();
+    for names in names.chunks(ROWS) {
+        // Some twice, so that there are few statements to be known.
+        let again = names.iter().cycle().take(names.len().next_power_of_two());
+        let mut values: Vec<Val> = std::iter::once(besides).chain(again).map(Val::from).collect();
+        let named = places(values.len());
+        values.push(now.into());
+        let sql = format!(
+            "SELECT name, kind, begins, MAX(ends), CAST(SUM(amount) AS BIGINT) FROM samewire_counters \
+             WHERE writer <> $1 AND name IN ({named}) AND ends > ${} \
+             GROUP BY name, kind, begins ORDER BY name, kind, begins",
+            values.len()
+        );
+        let rows = s.query(&sql, &values).await?;
+        found.extend(rows.iter().map(count).collect::<Result<Vec<_>, Error>>()?);
+    }
+    Ok(found)
+}
+
+/// Removes at most 1,000 rows of windows that have ended.
+pub(in crate::store) async fn sweep_counters<S: Sql>(s: &mut S, now: Millis) -> Result<(), Error> {
+    let sql = "DELETE FROM samewire_counters WHERE (name, kind, begins, writer) IN \
+               (SELECT name, kind, begins, writer FROM samewire_counters WHERE ends <= $1 LIMIT 1000)";
+    s.later(sql, &[now.into()]).await
+}
