@@ -6,6 +6,7 @@
 use crate::wire::ident;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::sync::Arc;
@@ -79,6 +80,11 @@ impl Hash {
     pub fn tenant(&self) -> String {
         format!("key:{}", ident::hex(&[b"samewire/tenant".as_slice(), &self.0].concat(), 32))
     }
+
+    /// The name of the counters of what the key uses: no other key has it, and the hash cannot be read from it.
+    pub fn counters(&self) -> String {
+        format!("key:{}", ident::hex(&[b"samewire/counters".as_slice(), &self.0].concat(), 32))
+    }
 }
 
 impl fmt::Debug for Hash {
@@ -102,6 +108,10 @@ pub struct Caller {
     pub place: usize,
     /// How much it may ask for.
     pub allowance: Allowance,
+    /// What it may use in a day and in a month.
+    pub quota: Quota,
+    /// The models that its plan does not have; `*` stands for all that `models` does not name.
+    pub not_included: Vec<String>,
 }
 
 /// How much a key may ask for; 0: as much as it likes.
@@ -115,10 +125,57 @@ pub struct Allowance {
     pub concurrency: usize,
 }
 
+/// What a key may use in a day and in a month, both of UTC; 0: as much as it likes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// Requests to engines in a day.
+    pub requests_per_day: u64,
+    /// Requests to engines in a month.
+    pub requests_per_month: u64,
+    /// Tokens of prompts and answers in a day.
+    pub tokens_per_day: u64,
+    /// Tokens of prompts and answers in a month.
+    pub tokens_per_month: u64,
+    /// What is said when one of them is used up.
+    pub when_used_up: WhenUsedUp,
+    /// The plan's name as clients are told it; `None`: they are not.
+    pub plan: Option<Arc<str>>,
+}
+
+impl Quota {
+    /// Whether anything is limited.
+    pub fn limits(&self) -> bool {
+        [self.requests_per_day, self.requests_per_month, self.tokens_per_day, self.tokens_per_month]
+            .iter()
+            .any(|limit| *limit > 0)
+    }
+}
+
+/// Which error a used-up quota is (wire-format 3.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenUsedUp {
+    /// `insufficient_quota`, as of an account without credit.
+    #[default]
+    InsufficientQuota,
+    /// `usage_limit_reached`, which tells when the quota begins anew.
+    UsageLimitReached,
+}
+
 impl Caller {
     /// Whether a model of this name is there for it.
     pub fn may_use(&self, model: &str) -> bool {
-        self.models.is_empty() || self.models.iter().any(|allowed| allowed == model)
+        (self.models.is_empty() || self.names(model)) && !self.lacks(model)
+    }
+
+    /// Whether its plan does not have this model.
+    pub fn lacks(&self, model: &str) -> bool {
+        let mut lacking = self.not_included.iter();
+        lacking.any(|one| one == model || one == "*" && !self.names(model))
+    }
+
+    fn names(&self, model: &str) -> bool {
+        self.models.iter().any(|allowed| allowed == model)
     }
 }
 
@@ -163,6 +220,8 @@ mod tests {
             models: Vec::new(),
             place: 0,
             allowance: Allowance::default(),
+            quota: Quota::default(),
+            not_included: Vec::new(),
         }
     }
 
@@ -239,6 +298,28 @@ mod tests {
         caller.models = vec!["qwen".to_owned()];
         for (model, may) in [("qwen", true), ("qwen3", false), ("Qwen", false), ("", false)] {
             assert_eq!(caller.may_use(model), may, "{model}");
+        }
+    }
+
+    #[test]
+    fn models_that_a_plan_lacks() {
+        let rows: [(&[&str], &[&str], _, _); 6] = [
+            (&[], &["big"], "big", (false, true)),
+            (&[], &["big"], "small", (true, false)),
+            (&["small"], &["*"], "small", (true, false)),
+            (&["small"], &["*"], "big", (false, true)),
+            (&["small"], &["big"], "other", (false, false)),
+            (&[], &["*"], "any", (false, true)),
+        ];
+        for (models, not_included, model, expected) in rows {
+            let mut caller = caller("a");
+            caller.models = models.iter().map(|&model| model.to_owned()).collect();
+            caller.not_included = not_included.iter().map(|&model| model.to_owned()).collect();
+            assert_eq!(
+                (caller.may_use(model), caller.lacks(model)),
+                expected,
+                "{models:?} {not_included:?} {model}"
+            );
         }
     }
 }

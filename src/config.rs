@@ -422,7 +422,9 @@ impl Config {
         if let Place::Postgres(url) = &self.store.place {
             file.store.place = without_password(url);
         }
-        let auth = self.auth.as_ref().map(|_| keys::summary(&self.file.auth, &self.upstreams));
+        let summary =
+            |keys: &Arc<Keyring>| keys::summary(&self.file.auth, keys, &self.store.place, &self.upstreams);
+        let auth = self.auth.as_ref().map(summary);
         auth.unwrap_or_default() + &toml::to_string(&file).unwrap_or_default()
     }
 }

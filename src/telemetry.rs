@@ -152,6 +152,8 @@ pub struct Metrics {
     pub store: Arc<Histograms>,
     /// Requests that were not sent again because too many were.
     pub budget_exhausted: Gauge,
+    /// Times that the store did not answer about quotas of a day or a month.
+    pub quota_failures: Gauge,
     /// Whether the configuration that was read last is in force.
     pub reloaded: Gauge,
     /// Connections that could not be accepted.
@@ -192,6 +194,7 @@ impl Default for Metrics {
             planning: Histogram::new(TINY),
             store: Arc::new(Histograms::new("op", STORE)),
             budget_exhausted: Gauge::default(),
+            quota_failures: Gauge::default(),
             reloaded: Gauge::of(1),
             accept_errors: Gauge::default(),
             bodies: Arc::default(),
@@ -305,6 +308,11 @@ impl Metrics {
                 "samewire_connections_refused_total",
                 "Connections for which there was no room.",
                 self.turned_away.value(),
+            ),
+            (
+                "samewire_quota_store_failures_total",
+                "Times that the store did not answer about quotas of a day or a month.",
+                self.quota_failures.value(),
             ),
             (
                 "samewire_panics_total",

@@ -222,6 +222,18 @@ fn every_mistake_is_told_with_its_path() {
             "auth.key[0].name: must be 1 to 64 letters, digits, dots, dashes and underscores\nauth.key[0].tenant: must be 1 to 64 letters, digits, dots, dashes and underscores",
         ),
         (&with(&key('a', "models = [\"m\", \"\"]")), "auth.key[0].models: a model without a name"),
+        (
+            &with(&key('a', "models = [\"m\"]\nmodels_not_included = [\"m\", \"\"]\nplan = \"a b\"")),
+            "auth.key[0].plan: must be 1 to 64 letters, digits, dots, dashes and underscores\nauth.key[0].models_not_included: `m` stands in models, too\nauth.key[0].models_not_included: a model without a name",
+        ),
+        (
+            &with(&key('a', "when_used_up = \"quota_exceeded\"")),
+            "auth.key[0].when_used_up: expected one of `insufficient_quota`, `usage_limit_reached`",
+        ),
+        (
+            &with(&key('a', "tokens_per_day = -1")),
+            "auth.key[0].tokens_per_day: expected a number that is not negative",
+        ),
         (&with(&key('a', "limit = 1")), "auth.key[0].limit: unknown key"),
         (&with(&key('a', "[auth.key.limits]\nrequests = 1")), "auth.key[0].limits.requests: unknown key"),
         (

@@ -13,7 +13,7 @@
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use samewire::auth::{Allowance, CHANCE, Caller, Hash, Keyring, new_key};
+use samewire::auth::{Allowance, CHANCE, Caller, Hash, Keyring, Quota, new_key};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -36,6 +36,8 @@ fn keyring(keys: &[String]) -> Keyring {
         models: Vec::new(),
         place,
         allowance: Allowance::default(),
+        quota: Quota::default(),
+        not_included: Vec::new(),
     };
     keys.iter().enumerate().map(|(place, key)| (Hash::of(key.as_bytes()), caller(place))).collect()
 }

@@ -7,6 +7,7 @@ use super::pool::{AffinityFile, ModelFile, Retry};
 use super::requests::Requests;
 use super::tls::TlsFile;
 use super::trace::Trace;
+use crate::auth::WhenUsedUp;
 use crate::request::responses::Way;
 use crate::wire::options::Options;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -136,6 +137,13 @@ pub struct KeyFile {
     pub requests_per_minute: u32,
     pub tokens_per_minute: u32,
     pub concurrency: usize,
+    pub requests_per_day: u64,
+    pub requests_per_month: u64,
+    pub tokens_per_day: u64,
+    pub tokens_per_month: u64,
+    pub when_used_up: WhenUsedUp,
+    pub plan: String,
+    pub models_not_included: Vec<String>,
 }
 
 /// A text that is read and never told.

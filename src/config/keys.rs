@@ -3,7 +3,8 @@
 use super::file::{AuthFile, File, KeyFile};
 use super::mistakes::Mistakes;
 use super::{Credentials, UpstreamConfig};
-use crate::auth::{Allowance, Caller, Hash, Keyring, is_name};
+use crate::auth::{Allowance, Caller, Hash, Keyring, Quota, is_name};
+use crate::store::Place;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -52,13 +53,20 @@ fn caller(
     path: impl Fn(&str) -> String,
     mistakes: &mut Mistakes,
 ) -> Caller {
-    for (part, name) in [("name", &file.name), ("tenant", &file.tenant)] {
+    for (part, name) in [("name", &file.name), ("tenant", &file.tenant), ("plan", &file.plan)] {
         if !name.is_empty() && !is_name(name) {
             mistakes.add(path(part), NAMES);
         }
     }
     if file.models.iter().any(String::is_empty) {
         mistakes.add(path("models"), "a model without a name");
+    }
+    for model in &file.models_not_included {
+        if model.is_empty() {
+            mistakes.add(path("models_not_included"), "a model without a name");
+        } else if file.models.contains(model) {
+            mistakes.add(path("models_not_included"), format!("`{model}` stands in models, too"));
+        }
     }
     let named = !file.tenant.is_empty();
     Caller {
@@ -72,6 +80,15 @@ fn caller(
             tokens_per_minute: file.tokens_per_minute,
             concurrency: file.concurrency,
         },
+        quota: Quota {
+            requests_per_day: file.requests_per_day,
+            requests_per_month: file.requests_per_month,
+            tokens_per_day: file.tokens_per_day,
+            tokens_per_month: file.tokens_per_month,
+            when_used_up: file.when_used_up,
+            plan: (!file.plan.is_empty()).then(|| file.plan.as_str().into()),
+        },
+        not_included: file.models_not_included.clone(),
     }
 }
 
@@ -94,7 +111,12 @@ pub(super) fn check_reach(file: &File, listen: Option<SocketAddr>, mistakes: &mu
 }
 
 /// What there is of keys, in lines that no program reads.
-pub(super) fn summary(file: &AuthFile, upstreams: &[UpstreamConfig]) -> String {
+pub(super) fn summary(
+    file: &AuthFile,
+    keyring: &Keyring,
+    store: &Place,
+    upstreams: &[UpstreamConfig],
+) -> String {
     let mut tenants: BTreeMap<&str, usize> = BTreeMap::new();
     for key in &file.key {
         *tenants.entry(&key.tenant).or_default() += 1;
@@ -118,5 +140,13 @@ pub(super) fn summary(file: &AuthFile, upstreams: &[UpstreamConfig]) -> String {
     };
     let (keys, whose) = (file.key.len(), whose.join(", "));
     let engines: String = upstreams.iter().map(sees).collect();
-    format!("# Keys: {keys}{disabled}; tenants: {whose}.\n{engines}\n")
+    let limited = keyring.callers().any(|(_, caller)| caller.quota.limits());
+    let forgotten = limited && matches!(store, Place::Off | Place::Memory);
+    let quotas = match forgotten {
+        true => {
+            "# What keys have used of a day or a month is kept in this process: a restart begins at 0 (store.place).\n"
+        }
+        false => "",
+    };
+    format!("# Keys: {keys}{disabled}; tenants: {whose}.\n{quotas}{engines}\n")
 }

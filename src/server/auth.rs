@@ -11,10 +11,19 @@ use std::sync::Arc;
 
 /// What is said of a model that is not there, and of one that is not there for this caller.
 pub(super) fn no_such_model(name: &str) -> Failure {
-    let shown: String = name.chars().filter(|letter| !letter.is_control()).take(64).collect();
-    Failure::from(Fault::ModelNotFound)
-        .with_message(format!("The model `{shown}` does not exist."))
-        .with_param("model")
+    let message = format!("The model `{}` does not exist.", shown(name));
+    Failure::from(Fault::ModelNotFound).with_message(message).with_param("model")
+}
+
+/// What is said of a model that the caller's plan does not have.
+fn not_included(name: &str) -> Failure {
+    let message = format!("The plan of this key does not include the model `{}`.", shown(name));
+    Failure::from(Fault::UsageNotIncluded).with_message(message).with_param("model")
+}
+
+/// A client's name of a model as it may stand in a message.
+fn shown(name: &str) -> String {
+    name.chars().filter(|letter| !letter.is_control()).take(64).collect()
 }
 
 /// Returns the refusal of a key, in OpenAI's words, by which client libraries tell it from other errors (faults 1).
@@ -58,6 +67,10 @@ impl Handling {
 
     /// Fails on a model that is not there for this caller.
     pub(super) fn check_model(&self, model: &str) -> Result<(), Failure> {
-        if self.may_use(model) { Ok(()) } else { Err(no_such_model(model)) }
+        if self.may_use(model) {
+            return Ok(());
+        }
+        let lacks = self.caller.as_ref().is_some_and(|caller| caller.lacks(model));
+        Err(if lacks { not_included(model) } else { no_such_model(model) })
     }
 }

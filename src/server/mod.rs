@@ -50,7 +50,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioTimer;
 use leavings::dropped_in_time;
 use present::Present;
-use quota::Quotas;
+use quota::{Quotas, Usages};
 use reload::Reload;
 use responses::Holds;
 use shelf::Shelf;
@@ -66,6 +66,8 @@ use tokio::sync::mpsc;
 
 /// How often each thread closes upstream connections that have grown old.
 const SWEEP: Duration = Duration::from_secs(1);
+/// How long the end of the process waits for the store to take what keys have used.
+const LAST: Duration = Duration::from_secs(1);
 
 /// What a request finds: the configuration in force and what is made of it, beside what lasts as long as the process. A
 /// request keeps the one that it began with.
@@ -74,6 +76,7 @@ pub(crate) struct App {
     pub(crate) config: Arc<Config>,
     pub(crate) pool: Arc<Pool>,
     quotas: Arc<Quotas>,
+    usages: Arc<Usages>,
     pub(crate) metrics: Arc<Metrics>,
     tracer: Arc<Tracer>,
     /// The certificate that clients see, where they see one.
@@ -140,6 +143,7 @@ async fn serve(listeners: Listeners, mut config: Config, source: Option<Source>)
     let proxy = listen("proxy", listeners.proxy)?;
     let operators = listen("admin", listeners.admin)?;
     let threads = config.threads;
+    let usages = Usages::default();
     let app = App {
         shelf: Arc::new(shelf),
         runs: Arc::new(Runs::new(&config.limits)),
@@ -148,7 +152,8 @@ async fn serve(listeners: Listeners, mut config: Config, source: Option<Source>)
         pool: Arc::new(pool),
         places: Arc::default(),
         budget: Budget::new(&config.limits, &metrics),
-        quotas: Arc::new(Quotas::of(config.auth.as_deref(), &Quotas::default())),
+        quotas: Arc::new(Quotas::of(config.auth.as_deref(), &Quotas::default(), &usages)),
+        usages: Arc::new(usages),
         metrics: Arc::new(metrics),
         tracer: Arc::new(Tracer::start(config.trace.as_ref())?),
         requests: Arc::default(),
@@ -169,6 +174,7 @@ async fn serve(listeners: Listeners, mut config: Config, source: Option<Source>)
         }
         tokio::spawn(reload.tend());
         tokio::spawn(tend_shelf(Arc::clone(&present)));
+        tokio::spawn(tend_usages(Arc::clone(&present)));
         if let Some(front) = app.front.clone() {
             tokio::spawn(tend_certificates(front, Arc::clone(&app.metrics)));
         }
@@ -184,7 +190,10 @@ async fn serve(listeners: Listeners, mut config: Config, source: Option<Source>)
     }
     // The listener and the ways to the threads are closed now: what lives, lives until its requests end.
     end.drained(async { _ = gone.recv().await }).await;
-    present.app().tracer.close().await;
+    let app = present.app();
+    // What the last requests have cost. A store that does not answer is not waited for.
+    let _ = tokio::time::timeout(LAST, app.usages.sync(&app.shelf, &app.metrics)).await;
+    app.tracer.close().await;
     Ok(())
 }
 
@@ -199,6 +208,14 @@ async fn watch_memory(budget: Arc<Budget>) {
 
 async fn tend_shelf(present: Arc<Present>) {
     shelf::tend(&present).await;
+}
+
+async fn tend_usages(present: Arc<Present>) {
+    loop {
+        tokio::time::sleep(quota::SYNC).await;
+        let app = present.app();
+        app.usages.sync(&app.shelf, &app.metrics).await;
+    }
 }
 
 async fn tend_certificates(front: Arc<Front>, metrics: Arc<Metrics>) {

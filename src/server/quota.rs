@@ -1,47 +1,78 @@
-//! What a key may ask for in a minute and at once, and what its answers say of that in their heads.
+//! What a key may ask for at once, in a minute, in a day and in a month, and what its answers say of that.
 //!
 //! Requests are taken when they come. What an answer will cost is not known before it ends: a request is let in while
 //! any tokens are left, and the engine's count is charged when the answer is over, also beyond what was left. Nothing is
-//! let in then until that has been made up for.
+//! let in then until that has been made up for. Requests of a day and of a month are charged at the end, too, if an engine
+//! was asked; until then a request under way counts as one.
+
+mod usage;
+mod window;
+
+pub(super) use usage::{SYNC, Usages};
 
 use super::routes::Handling;
-use crate::auth::{Allowance, Caller, Hash, Keyring};
+use crate::auth::{Allowance, Caller, Hash, Keyring, Quota, WhenUsedUp};
+use crate::store::Millis;
+use crate::telemetry::Route;
+use crate::wire::encode::Limits;
 use crate::wire::fault::{Failure, Fault};
+use crate::wire::options::ResponsesDialect;
 use governor::clock::{Clock, DefaultClock};
 use governor::middleware::StateInformationMiddleware;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota as Pace, RateLimiter};
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use http::request;
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use usage::{Amounts, Usage};
+use window::{Period, Window};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const PREFIX: &str = "x-ratelimit-";
 
 /// The quotas of all keys that have one, by the keys' names.
 #[derive(Default)]
-pub(super) struct Quotas(HashMap<Arc<str>, (Hash, Arc<Quota>)>);
+pub(super) struct Quotas(HashMap<Arc<str>, (Hash, Arc<KeyQuota>)>);
+
+/// The quota of one key.
+struct KeyQuota {
+    meters: Arc<Meters>,
+    /// What it may use in a day and a month, and what it has used.
+    budget: Option<(Quota, Arc<Usage>)>,
+}
 
 impl Quotas {
-    /// Those of all keys; a key that may ask for as much as before goes on counting from where it was.
-    pub(super) fn of(keys: Option<&Keyring>, before: &Self) -> Self {
+    /// Those of all keys. A key that may ask for as much as before goes on counting from where it was; of its day and its
+    /// month it does so in any case.
+    pub(super) fn of(keys: Option<&Keyring>, before: &Self, usages: &Usages) -> Self {
         let limited = keys.into_iter().flat_map(Keyring::callers);
-        let limited = limited.filter(|(_, caller)| caller.allowance != Allowance::default());
+        let limited =
+            limited.filter(|(_, caller)| caller.allowance != Allowance::default() || caller.quota.limits());
         // Names may be another key's now.
-        let quota = |hash: &Hash, caller: &Caller| {
+        let meters = |hash: &Hash, caller: &Caller| {
             let mut known = before.0.values();
-            let known = known.find(|(of, known)| of.is(hash) && known.allowance == caller.allowance);
-            known.map_or_else(|| Arc::new(Quota::new(caller.allowance)), |(_, known)| Arc::clone(known))
+            let is_same =
+                |of: &Hash, quota: &KeyQuota| of.is(hash) && quota.meters.allowance == caller.allowance;
+            let known = known.find(|(of, quota)| is_same(of, quota));
+            known.map_or_else(
+                || Arc::new(Meters::new(caller.allowance)),
+                |(_, quota)| Arc::clone(&quota.meters),
+            )
+        };
+        let quota = |hash: &Hash, caller: &Caller| {
+            let budget = caller.quota.limits().then(|| (caller.quota.clone(), usages.of(hash)));
+            Arc::new(KeyQuota { meters: meters(hash, caller), budget })
         };
         Self(limited.map(|(hash, caller)| (Arc::clone(&caller.name), (*hash, quota(hash, caller)))).collect())
     }
 }
 
-/// One key's.
-struct Quota {
+/// What one key may ask for at once and in a minute.
+struct Meters {
     allowance: Allowance,
     requests: Option<Meter>,
     tokens: Option<Meter>,
@@ -81,20 +112,36 @@ impl Meter {
 
     fn reading(&self, left: u32) -> Reading {
         let reset = self.time_for(self.limit.get().saturating_sub(left).into());
-        Reading { limit: self.limit.get(), left, reset }
+        Reading { limit: self.limit.get().into(), left: left.into(), reset, minutes: 1 }
     }
 }
 
-/// What a meter showed when a request came.
+/// What a limit showed when a request came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reading {
-    limit: u32,
-    left: u32,
-    /// Until it is full.
+    limit: u64,
+    left: u64,
+    /// Until there is all of it again.
     reset: Duration,
+    /// For how long the limit is meant.
+    minutes: u64,
 }
 
-/// What there was of a key's quota when a request came.
+impl Reading {
+    /// Whether a larger part of it is used than of another one.
+    fn is_nearer(&self, other: &Self) -> bool {
+        let share = |one: &Self, of: &Self| u128::from(one.limit - one.left) * u128::from(of.limit);
+        share(self, other) > share(other, self)
+    }
+
+    /// The one of which more is used.
+    fn nearest(readings: impl Iterator<Item = Self>) -> Option<Self> {
+        readings.reduce(|nearest, reading| if reading.is_nearer(&nearest) { reading } else { nearest })
+    }
+}
+
+/// What there was of a key's quota when a request came: of its limits on requests, and of those on tokens, the one each of
+/// which most is used.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Standing {
     requests: Option<Reading>,
@@ -102,6 +149,19 @@ pub(super) struct Standing {
 }
 
 impl Standing {
+    /// Returns what events tell of it: the limit of which most is used (wire-format 4.9).
+    pub(super) fn limits(&self) -> Option<Limits> {
+        let nearest = Reading::nearest([self.requests, self.tokens].into_iter().flatten())?;
+        let used = u128::from(nearest.limit - nearest.left) * 100 / u128::from(nearest.limit.max(1));
+        let used_percent = u64::try_from(used).unwrap_or(100);
+        Some(Limits { used_percent, window_minutes: nearest.minutes })
+    }
+
+    fn note(&mut self, requests: Option<Reading>, tokens: Option<Reading>) {
+        self.requests = Reading::nearest([self.requests, requests].into_iter().flatten());
+        self.tokens = Reading::nearest([self.tokens, tokens].into_iter().flatten());
+    }
+
     /// Says it as OpenAI does. What the engine, or whatever stands before it, says of its own limits is not the client's.
     pub(super) fn sign(&self, headers: &mut HeaderMap) {
         let others: Vec<_> =
@@ -110,7 +170,7 @@ impl Standing {
             headers.remove(name);
         }
         for (what, reading) in [("requests", self.requests), ("tokens", self.tokens)] {
-            let Some(Reading { limit, left, reset }) = reading else { continue };
+            let Some(Reading { limit, left, reset, .. }) = reading else { continue };
             for (part, value) in
                 [("limit", limit.to_string()), ("remaining", left.to_string()), ("reset", span(reset))]
             {
@@ -123,7 +183,7 @@ impl Standing {
     }
 }
 
-/// `20ms`, `1.5s`, `6m0s`.
+/// `20ms`, `1.5s`, `6m0s`, `1h0m0s`.
 fn span(time: Duration) -> String {
     let milliseconds = time.as_millis();
     if milliseconds < 1000 {
@@ -134,10 +194,17 @@ fn span(time: Duration) -> String {
         0 => format!("{}s", rest / 1000),
         part => format!("{}.{}s", rest / 1000, format!("{part:03}").trim_end_matches('0')),
     };
-    if minutes == 0 { seconds } else { format!("{minutes}m{seconds}") }
+    match (minutes / 60, minutes % 60) {
+        (0, 0) => seconds,
+        (0, minutes) => format!("{minutes}m{seconds}"),
+        (hours, minutes) => format!("{hours}h{minutes}m{seconds}"),
+    }
 }
 
-impl Quota {
+/// Why a request is not let in, and for how long that will be so.
+type Refused = (Failure, Duration);
+
+impl Meters {
     fn new(allowance: Allowance) -> Self {
         Self {
             allowance,
@@ -149,30 +216,29 @@ impl Quota {
         }
     }
 
-    /// Lets a request in; or says why not, and how long that will be so.
-    fn enter(self: &Arc<Self>, standing: &mut Standing) -> Result<Ticket, (Failure, Duration)> {
-        let ticket = self.begin()?;
+    /// Takes a request of the minute, and looks whether there are tokens.
+    fn take(&self, standing: &mut Standing) -> Result<(), Refused> {
         if let Some(meter) = &self.requests {
             let left = meter.take(NonZeroU32::MIN);
-            standing.requests = Some(meter.reading(left.unwrap_or(0)));
+            standing.note(Some(meter.reading(left.unwrap_or(0))), None);
             left.map_err(|wait| (refused("requests", meter), wait))?;
         }
         if let Some(meter) = &self.tokens {
             let left = self.settle(meter).and_then(|()| meter.take(NonZeroU32::MIN));
-            standing.tokens = Some(meter.reading(left.unwrap_or(0)));
+            standing.note(None, Some(meter.reading(left.unwrap_or(0))));
             left.map_err(|wait| (refused("tokens", meter), wait))?;
         }
-        Ok(ticket)
+        Ok(())
     }
 
-    fn begin(self: &Arc<Self>) -> Result<Ticket, (Failure, Duration)> {
+    /// One more is under way. Gives how many there were before.
+    fn begin(&self) -> Result<usize, Refused> {
         let most = self.at_once.unwrap_or(usize::MAX);
         let room = |running: usize| (running < most).then_some(running + 1);
-        if self.running.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_err() {
+        self.running.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).map_err(|_| {
             let what = format!("This key may have {most} requests at once.");
-            return Err((Failure::from(Fault::ConcurrencyLimit).with_message(what), Duration::ZERO));
-        }
-        Ok(Ticket(Arc::clone(self)))
+            (Failure::from(Fault::ConcurrencyLimit).with_message(what), Duration::ZERO)
+        })
     }
 
     /// Takes what is owed, as far as it is there; or says how long it will take until it is.
@@ -202,42 +268,163 @@ fn refused(what: &str, meter: &Meter) -> Failure {
     Failure::from(Fault::RateLimit).with_message(message)
 }
 
+/// A limit of a day or a month, and how it stands.
+struct Limit {
+    period: Period,
+    what: &'static str,
+    window: Window,
+    reading: Reading,
+}
+
+impl Limit {
+    /// The limits that there are; `before`: requests under way, each of which may yet be charged.
+    fn all(quota: &Quota, usage: &Usage, before: u64, now: Millis) -> Vec<Self> {
+        let mut all = Vec::with_capacity(4);
+        for (period, requests, tokens) in [
+            (Period::Day, quota.requests_per_day, quota.tokens_per_day),
+            (Period::Month, quota.requests_per_month, quota.tokens_per_month),
+        ] {
+            let (window, used) = usage.used(period, now);
+            let reset = Duration::from_millis(window.ends.saturating_sub(now));
+            for (what, limit, used) in [
+                ("requests", requests, used.requests.saturating_add(before)),
+                ("tokens", tokens, used.tokens),
+            ] {
+                if limit > 0 {
+                    let left = limit.saturating_sub(used);
+                    let reading = Reading { limit, left, reset, minutes: window.minutes() };
+                    all.push(Self { period, what, window, reading });
+                }
+            }
+        }
+        all
+    }
+
+    /// The refusal where this is used up (wire-format 3.4).
+    fn failure(&self, quota: &Quota) -> Failure {
+        let Self { period, what, window, reading } = self;
+        let (limit, period, end) = (reading.limit, period.name(), window.end());
+        let what = format!(
+            "this key may use {limit} {what} a {period}, and has used them. The next {period} begins at {end}."
+        );
+        match quota.when_used_up {
+            WhenUsedUp::InsufficientQuota => {
+                let message = format!("You exceeded your current quota: {what}");
+                Failure::from(Fault::InsufficientQuota).with_message(message)
+            }
+            WhenUsedUp::UsageLimitReached => Failure::from(Fault::UsageLimit)
+                .with_message(format!("The usage limit has been reached: {what}"))
+                .with_usage_limit(quota.plan.as_deref(), window.resets_at()),
+        }
+    }
+}
+
+impl KeyQuota {
+    /// Lets a request in; or says why not.
+    fn enter(self: &Arc<Self>, standing: &mut Standing, now: Millis) -> Result<Ticket, Refused> {
+        let before = self.meters.begin()?;
+        let mut ticket = Ticket(Admission { quota: Arc::clone(self), limits: None });
+        if let Some((quota, usage)) = &self.budget {
+            let limits = Limit::all(quota, usage, u64::try_from(before).unwrap_or(u64::MAX), now);
+            // Of several that are used up, the client waits for the last.
+            let used_up = limits.iter().filter(|limit| limit.reading.left == 0);
+            let used_up = used_up.max_by_key(|limit| limit.window.ends);
+            for limit in &limits {
+                // This request is one of them.
+                let own = u64::from(limit.what == "requests");
+                let left = limit.reading.left.saturating_sub(own);
+                let reading = Some(Reading { left, ..limit.reading });
+                if own == 1 { standing.note(reading, None) } else { standing.note(None, reading) }
+            }
+            if let Some(limit) = used_up {
+                return Err((limit.failure(quota), limit.reading.reset));
+            }
+        }
+        self.meters.take(standing)?;
+        ticket.0.limits = standing.limits();
+        Ok(ticket)
+    }
+}
+
+/// How a request was let in.
+#[derive(Clone)]
+pub(super) struct Admission {
+    quota: Arc<KeyQuota>,
+    /// What its events tell of that.
+    limits: Option<Limits>,
+}
+
+impl Admission {
+    /// Lets in what goes on with the same request, whatever is left.
+    pub(super) fn go_on(&self) -> Ticket {
+        self.quota.meters.running.fetch_add(1, Ordering::Relaxed);
+        Ticket(self.clone())
+    }
+}
+
 /// A request of a key that is under way; until dropped.
-pub(super) struct Ticket(Arc<Quota>);
+pub(super) struct Ticket(Admission);
 
 impl Ticket {
-    /// It is over, and has cost so many tokens.
-    pub(super) fn charge(&self, tokens: u64) {
-        let Some(meter) = &self.0.tokens else { return };
+    /// It is over, and has cost so many tokens. `asked`: an engine was asked for it.
+    pub(super) fn charge(&self, tokens: u64, asked: bool, now: Millis) {
+        let KeyQuota { meters, budget } = &*self.0.quota;
+        if let Some((_, usage)) = budget.as_ref().filter(|_| asked || tokens > 0) {
+            usage.charge(Amounts { requests: 1, tokens }, now);
+        }
+        let Some(meter) = &meters.tokens else { return };
         // One was taken when it came.
-        *self.0.debt.lock().unwrap_or_else(PoisonError::into_inner) += tokens.saturating_sub(1);
-        let _ = self.0.settle(meter);
+        *meters.debt.lock().unwrap_or_else(PoisonError::into_inner) += tokens.saturating_sub(1);
+        let _ = meters.settle(meter);
+    }
+
+    /// How it was let in.
+    pub(super) fn admission(&self) -> Admission {
+        self.0.clone()
+    }
+
+    /// What its events tell of the key's limits.
+    pub(super) fn limits(&self) -> Option<Limits> {
+        self.0.limits
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.0.running.fetch_sub(1, Ordering::Relaxed);
+        self.0.quota.meters.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Handling {
     /// Counts a request against its key's quota.
-    pub(super) fn count(&mut self) -> Result<(), Failure> {
-        let quotas = &self.app.quotas.0;
-        let Some((_, quota)) = self.caller.as_ref().and_then(|caller| quotas.get(&caller.name)) else {
+    pub(super) async fn count(&mut self, head: &request::Parts) -> Result<(), Failure> {
+        let app = Arc::clone(&self.app);
+        let Some((_, quota)) = self.caller.as_ref().and_then(|caller| app.quotas.0.get(&caller.name)) else {
             return Ok(());
         };
-        let entered = quota.enter(self.standing.insert(Standing::default()));
+        if let Some((_, usage)) = &quota.budget {
+            app.usages.refresh(usage, &app.shelf, &app.metrics).await;
+        }
+        let entered = quota.enter(self.standing.insert(Standing::default()), app.shelf.now());
         let ticket = entered.map_err(|(failure, wait)| {
             let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
             self.passed.insert(RETRY_AFTER, seconds.into());
-            failure
+            self.in_dialect(failure, head)
         })?;
         if let Some(record) = &mut self.record {
             record.ticket = Some(ticket);
         }
         Ok(())
+    }
+
+    /// A used-up quota has another code in the older description of the Responses API (wire-format 3.4).
+    fn in_dialect(&self, mut failure: Failure, head: &request::Parts) -> Failure {
+        let is_responses = self.record.as_ref().is_some_and(|record| record.route == Route::Responses);
+        let is_legacy = || matches!(self.dialect(head), Ok(ResponsesDialect::CodexLegacy));
+        if failure.fault == Fault::InsufficientQuota && is_responses && is_legacy() {
+            failure.code = Some("quota_exceeded".into());
+        }
+        failure
     }
 }
 
@@ -256,45 +443,144 @@ mod tests {
             (60_000, "1m0s"),
             (360_000, "6m0s"),
             (61_050, "1m1.05s"),
+            (3_600_000, "1h0m0s"),
+            (86_399_500, "23h59m59.5s"),
         ] {
             assert_eq!(span(Duration::from_millis(milliseconds)), text);
         }
     }
 
+    /// 2026-11-23 12:00 UTC, in milliseconds.
+    const NOON: Millis = 1_795_435_200_000;
+    const HALF_A_DAY: Millis = 43_200_000;
+
+    fn of(allowance: Allowance, quota: Quota) -> Arc<KeyQuota> {
+        let usage = quota.limits().then(|| Arc::new(Usage::new("key".into())));
+        Arc::new(KeyQuota {
+            meters: Arc::new(Meters::new(allowance)),
+            budget: usage.map(|usage| (quota, usage)),
+        })
+    }
+
+    /// Lets one in, or tells the fault.
+    fn enter(quota: &Arc<KeyQuota>, now: Millis) -> Result<(Ticket, Standing), (Failure, Duration)> {
+        let mut standing = Standing::default();
+        quota.enter(&mut standing, now).map(|ticket| (ticket, standing))
+    }
+
+    fn fault<T>(entered: Result<T, (Failure, Duration)>) -> Option<Fault> {
+        entered.err().map(|(failure, _)| failure.fault)
+    }
+
     #[test]
     fn tokens_are_charged_beyond_what_is_left_and_made_up_for() {
-        let allowance = Allowance { tokens_per_minute: 600, ..Allowance::default() };
-        let quota = Arc::new(Quota::new(allowance));
-        let enter = || {
-            let mut standing = Standing::default();
-            quota
-                .enter(&mut standing)
-                .map_err(|(failure, wait)| (failure.fault, wait))
-                .map(|ticket| (ticket, standing))
-        };
-        let (first, standing) = enter().map_err(|refused| format!("{refused:?}")).unwrap();
+        let quota = of(Allowance { tokens_per_minute: 600, ..Allowance::default() }, Quota::default());
+        let (first, standing) = enter(&quota, NOON).map_err(|refused| format!("{refused:?}")).unwrap();
         assert_eq!(standing.tokens.map(|reading| (reading.limit, reading.left)), Some((600, 599)));
-        first.charge(100);
-        let (second, standing) = enter().map_err(|refused| format!("{refused:?}")).unwrap();
+        first.charge(100, true, NOON);
+        let (second, standing) = enter(&quota, NOON).map_err(|refused| format!("{refused:?}")).unwrap();
         // A moment may have given one back.
         assert!(standing.tokens.is_some_and(|reading| (499..=502).contains(&reading.left)), "{standing:?}");
-        second.charge(5_000);
-        let (fault, wait) = enter().map(|_| ()).unwrap_err();
-        assert_eq!(fault, Fault::RateLimit);
+        second.charge(5_000, true, NOON);
+        let (failure, wait) = enter(&quota, NOON).map(|_| ()).unwrap_err();
+        assert_eq!(failure.fault, Fault::RateLimit);
         // 4,500 are owed, at ten a second.
         assert!((440..=451).contains(&wait.as_secs()), "{wait:?}");
-        let (_, again) = enter().map(|_| ()).unwrap_err();
+        let (_, again) = enter(&quota, NOON).map(|_| ()).unwrap_err();
         assert!(again <= wait, "asking does not make it more");
     }
 
     #[test]
     fn so_many_at_once() {
-        let allowance = Allowance { concurrency: 2, ..Allowance::default() };
-        let quota = Arc::new(Quota::new(allowance));
-        let enter = || quota.enter(&mut Standing::default()).map_err(|(failure, _)| failure.fault);
-        let held = (enter(), enter());
-        assert_eq!(enter().map(|_| ()), Err(Fault::ConcurrencyLimit));
+        let quota = of(Allowance { concurrency: 2, ..Allowance::default() }, Quota::default());
+        let held = (enter(&quota, NOON), enter(&quota, NOON));
+        assert_eq!(fault(enter(&quota, NOON)), Some(Fault::ConcurrencyLimit));
         drop(held);
-        assert!(enter().is_ok());
+        assert!(enter(&quota, NOON).is_ok());
+    }
+
+    #[test]
+    fn requests_of_a_day_are_charged_at_their_end_and_held_until_then() {
+        let quota = of(Allowance::default(), Quota { requests_per_day: 2, ..Quota::default() });
+        let (first, standing) = enter(&quota, NOON).map_err(|refused| format!("{refused:?}")).unwrap();
+        assert_eq!(
+            standing.requests,
+            Some(Reading { limit: 2, left: 1, reset: Duration::from_secs(43_200), minutes: 1_440 })
+        );
+        let (second, standing) = enter(&quota, NOON).map_err(|refused| format!("{refused:?}")).unwrap();
+        assert_eq!(standing.requests.map(|reading| reading.left), Some(0));
+        assert_eq!(fault(enter(&quota, NOON)), Some(Fault::InsufficientQuota));
+        // One for which no engine was asked costs nothing.
+        first.charge(0, false, NOON);
+        drop(first);
+        second.charge(7, true, NOON);
+        drop(second);
+        let (third, _) = enter(&quota, NOON).map_err(|refused| format!("{refused:?}")).unwrap();
+        third.charge(0, true, NOON);
+        drop(third);
+        let (failure, wait) = enter(&quota, NOON).map(|_| ()).unwrap_err();
+        assert_eq!((failure.fault, wait), (Fault::InsufficientQuota, Duration::from_secs(43_200)));
+        assert_eq!(
+            failure.message,
+            "You exceeded your current quota: this key may use 2 requests a day, and has used them. The next day begins at \
+             2026-11-24 00:00 UTC."
+        );
+        assert!(enter(&quota, NOON + HALF_A_DAY).is_ok(), "the next day");
+    }
+
+    #[test]
+    fn of_several_limits_the_last_to_begin_anew_is_told() {
+        let limits = Quota {
+            tokens_per_day: 100,
+            tokens_per_month: 150,
+            when_used_up: WhenUsedUp::UsageLimitReached,
+            plan: Some("team".into()),
+            ..Quota::default()
+        };
+        let quota = of(Allowance::default(), limits);
+        let told = |now| {
+            let (failure, _) = enter(&quota, now).map(|_| ()).unwrap_err();
+            let mut out = bytes::BytesMut::new();
+            failure.write(false, &mut out);
+            String::from_utf8_lossy(&out).into_owned()
+        };
+        enter(&quota, NOON).map(|(ticket, _)| ticket.charge(120, true, NOON)).map_err(drop).unwrap();
+        let today = told(NOON);
+        assert!(today.contains("100 tokens a day"), "{today}");
+        assert!(
+            today.ends_with(
+                r#""type":"usage_limit_reached","param":null,"code":"usage_limit_reached","plan_type":"team","resets_at":1795478400}}"#
+            ),
+            "{today}"
+        );
+        let tomorrow = NOON + HALF_A_DAY;
+        enter(&quota, tomorrow).map(|(ticket, _)| ticket.charge(120, true, tomorrow)).map_err(drop).unwrap();
+        let month = told(tomorrow);
+        assert!(
+            month.contains("150 tokens a month") && month.ends_with(r#""resets_at":1796083200}}"#),
+            "{month}"
+        );
+    }
+
+    #[test]
+    fn the_limit_of_which_most_is_used_is_told() {
+        let limits = Quota { requests_per_day: 100, tokens_per_month: 1_000, ..Quota::default() };
+        let quota = of(Allowance { requests_per_minute: 4, ..Allowance::default() }, limits);
+        let told = || {
+            enter(&quota, NOON).ok().and_then(|(ticket, standing)| {
+                ticket.charge(300, true, NOON);
+                standing.limits().map(|limits| (limits.used_percent, limits.window_minutes))
+            })
+        };
+        // A quarter of the minute's requests, half of them, then 60 % of the month's tokens beside three quarters.
+        assert_eq!(told(), Some((25, 1)));
+        assert_eq!(told(), Some((50, 1)));
+        assert_eq!(told(), Some((75, 1)));
+        assert_eq!(told(), Some((100, 1)));
+        assert_eq!(fault(enter(&quota, NOON)), Some(Fault::InsufficientQuota));
+        let mut standing = Standing::default();
+        assert!(quota.enter(&mut standing, NOON).is_err());
+        let limits = standing.limits().map(|limits| (limits.used_percent, limits.window_minutes));
+        assert_eq!(limits, Some((100, 30 * 1_440)), "a refusal tells what is used up");
     }
 }

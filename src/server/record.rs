@@ -205,7 +205,8 @@ impl Drop for Record {
             self.failed(&Fault::Proxy.into());
         }
         if let Some(ticket) = &self.ticket {
-            ticket.charge(self.summary.usage.as_ref().map_or(0, |usage| usage.total));
+            let tokens = self.summary.usage.as_ref().map_or(0, |usage| usage.total);
+            ticket.charge(tokens, self.attempts > 0, self.app.shelf.now());
         }
         self.app.requests.add(-1);
         if let Some(gauge) = self.app.metrics.in_flight(self.route) {

@@ -15,6 +15,7 @@ use super::attempt::{Leg, Letter, Refused, Search, Sent, tell};
 use super::body::{Body, Broken as Unsendable};
 use super::clock::{Clock, Due};
 use super::keep::{Keeper, Keeping};
+use super::quota::Ticket;
 use super::record::Record;
 use super::{event, headers, panics};
 use crate::config::Limits;
@@ -114,10 +115,18 @@ impl Relay {
             record,
             keep: keeper.map_or(Keep::Nothing, Keep::Later),
         });
+        this.tell_limits();
         if let Some(fan) = fan {
             this.fan_out(*fan, Duration::ZERO);
         }
         this
+    }
+
+    /// Tells the encoder what there was of the key's quota.
+    fn tell_limits(&mut self) {
+        if let Some(limits) = self.record.ticket.as_ref().and_then(Ticket::limits) {
+            self.pen.rewriter.limits(limits);
+        }
     }
 
     /// Who is asked.
@@ -317,7 +326,10 @@ impl Relay {
     /// The head has come.
     fn begin(&mut self, answer: Answer) {
         self.exchange.passed = headers::passed(&answer.head.headers);
-        if let Some(limits) = headers::limits(&self.exchange.passed) {
+        // Beside a quota of the key, what the engine says of limits is not the client's (wire-format 4.9).
+        if self.record.ticket.is_none()
+            && let Some(limits) = headers::limits(&self.exchange.passed)
+        {
             self.pen.rewriter.limits(limits);
         }
         self.record.attempts += answer.attempts.saturating_sub(1);

@@ -280,7 +280,7 @@ impl Handling {
             self.admit()?;
         }
         if target.asks_engine() {
-            self.count()?;
+            self.count(head).await?;
         }
         self.door.check(head, &self.app.config.azure)?;
         if target == Target::Socket {

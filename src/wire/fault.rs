@@ -48,6 +48,12 @@ faults! {
     RateLimit = 429 "rate_limit_error" Some("rate_limit_exceeded"), "Too many requests.";
     /// More at once than are allowed.
     ConcurrencyLimit = 429 "rate_limit_error" Some("concurrency_limit"), "Too many requests at once.";
+    /// The key's quota of a day or a month is used up.
+    InsufficientQuota = 429 "insufficient_quota" Some("insufficient_quota"), "You exceeded your current quota.";
+    /// The same in the words that tell when the quota begins anew.
+    UsageLimit = 429 "usage_limit_reached" Some("usage_limit_reached"), "The usage limit has been reached.";
+    /// The key's plan does not have the model.
+    UsageNotIncluded = 403 "usage_not_included" Some("usage_not_included"), "Your plan does not include this model.";
     /// The engine failed.
     Internal = 500 "server_error" Some("internal_error"), "The upstream engine reported an internal error.";
     /// The engine does not have this.
@@ -221,6 +227,19 @@ impl Failure {
         self
     }
 
+    /// Returns the same with what `usage_limit_reached` says beside its message: the name of the plan, if it has one, and
+    /// when the limit begins anew, in seconds since 1970.
+    #[must_use]
+    pub fn with_usage_limit(mut self, plan: Option<&str>, resets_at: u64) -> Self {
+        if let Some(plan) = plan {
+            let mut spelled = BytesMut::new();
+            write_string(plan, &mut spelled);
+            self.limits.push(("plan_type", String::from_utf8_lossy(&spelled).into_owned()));
+        }
+        self.limits.push(("resets_at", resets_at.to_string()));
+        self
+    }
+
     /// An engine's answer with a status that is not a success. `own_key`: the proxy used a key of its own, so that a
     /// refusal of it is not the client's fault (wire-format 3.4, faults U19).
     pub fn of_answer(status: u16, body: &[u8], own_key: bool) -> Self {
@@ -277,7 +296,8 @@ impl Failure {
 
     /// Whether repeating the request cannot help (`x-should-retry: false`).
     pub fn is_final(&self) -> bool {
-        matches!(self.fault, Fault::NotImplemented | Fault::TooLarge)
+        use Fault::{InsufficientQuota, NotImplemented, TooLarge, UsageLimit};
+        matches!(self.fault, NotImplemented | TooLarge | InsufficientQuota | UsageLimit)
     }
 }
 

@@ -202,6 +202,12 @@ pub struct Fault {
     pub param: Option<String>,
     /// For programs.
     pub code: Option<String>,
+    /// With `usage_limit_reached` alone: the plan, and when the limit begins anew.
+    #[serde(default)]
+    pub plan_type: Option<String>,
+    /// In seconds since 1970.
+    #[serde(default)]
+    pub resets_at: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -211,7 +217,7 @@ struct Faulty {
 }
 
 impl Fault {
-    /// Reads an error body: exactly the four members, in their order, nothing around them.
+    /// Reads an error body: exactly the four members, in their order, nothing around them but what `usage_limit_reached` has.
     pub fn parse(body: &str) -> Self {
         let parsed: Faulty =
             serde_json::from_str(body).unwrap_or_else(|e| panic!("{e} in error body {body:?}"));
@@ -222,6 +228,9 @@ impl Fault {
             at += found + key.len();
         }
         assert!(body.ends_with("}}") && !body.contains('\n'), "{body}");
+        let Self { kind, plan_type, resets_at, .. } = &parsed.error;
+        assert_eq!(resets_at.is_some(), kind == "usage_limit_reached", "{body}");
+        assert!(plan_type.is_none() || resets_at.is_some(), "{body}");
         parsed.error
     }
 

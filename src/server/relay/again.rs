@@ -110,6 +110,7 @@ impl Relay {
         self.exchange.let_go();
         self.exchange = Exchange::begin(chosen, after(pause, asking), self.exchange.choice, fallbacks);
         self.pen.begin_again(rewriter);
+        self.tell_limits();
         if !self.pen.is_of_several() {
             self.received = 0;
         }

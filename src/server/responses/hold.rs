@@ -18,6 +18,7 @@ use crate::server::attempt::{Leg, Sender, Sent, To};
 use crate::server::body::Body;
 use crate::server::event;
 use crate::server::keep::{self, Keeper};
+use crate::server::quota::Admission;
 use crate::server::record::Record;
 use crate::server::relay::{Order, Relay};
 use crate::server::routes::{Chance, Handling};
@@ -142,6 +143,8 @@ pub(super) struct Legs {
     pub(super) hold: Arc<Hold>,
     /// Who asks, where keys are checked.
     pub(super) caller: Option<Arc<Caller>>,
+    /// How the first of them was let in, where the key has a quota.
+    pub(super) admission: Option<Admission>,
 }
 
 impl Legs {
@@ -348,6 +351,7 @@ impl Held {
         legs.talk.go_on(items.into_iter());
         let mut record = Record::new(&self.app, telemetry::Route::Responses, self.request_id.clone());
         record.caller.clone_from(&legs.caller);
+        record.ticket = legs.admission.as_ref().map(Admission::go_on);
         record.trace = legs.sender.again();
         record.model = Arc::clone(&self.model);
         let route = legs.route();

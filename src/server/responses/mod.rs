@@ -30,6 +30,7 @@ use super::default_model::named as named_model;
 use super::headers;
 use super::keep::Keeper;
 use super::panics;
+use super::quota::Ticket;
 use super::record::Record;
 use super::relay::{Order, Relay};
 use super::routes::Handling;
@@ -131,7 +132,7 @@ impl Handling {
     }
 
     /// The dialect of a stream that no upstream is asked for.
-    fn dialect(&self, head: &request::Parts) -> Result<ResponsesDialect, Failure> {
+    pub(super) fn dialect(&self, head: &request::Parts) -> Result<ResponsesDialect, Failure> {
         let key = self.caller.as_ref().map(|caller| caller.place);
         let usual = || self.app.pool.usual_options(key).responses_dialect;
         Ok(dialect(&head.headers)?.unwrap_or_else(usual))
@@ -224,6 +225,7 @@ impl Handling {
             upstream: Arc::clone(leg.chosen.upstream()),
             hold,
             caller: self.caller.clone(),
+            admission: record.ticket.as_ref().map(Ticket::admission),
         });
         let stamp = letter.stamp.clone();
         let errand = Errand { letter, search, leg, options, record, keeper };

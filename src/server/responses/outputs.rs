@@ -68,6 +68,10 @@ impl Handling {
         let model = json::member(&record.response, "model").unwrap_or_default();
         let stream = outputs.stream || wants_events(&head.headers);
         let body = outputs::going_on(&record.request, &model, after, &input, stream);
+        if let Err(failure) = self.count(head).await {
+            handed.take_back().await;
+            return Err(failure);
+        }
         let response = self.create(head, body).await?;
         if response.status().is_success() {
             handed.stay();

@@ -8,10 +8,11 @@ use super::message::{self, Create, Heard, Refused};
 use crate::plan;
 use crate::server::body::Body;
 use crate::server::keep::{Ended, items};
+use crate::server::quota::Standing;
 use crate::server::routes::Handling;
 use crate::store::{Error, Key};
 use crate::wire::Out;
-use crate::wire::encode::Response as Encoder;
+use crate::wire::encode::{Encode, Response as Encoder};
 use crate::wire::fault::{Failure, Fault};
 use axum::extract::ws::Message;
 use bytes::Bytes;
@@ -167,7 +168,7 @@ impl Handling {
         thread: Option<Thread>,
     ) -> Result<Made, Failure> {
         self.admit()?;
-        self.count()?;
+        self.count(&line.head).await?;
         let body = self.counted(body)?;
         if let Some(record) = &mut self.record {
             record.has_read(&body);
@@ -183,7 +184,8 @@ impl Handling {
         let thread = thread.unwrap_or_else(|| Thread::default().with(past.history.clone(), true));
         let trace = Trace { thread, input: past.shared(&question.asked, false).collect() };
         let response = match generate {
-            true => self.make(&line.head, question, past).await?,
+            // Much is kept while it waits.
+            true => Box::pin(self.make(&line.head, question, past)).await?,
             false => self.take_note(question, &past)?,
         };
         Ok(Made { response, trace: Some(trace) })
@@ -218,7 +220,11 @@ impl Handling {
         past.body(&asked, &tenant, &app.shelf.keys, &route, 0)?;
         let (_, _, reply) = plan::response(&asked, &route);
         let mut out = Out::default();
-        Encoder::new(reply, &self.chance.stamp()).leave_empty(&mut out);
+        let mut encoder = Encoder::new(reply, &self.chance.stamp());
+        if let Some(limits) = self.standing.as_ref().and_then(Standing::limits) {
+            encoder.limits(limits);
+        }
+        encoder.leave_empty(&mut out);
         if let Some(record) = &mut self.record {
             record.model = app.pool.label(&asked.model);
             record.answered(200);

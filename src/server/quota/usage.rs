@@ -1,0 +1,417 @@
+//! What keys have used in the present day and month, shared with other processes through the store.
+//!
+//! Takes: what requests have cost. Gives: what a key has used, as of about a second ago in other processes.
+//! Remembers: what this process has counted, which goes to the store once a second and at the end of the process, and what
+//! others had counted when that was last read.
+//! Never: makes a request wait for a write, counts twice what is written twice, refuses a request because the store is away.
+
+use super::window::{Period, Window};
+use crate::auth::Hash;
+use crate::server::shelf::Shelf;
+use crate::store::{Count, Counter, Error, Millis, Store};
+use crate::telemetry::Metrics;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often what was counted goes to the store, and what others have counted is read.
+pub(in crate::server) const SYNC: Duration = Duration::from_secs(1);
+/// How old what others have counted may be before a request waits for it to be read anew: only those that come after a pause.
+const FRESH: Duration = Duration::from_secs(5);
+/// How long no request waits for a store that has just failed.
+const RETRY: Duration = Duration::from_secs(5);
+/// Amounts of windows that have ended, kept for a store that is away.
+const LATE: usize = 64;
+/// Keys that are read and written together.
+const TOGETHER: usize = 256;
+
+/// Requests and tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Amounts {
+    pub(super) requests: u64,
+    pub(super) tokens: u64,
+}
+
+impl Amounts {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            requests: self.requests.saturating_add(other.requests),
+            tokens: self.tokens.saturating_add(other.tokens),
+        }
+    }
+}
+
+/// The counts of one window.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    window: Window,
+    /// Counted by this process, in all.
+    own: Amounts,
+    /// As much of that as the store has.
+    stored: Amounts,
+    /// Counted by others, when that was last read.
+    others: Amounts,
+}
+
+/// The kinds of counters in the store: these numbers stay what they are.
+const KINDS: [(u32, Period, Unit); 4] = [
+    (0, Period::Day, Unit::Requests),
+    (1, Period::Day, Unit::Tokens),
+    (2, Period::Month, Unit::Requests),
+    (3, Period::Month, Unit::Tokens),
+];
+
+#[derive(Clone, Copy)]
+enum Unit {
+    Requests,
+    Tokens,
+}
+
+impl Unit {
+    fn of(self, amounts: &mut Amounts) -> &mut u64 {
+        match self {
+            Self::Requests => &mut amounts.requests,
+            Self::Tokens => &mut amounts.tokens,
+        }
+    }
+}
+
+/// What one key has used.
+pub(super) struct Usage {
+    /// The name of its counters.
+    name: Arc<str>,
+    state: Mutex<State>,
+    /// Held while a request reads what others have counted, so that others that come meanwhile wait for the same answer.
+    reading: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    day: Tally,
+    month: Tally,
+    /// What the store does not have of windows that have ended.
+    late: Vec<Count>,
+    /// When what others have counted was last read.
+    read: Option<Instant>,
+    /// Somebody has asked since the last exchange with the store.
+    asked: bool,
+}
+
+impl State {
+    fn tally(&mut self, period: Period) -> &mut Tally {
+        match period {
+            Period::Day => &mut self.day,
+            Period::Month => &mut self.month,
+        }
+    }
+
+    /// Begins the windows that a moment is in, if they are others. A moment before them belongs to them, too: windows never
+    /// go back.
+    fn advance(&mut self, name: &Arc<str>, now: Millis) {
+        for period in [Period::Day, Period::Month] {
+            if now < self.tally(period).window.ends {
+                continue;
+            }
+            let due = self.due(name, period);
+            self.late.extend(due);
+            let excess = self.late.len().saturating_sub(LATE);
+            self.late.drain(..excess);
+            *self.tally(period) = Tally { window: period.window(now), ..Tally::default() };
+        }
+    }
+
+    /// What the store does not have of a period's present window.
+    fn due(&mut self, name: &Arc<str>, period: Period) -> Vec<Count> {
+        let Tally { window, mut own, mut stored, .. } = *self.tally(period);
+        let kinds = KINDS.iter().filter(|(_, of, _)| *of == period);
+        let grown = kinds.filter_map(|(kind, _, unit)| {
+            let amount = *unit.of(&mut own);
+            let counter = Counter { name: Arc::clone(name), kind: *kind, begins: window.begins };
+            (amount > *unit.of(&mut stored)).then_some(Count { counter, ends: window.ends, amount })
+        });
+        grown.collect()
+    }
+
+    /// Finds the amount that a count of the store is of, if that is still of interest.
+    fn find(&mut self, counter: &Counter, of: impl FnOnce(&mut Tally) -> &mut Amounts) -> Option<&mut u64> {
+        let (_, period, unit) = KINDS.iter().find(|(kind, ..)| *kind == counter.kind)?;
+        let tally = self.tally(*period);
+        (tally.window.begins == counter.begins).then(|| unit.of(of(tally)))
+    }
+}
+
+impl Usage {
+    pub(super) fn new(name: Arc<str>) -> Self {
+        Self { name, state: Mutex::default(), reading: tokio::sync::Mutex::default() }
+    }
+
+    /// The state in the windows of this moment.
+    fn at(&self, now: Millis) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.advance(&self.name, now);
+        state
+    }
+
+    /// Returns what has been used in the present day, or month, by all processes.
+    pub(super) fn used(&self, period: Period, now: Millis) -> (Window, Amounts) {
+        let mut state = self.at(now);
+        state.asked = true;
+        let Tally { window, own, others, .. } = *state.tally(period);
+        (window, own.plus(others))
+    }
+
+    /// Counts what a request has cost.
+    pub(super) fn charge(&self, cost: Amounts, now: Millis) {
+        let mut state = self.at(now);
+        for period in [Period::Day, Period::Month] {
+            let tally = state.tally(period);
+            tally.own = tally.own.plus(cost);
+        }
+    }
+
+    fn is_fresh(&self) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.read.is_some_and(|read| read.elapsed() < FRESH)
+    }
+
+    /// Returns what the store does not have yet.
+    fn unsaved(&self, now: Millis) -> Vec<Count> {
+        let mut state = self.at(now);
+        let present = [Period::Day, Period::Month].map(|period| state.due(&self.name, period)).concat();
+        [state.late.clone(), present].concat()
+    }
+
+    /// Whether the store is to be told or asked something; asking this begins the next exchange.
+    fn is_due(&self, now: Millis) -> bool {
+        let unsaved = !self.unsaved(now).is_empty();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut state.asked) || unsaved
+    }
+
+    /// The store has these.
+    fn saved(&self, counts: &[Count]) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = counts.iter().filter(|count| count.counter.name == self.name);
+        for count in own {
+            state.late.retain(|late| late != count);
+            if let Some(stored) = state.find(&count.counter, |tally| &mut tally.stored) {
+                *stored = count.amount.max(*stored);
+            }
+        }
+    }
+
+    /// Others have counted these; counters that are missing are at 0. `at`: when that was asked.
+    fn learn(&self, counts: &[Count], at: Instant) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = counts.iter().filter(|count| count.counter.name == self.name);
+        for count in own {
+            // Amounts only grow, so of two answers that overtake each other the larger one is the later.
+            if let Some(others) = state.find(&count.counter, |tally| &mut tally.others) {
+                *others = count.amount.max(*others);
+            }
+        }
+        state.read = state.read.max(Some(at));
+    }
+}
+
+/// What all keys have used; lasts as long as the process, also where the configuration is read again.
+#[derive(Default)]
+pub(in crate::server) struct Usages {
+    known: Mutex<HashMap<Arc<str>, Arc<Usage>>>,
+    /// When the store failed last, until it answers again.
+    failed: Mutex<Option<Instant>>,
+}
+
+impl Usages {
+    /// Returns what a key has used.
+    pub(super) fn of(&self, hash: &Hash) -> Arc<Usage> {
+        let name: Arc<str> = hash.counters().into();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let usage = known.entry(name).or_insert_with_key(|name| Arc::new(Usage::new(Arc::clone(name))));
+        Arc::clone(usage)
+    }
+
+    /// Reads what others have counted for a key, if this process has not done so for a while. Where the store does not
+    /// answer, the request goes by what is known.
+    pub(super) async fn refresh(&self, usage: &Usage, shelf: &Shelf, metrics: &Metrics) {
+        let Some(store) = shelf.store() else { return };
+        if usage.is_fresh() || self.has_just_failed() {
+            return;
+        }
+        let _alone = usage.reading.lock().await;
+        if usage.is_fresh() || self.has_just_failed() {
+            return;
+        }
+        let at = Instant::now();
+        // The windows must be there for what is learnt of them.
+        drop(usage.at(shelf.now()));
+        let read =
+            store.counts_of_others(vec![Arc::clone(&usage.name)], Arc::clone(&shelf.owner), shelf.now());
+        let read = read.await.map(|counts| usage.learn(&counts, at));
+        self.judge(read, metrics);
+    }
+
+    /// Tells the store what was counted here, and asks it for what others have counted, for the keys that were asked for
+    /// since the last time. What fails is done the next time.
+    pub(in crate::server) async fn sync(&self, shelf: &Shelf, metrics: &Metrics) {
+        let now = shelf.now();
+        let due: Vec<_> = {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let due = known.values().filter(|usage| usage.is_due(now)).cloned().collect();
+            // A key that is configured no more goes when nothing is left to be told of it.
+            known.retain(|_, usage| Arc::strong_count(usage) > 1 || !usage.unsaved(now).is_empty());
+            due
+        };
+        if due.is_empty() || shelf.is_off() {
+            return;
+        }
+        let Some(store) = shelf.store() else {
+            return self.judge(Err(Error::Unavailable("it is not open".to_owned())), metrics);
+        };
+        for usages in due.chunks(TOGETHER) {
+            let exchanged = exchange(&store, shelf, usages).await;
+            let failed = exchanged.is_err();
+            self.judge(exchanged, metrics);
+            if failed {
+                break;
+            }
+        }
+    }
+
+    fn has_just_failed(&self) -> bool {
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.is_some_and(|failed| failed.elapsed() < RETRY)
+    }
+
+    /// Takes note of whether the store has answered.
+    fn judge(&self, outcome: Result<(), Error>, metrics: &Metrics) {
+        let now = outcome.is_err().then(Instant::now);
+        let before = std::mem::replace(&mut *self.failed.lock().unwrap_or_else(PoisonError::into_inner), now);
+        if let Err(error) = outcome {
+            metrics.quota_failures.add(1);
+            if before.is_none() {
+                tracing::warn!(%error, "the store does not answer: quotas of a day or a month go by what this process knows");
+            }
+        } else if before.is_some() {
+            tracing::info!("quotas of a day or a month are shared through the store again");
+        }
+    }
+}
+
+async fn exchange(store: &Store, shelf: &Shelf, usages: &[Arc<Usage>]) -> Result<(), Error> {
+    let (now, at) = (shelf.now(), Instant::now());
+    let counts: Vec<Count> = usages.iter().flat_map(|usage| usage.unsaved(now)).collect();
+    if !counts.is_empty() {
+        store.put_counts(Arc::clone(&shelf.owner), counts.clone()).await?;
+        usages.iter().for_each(|usage| usage.saved(&counts));
+    }
+    let names = usages.iter().map(|usage| Arc::clone(&usage.name)).collect();
+    let others = store.counts_of_others(names, Arc::clone(&shelf.owner), now).await?;
+    usages.iter().for_each(|usage| usage.learn(&others, at));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: u64 = 86_400_000;
+    /// 2026-11-23 12:00 UTC.
+    const NOON: u64 = 1_795_435_200_000;
+
+    fn cost(requests: u64, tokens: u64) -> Amounts {
+        Amounts { requests, tokens }
+    }
+
+    fn usage() -> Usage {
+        Usage::new("key".into())
+    }
+
+    fn amounts(usage: &Usage, now: Millis) -> [(u64, u64); 2] {
+        [Period::Day, Period::Month].map(|period| {
+            let (_, Amounts { requests, tokens }) = usage.used(period, now);
+            (requests, tokens)
+        })
+    }
+
+    fn told(counts: &[Count]) -> Vec<(u32, u64)> {
+        counts.iter().map(|count| (count.counter.kind, count.amount)).collect()
+    }
+
+    #[test]
+    fn a_day_begins_anew_and_the_month_goes_on() {
+        let usage = usage();
+        usage.charge(cost(2, 100), NOON);
+        assert_eq!(amounts(&usage, NOON), [(2, 100), (2, 100)]);
+        let midnight = NOON + DAY / 2;
+        assert_eq!(amounts(&usage, midnight - 1), [(2, 100), (2, 100)]);
+        assert_eq!(amounts(&usage, midnight), [(0, 0), (2, 100)]);
+        usage.charge(cost(1, 5), midnight);
+        assert_eq!(amounts(&usage, midnight), [(1, 5), (3, 105)]);
+        // A clock that goes back a little does not bring yesterday back.
+        assert_eq!(amounts(&usage, midnight - 1), [(1, 5), (3, 105)]);
+        assert_eq!(amounts(&usage, NOON + 10 * DAY), [(0, 0), (0, 0)]);
+    }
+
+    #[test]
+    fn the_store_is_told_all_once() {
+        let usage = usage();
+        assert!(!usage.is_due(NOON), "nobody has asked");
+        usage.charge(cost(1, 10), NOON);
+        let first = usage.unsaved(NOON);
+        assert_eq!(told(&first), [(0, 1), (1, 10), (2, 1), (3, 10)]);
+        // More is counted while that is on its way.
+        usage.charge(cost(1, 0), NOON);
+        usage.saved(&first);
+        assert_eq!(told(&usage.unsaved(NOON)), [(0, 2), (2, 2)]);
+        usage.saved(&usage.unsaved(NOON));
+        assert_eq!(usage.unsaved(NOON), []);
+        assert!(!usage.is_due(NOON));
+        // What yesterday's window had is told with its own beginning.
+        usage.charge(cost(1, 0), NOON);
+        let late = usage.unsaved(NOON + DAY);
+        assert_eq!(told(&late), [(0, 3), (2, 3)]);
+        assert_eq!(late[0].counter.begins, NOON - DAY / 2);
+        usage.saved(&late);
+        assert_eq!(usage.unsaved(NOON + DAY), []);
+    }
+
+    #[test]
+    fn a_store_that_is_away_for_long_takes_no_memory() {
+        let usage = usage();
+        for day in 0..1_000 {
+            usage.charge(cost(1, 1), NOON + day * DAY);
+        }
+        assert!(usage.unsaved(NOON + 1_000 * DAY).len() <= LATE + 4);
+    }
+
+    #[test]
+    fn what_others_have_counted_is_added() {
+        let usage = usage();
+        usage.charge(cost(1, 10), NOON);
+        let count = |kind, period: Period, amount| {
+            let Window { begins, ends } = period.window(NOON);
+            Count { counter: Counter { name: "key".into(), kind, begins }, ends, amount }
+        };
+        let other = Count {
+            counter: Counter { name: "other".into(), ..count(0, Period::Day, 0).counter },
+            ..count(0, Period::Day, 99)
+        };
+        assert!(!usage.is_fresh());
+        let at = Instant::now();
+        usage.learn(
+            &[count(0, Period::Day, 5), count(3, Period::Month, 1_000), count(9, Period::Day, 7), other],
+            at,
+        );
+        assert!(usage.is_fresh());
+        assert_eq!(amounts(&usage, NOON), [(6, 10), (1, 1_010)]);
+        // An answer that was overtaken takes nothing back.
+        usage.learn(&[count(0, Period::Day, 4)], at);
+        assert_eq!(amounts(&usage, NOON), [(6, 10), (1, 1_010)]);
+        // Nor does what is known of yesterday count today.
+        usage.learn(&[count(0, Period::Day, 50)], at);
+        assert_eq!(amounts(&usage, NOON + DAY), [(0, 0), (1, 1_010)]);
+        usage.learn(&[count(0, Period::Day, 60)], at);
+        assert_eq!(amounts(&usage, NOON + DAY), [(0, 0), (1, 1_010)]);
+    }
+}
