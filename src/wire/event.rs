@@ -52,6 +52,8 @@ pub enum Event<'a> {
         /// Its JSON; for [`Stage::Told`] that of the event.
         data: Raw<'a>,
     },
+    /// What the engine says of the client's limits (Responses): the value of `limits`, an object.
+    Limits(Raw<'a>),
     /// The answer is broken.
     Fail(Failure),
     /// The answer is complete.
@@ -408,6 +410,7 @@ impl fmt::Display for Event<'_> {
                 slot.map_or(Ok(()), |slot| write!(f, " {slot}"))?;
                 write!(f, " {data}")
             }
+            Self::Limits(limits) => write!(f, "limits {limits}"),
             Self::Fail(failure) => {
                 write!(
                     f,

@@ -157,7 +157,9 @@ impl State {
             // Another engine may be asked; if not, it is told that the answer has failed.
             Event::Fail(_) => {}
             Event::End => self.end(choice, out),
-            event @ (Event::Head(_) | Event::Foreign { .. }) => self.encoder.event(event, out),
+            event @ (Event::Head(_) | Event::Foreign { .. } | Event::Limits(_)) => {
+                self.encoder.event(event, out)
+            }
         }
     }
 

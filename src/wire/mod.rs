@@ -323,6 +323,8 @@ impl Rewriter {
                 && shape.options.continuous_usage == options::ContinuousUsage::Pass,
             hide_reasoning: shape.hide_reasoning,
             promote_reasoning: shape.options.promote_reasoning,
+            limits: shape.client == Api::Responses
+                && shape.options.responses_dialect == options::ResponsesDialect::CodexLegacy,
         };
         Self {
             framer: Framer::new(shape.max_event_bytes),

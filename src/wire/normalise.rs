@@ -145,6 +145,7 @@ impl Normaliser {
                 self.note_speech();
                 to.event(event);
             }
+            Event::Limits(_) => to.event(event),
             Event::Fail(failure) => self.fail(failure, to),
             Event::End => self.done(to),
         }

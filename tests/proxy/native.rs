@@ -188,3 +188,65 @@ async fn a_conversation_is_kept_here_and_told_to_the_engine() {
     assert_eq!(kept["data"].as_array().unwrap().len(), 5);
     world.end().await;
 }
+
+/// What the engine itself says of limits, before or behind its last event, is told in the dialect that has it, numbered anew; not
+/// where its head says something else.
+#[tokio::test]
+async fn limits_that_the_engine_tells_in_an_event() {
+    const LIMITS: &str = r#"{"type":"response.rate_limits.updated","sequence_number":77,"response":{"id":"resp_other"},"limits":{"primary": {"used_percent":12.5,"window_minutes":300},"secondary":{"used_percent":3}}}"#;
+    type Rest = fn(Script) -> Script;
+    let ended = |head: &str, behind: bool, rest: Rest| {
+        let begun = Script::new().raw(head).ev(&envelope("created", "in_progress", ""));
+        let last = envelope("completed", "completed", ITEM);
+        rest(if behind { begun.ev(&last).ev(LIMITS) } else { begun.ev(LIMITS).ev(&last) })
+    };
+    let plain = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    let limited = plain.replace(
+        "\r\n\r\n",
+        "\r\nx-ratelimit-limit-requests: 60\r\nx-ratelimit-remaining-requests: 45\r\n\r\n",
+    );
+    let own =
+        json!({"primary": {"used_percent": 12.5, "window_minutes": 300}, "secondary": {"used_percent": 3}});
+    let of_head = json!({"primary": {"used_percent": 25, "window_minutes": 1}});
+    let rows: [(&str, bool, Rest, &Value); 5] = [
+        (plain, true, Script::end, &own),
+        (plain, false, Script::end, &own),
+        (plain, true, |script| script.done().end(), &own),
+        // What comes behind that is too late.
+        (plain, true, |script| script.ev(r#"{"type":"error","message":"late"}"#).end(), &own),
+        (&limited, true, Script::end, &of_head),
+    ];
+    for (head, behind, rest, expected) in rows {
+        let script = ended(head, behind, rest);
+        let world = World::start(Engine::script(script).await, native().args(&["--store", "off"])).await;
+        for (dialect, told) in [("codex-legacy", Some(expected)), ("openai", None), ("openresponses", None)] {
+            let request = prompt("text", r#","stream":true"#).header("x-samewire-dialect", dialect);
+            let answer = world.ask(&request).await;
+            let text = answer.text().replace("data: [DONE]\n\n", "");
+            let events: Vec<_> = text.split_terminator("\n\n").map(crate::responses::event).collect();
+            let completed = events.iter().position(|event| event["type"] == "response.completed").unwrap();
+            let behind = &events[completed + 1..];
+            let Some(told) = told else {
+                assert!(behind.is_empty(), "{dialect}: {behind:?}");
+                continue;
+            };
+            let limits = json!({"type": "response.rate_limits.updated", "sequence_number": completed + 1, "response": {"id": "resp_9"}, "limits": told});
+            assert_eq!(behind, [limits], "{head} {behind:?}");
+        }
+        world.end().await;
+    }
+    // An engine that says nothing of them, and one that is cut off behind its last event, end as well as ever.
+    for rest in [Script::end as Rest, Script::rst] {
+        let script =
+            rest(Script::new().raw(plain).ev(&envelope("created", "in_progress", "")).ev(&envelope(
+                "completed",
+                "completed",
+                ITEM,
+            )));
+        let world = World::start(Engine::script(script).await, native().args(&["--store", "off"])).await;
+        let request = prompt("text", r#","stream":true"#).header("x-samewire-dialect", "codex-legacy");
+        let events = events(&world.ask(&request).await);
+        assert_eq!(events.last().unwrap()["type"], "response.completed");
+        world.end().await;
+    }
+}

@@ -61,6 +61,9 @@ pub struct Reading {
     /// A whole answer that is nothing but reasoning, and ended of itself, is text. Of a stream that is not known before its
     /// end, when the reasoning has long been passed on.
     pub promote_reasoning: bool,
+    /// The client's dialect tells what the engine says of limits, which comes behind the event that ends an answer of Responses:
+    /// the end waits for that, or for the end of the bytes (wire-format 4.9).
+    pub limits: bool,
 }
 
 /// The decoder of an upstream API.

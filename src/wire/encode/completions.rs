@@ -59,7 +59,7 @@ impl Encode for Stream {
             Event::Head(head) => self.envelope.render(&Head { tier: None, ..head }),
             Event::Delta { choice, delta, riders } => self.delta(choice, &delta, &riders, out),
             Event::Usage { usage, riders, .. } => self.envelope.usage_frame(&usage, &riders, out),
-            Event::Foreign { .. } => {}
+            Event::Foreign { .. } | Event::Limits(_) => {}
             Event::Fail(failure) => self.envelope.error_frame(&failure, out),
             Event::End => out.extend_from_slice(DONE),
         }
@@ -165,7 +165,7 @@ impl Encode for Whole {
                 self.usage = Some(usage);
                 self.board(&riders);
             }
-            Event::Foreign { .. } => {}
+            Event::Foreign { .. } | Event::Limits(_) => {}
             // Before the end nothing has been written: a failure is the HTTP answer, which is not the encoder's.
             Event::Fail(_) => {}
             Event::End => self.write(out),

@@ -20,6 +20,7 @@ object! {
         object: Raw<'a> = "object",
         error: Raw<'a> = "error",
         code: Raw<'a> = "code",
+        limits: Raw<'a> = "limits",
     }
 }
 

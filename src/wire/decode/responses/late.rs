@@ -95,7 +95,11 @@ impl Events {
         if let Some(usage) = body.usage.and_then(usage) {
             to.event(Event::Usage { usage, alone: true, riders: Riders::default() });
         }
-        to.event(Event::End);
+        // Of a whole object, nothing follows.
+        self.over = self.reading.limits && !event.is_empty();
+        if !self.over {
+            to.event(Event::End);
+        }
         Ok(())
     }
 

@@ -34,6 +34,8 @@ pub(super) struct Events {
     cut: bool,
     /// How many have a number.
     slots: u32,
+    /// The event that ends the answer has come, and only what the engine says of limits may follow it.
+    over: bool,
 }
 
 /// Whose text it is.
@@ -85,11 +87,21 @@ impl Voice {
     }
 }
 
+/// Tells what the engine says of limits, if that is an object.
+fn limits(told: &Told<'_>, to: &mut dyn Sink) {
+    match told.limits.filter(|limits| limits.get().starts_with('{')) {
+        Some(limits) => to.event(Event::Limits(limits)),
+        None => to.mended(Rule::EventDropped),
+    }
+}
+
 impl Decode for Events {
     fn frame(&mut self, frame: Frame<'_>, to: &mut dyn Sink) {
         let (name, whole) = (frame.name, frame.whole);
         let read = match said(frame) {
             Said::Done => return to.event(Event::End),
+            Said::Chunk(text) if self.over => return self.last_limits(text, to),
+            Said::Fail(_) if self.over => return to.mended(Rule::AfterDone),
             Said::Fail(failure) => {
                 to.mended(Rule::ErrorShape);
                 return to.event(Event::Fail(failure));
@@ -105,7 +117,15 @@ impl Decode for Events {
 
 impl Events {
     pub(super) fn new(reading: Reading) -> Self {
-        Self { reading, headed: false, items: Items::default(), current: None, cut: false, slots: 0 }
+        Self {
+            reading,
+            headed: false,
+            items: Items::default(),
+            current: None,
+            cut: false,
+            slots: 0,
+            over: false,
+        }
     }
 
     fn event(&mut self, data: &str, name: &[u8], to: &mut dyn Sink) -> Result<(), Unreadable> {
@@ -145,6 +165,10 @@ impl Events {
                 self.annotation(&told, to);
                 Ok(())
             }
+            _ if name == "rate_limits.updated" => {
+                limits(&told, to);
+                Ok(())
+            }
             _ if name == "additional_context" => {
                 self.context(&object(told.context), to);
                 Ok(())
@@ -154,6 +178,16 @@ impl Events {
                 Ok(())
             }
         }
+    }
+
+    /// Reads what comes behind the event that ends the answer.
+    fn last_limits(&mut self, data: &str, to: &mut dyn Sink) {
+        let told: Told<'_> = read(data).unwrap_or_default();
+        if word(told.kind).as_deref() != Some("response.rate_limits.updated") {
+            return to.mended(Rule::AfterDone);
+        }
+        limits(&told, to);
+        to.event(Event::End);
     }
 
     fn fail(&mut self, data: &str, to: &mut dyn Sink) {

@@ -132,11 +132,13 @@ pub(super) struct Events {
     /// The id of the response.
     response: String,
     pub(super) limits: Option<Limits>,
+    /// What the engine's own event says of limits; told where nothing else is known of them.
+    pub(super) engine_limits: Option<String>,
 }
 
 impl Events {
     pub(super) fn new(on: bool, dialect: ResponsesDialect) -> Self {
-        Self { on, dialect, next: 0, response: String::new(), limits: None }
+        Self { on, dialect, next: 0, response: String::new(), limits: None, engine_limits: None }
     }
 
     /// They belong to this response.
@@ -362,12 +364,14 @@ impl Events {
 
     /// Behind the last event.
     pub(super) fn last(&mut self, out: &mut Out) {
-        if let Some(Limits { used_percent, window_minutes }) = self.limits {
+        let known = self.limits.map(|Limits { used_percent, window_minutes }| {
+            format!("{{\"primary\":{{\"used_percent\":{used_percent},\"window_minutes\":{window_minutes}}}}}")
+        });
+        if let Some(limits) = known.or_else(|| self.engine_limits.take()) {
             self.say_legacy("response.rate_limits.updated", out, |out| {
-                let limits = format!(
-                    "}},\"limits\":{{\"primary\":{{\"used_percent\":{used_percent},\"window_minutes\":{window_minutes}}}}}"
-                );
-                out.extend_from_slice(limits.as_bytes());
+                for piece in ["},\"limits\":", &limits] {
+                    out.extend_from_slice(piece.as_bytes());
+                }
             });
         }
         if self.on && self.dialect == ResponsesDialect::Openresponses {

@@ -168,6 +168,7 @@ impl Encode for Response {
             Event::Delta { choice: 0, delta, riders } => self.delta(&delta, &riders, out),
             Event::Usage { usage, .. } => self.count(usage),
             Event::Foreign { name, slot, stage, data } => self.foreign(name, slot, stage, data, out),
+            Event::Limits(limits) => self.events.engine_limits = Some(compacted(limits)),
             Event::Delta { .. } => {}
             Event::Fail(failure) => self.fail(&failure, out),
             Event::End => self.end(out),
