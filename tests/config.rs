@@ -228,11 +228,11 @@ fn every_mistake_is_told_with_its_path() {
         ),
         (
             &with(&key('a', "when_used_up = \"quota_exceeded\"")),
-            "auth.key[0].when_used_up: expected one of `insufficient_quota`, `usage_limit_reached`",
+            "auth.key[0].when_used_up: expected `insufficient_quota` or `usage_limit_reached`",
         ),
         (
             &with(&key('a', "tokens_per_day = -1")),
-            "auth.key[0].tokens_per_day: expected a number that is not negative",
+            "auth.key[0].tokens_per_day: expected a whole number, found one that is below 0 or too large",
         ),
         (&with(&key('a', "limit = 1")), "auth.key[0].limit: unknown key"),
         (&with(&key('a', "[auth.key.limits]\nrequests = 1")), "auth.key[0].limits.requests: unknown key"),

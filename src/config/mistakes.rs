@@ -92,6 +92,9 @@ pub(super) fn explain(message: &str, noun: &str) -> String {
             "string" => format!("expected {expected}, found a text"),
             "sequence" => format!("expected {expected}, found a list"),
             "map" => format!("expected {expected}, found a table"),
+            "integer" if message.starts_with("invalid value") => {
+                format!("expected {expected}, found one that is below 0 or too large")
+            }
             kind => format!("expected {expected}, found {kind}"),
         };
     };
