@@ -24,7 +24,7 @@ pub fn new_key(chance: &[u8; CHANCE]) -> String {
 
 /// Bytes of a key from which on some of them are shown. The part that stays hidden cannot be guessed then.
 const SHOWN_FROM: usize = 24;
-/// How many bytes of such a key are shown at its beginning, and at its end.
+/// Bytes shown at the beginning and at the end of such a key.
 const SHOWN: (usize, usize) = (5, 4);
 
 /// Returns a refused key so that its owner recognises it and nobody can use it: `sk-ab***wxyz`. Short keys, and those
@@ -108,7 +108,7 @@ pub struct Caller {
     pub place: usize,
     /// How much it may ask for.
     pub allowance: Allowance,
-    /// What it may use in a day and in a month.
+    /// Its quota of a day and of a month.
     pub quota: Quota,
     /// The models that its plan does not have; `*` stands for all that `models` does not name.
     pub not_included: Vec<String>,
@@ -125,7 +125,7 @@ pub struct Allowance {
     pub concurrency: usize,
 }
 
-/// What a key may use in a day and in a month, both of UTC; 0: as much as it likes.
+/// Quota of a key in a day and in a month, both of UTC; 0: no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
     /// Requests to engines in a day.
@@ -136,14 +136,14 @@ pub struct Quota {
     pub tokens_per_day: u64,
     /// Tokens of prompts and answers in a month.
     pub tokens_per_month: u64,
-    /// What is said when one of them is used up.
+    /// Error that clients get when one of them is used up.
     pub when_used_up: WhenUsedUp,
     /// The plan's name as clients are told it; `None`: they are not.
     pub plan: Option<Arc<str>>,
 }
 
 impl Quota {
-    /// Whether anything is limited.
+    /// Returns whether anything is limited.
     pub fn limits(&self) -> bool {
         [self.requests_per_day, self.requests_per_month, self.tokens_per_day, self.tokens_per_month]
             .iter()
@@ -151,7 +151,7 @@ impl Quota {
     }
 }
 
-/// Which error a used-up quota is (wire-format 3.4).
+/// Error for a quota that is used up (wire-format 3.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenUsedUp {
@@ -168,7 +168,7 @@ impl Caller {
         (self.models.is_empty() || self.names(model)) && !self.lacks(model)
     }
 
-    /// Whether its plan does not have this model.
+    /// Returns whether its plan does not have this model.
     pub fn lacks(&self, model: &str) -> bool {
         let mut lacking = self.not_included.iter();
         lacking.any(|one| one == model || one == "*" && !self.names(model))

@@ -15,7 +15,7 @@ pub(super) fn no_such_model(name: &str) -> Failure {
     Failure::from(Fault::ModelNotFound).with_message(message).with_param("model")
 }
 
-/// What is said of a model that the caller's plan does not have.
+/// Returns the refusal of a model that the caller's plan does not have.
 fn not_included(name: &str) -> Failure {
     let message = format!("The plan of this key does not include the model `{}`.", shown(name));
     Failure::from(Fault::UsageNotIncluded).with_message(message).with_param("model")

@@ -66,7 +66,7 @@ use tokio::sync::mpsc;
 
 /// How often each thread closes upstream connections that have grown old.
 const SWEEP: Duration = Duration::from_secs(1);
-/// How long the end of the process waits for the store to take what keys have used.
+/// Time that the end of the process gives the store to take what keys have used.
 const LAST: Duration = Duration::from_secs(1);
 
 /// What a request finds: the configuration in force and what is made of it, beside what lasts as long as the process. A

@@ -1,4 +1,4 @@
-//! What a key may ask for at once, in a minute, in a day and in a month, and what its answers say of that.
+//! Quotas of keys: requests at once, requests and tokens in a minute, in a day and in a month, and what answers say of them.
 //!
 //! Requests are taken when they come. What an answer will cost is not known before it ends: a request is let in while
 //! any tokens are left, and the engine's count is charged when the answer is over, also beyond what was left. Nothing is
@@ -41,12 +41,12 @@ pub(super) struct Quotas(HashMap<Arc<str>, (Hash, Arc<KeyQuota>)>);
 /// The quota of one key.
 struct KeyQuota {
     meters: Arc<Meters>,
-    /// What it may use in a day and a month, and what it has used.
+    /// Quota of a day and a month, beside what has been used of it.
     budget: Option<(Quota, Arc<Usage>)>,
 }
 
 impl Quotas {
-    /// Those of all keys. A key that may ask for as much as before goes on counting from where it was; of its day and its
+    /// Returns the quotas of all keys. A key that may ask for as much as before goes on counting from where it was; of its day and its
     /// month it does so in any case.
     pub(super) fn of(keys: Option<&Keyring>, before: &Self, usages: &Usages) -> Self {
         let limited = keys.into_iter().flat_map(Keyring::callers);
@@ -71,7 +71,7 @@ impl Quotas {
     }
 }
 
-/// What one key may ask for at once and in a minute.
+/// Limits of one key on requests at once, and on a minute.
 struct Meters {
     allowance: Allowance,
     requests: Option<Meter>,
@@ -116,7 +116,7 @@ impl Meter {
     }
 }
 
-/// What a limit showed when a request came.
+/// State of a limit when a request came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reading {
     limit: u64,
@@ -128,7 +128,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Whether a larger part of it is used than of another one.
+    /// Returns whether a larger part of it is used than of another one.
     fn is_nearer(&self, other: &Self) -> bool {
         let share = |one: &Self, of: &Self| u128::from(one.limit - one.left) * u128::from(of.limit);
         share(self, other) > share(other, self)
@@ -140,8 +140,8 @@ impl Reading {
     }
 }
 
-/// What there was of a key's quota when a request came: of its limits on requests, and of those on tokens, the one each of
-/// which most is used.
+/// State of a key's limits when a request came: of those on requests, and of those on tokens, the one each of which most is
+/// used.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Standing {
     requests: Option<Reading>,
@@ -201,7 +201,7 @@ fn span(time: Duration) -> String {
     }
 }
 
-/// Why a request is not let in, and for how long that will be so.
+/// Error for a request that is not let in, and the time for which that will be so.
 type Refused = (Failure, Duration);
 
 impl Meters {
@@ -231,7 +231,7 @@ impl Meters {
         Ok(())
     }
 
-    /// One more is under way. Gives how many there were before.
+    /// Counts one more under way. Returns how many there were before.
     fn begin(&self) -> Result<usize, Refused> {
         let most = self.at_once.unwrap_or(usize::MAX);
         let room = |running: usize| (running < most).then_some(running + 1);
@@ -346,11 +346,11 @@ impl KeyQuota {
     }
 }
 
-/// How a request was let in.
+/// Record of how a request was let in.
 #[derive(Clone)]
 pub(super) struct Admission {
     quota: Arc<KeyQuota>,
-    /// What its events tell of that.
+    /// Limits that its events tell.
     limits: Option<Limits>,
 }
 
@@ -366,7 +366,7 @@ impl Admission {
 pub(super) struct Ticket(Admission);
 
 impl Ticket {
-    /// It is over, and has cost so many tokens. `asked`: an engine was asked for it.
+    /// Charges a request that is over with its tokens. `asked`: an engine was asked for it.
     pub(super) fn charge(&self, tokens: u64, asked: bool, now: Millis) {
         let KeyQuota { meters, budget } = &*self.0.quota;
         if let Some((_, usage)) = budget.as_ref().filter(|_| asked || tokens > 0) {
@@ -378,12 +378,12 @@ impl Ticket {
         let _ = meters.settle(meter);
     }
 
-    /// How it was let in.
+    /// Returns how it was let in.
     pub(super) fn admission(&self) -> Admission {
         self.0.clone()
     }
 
-    /// What its events tell of the key's limits.
+    /// Returns what its events tell of the key's limits.
     pub(super) fn limits(&self) -> Option<Limits> {
         self.0.limits
     }

@@ -7,25 +7,25 @@ use super::record::{Caps, Error, Millis};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What names a counter.
+/// Name of a counter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Counter {
     /// Whose use it counts.
     pub name: Arc<str>,
-    /// What it counts: a number that the caller gives a meaning.
+    /// Kind of what is counted: a number that the caller gives a meaning.
     pub kind: u32,
-    /// When its window begins.
+    /// Beginning of its window.
     pub begins: Millis,
 }
 
 /// The amount of a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// Which counter.
+    /// The counter.
     pub counter: Counter,
-    /// When its window ends. The counter is removed some time after that.
+    /// End of its window. The counter is removed some time after that.
     pub ends: Millis,
-    /// How much was counted.
+    /// The sum of all that was counted.
     pub amount: u64,
 }
 

@@ -336,7 +336,7 @@ operations! {
     /// Stores what a writer has counted in all, for each of these counters. An amount that is less than what the same writer
     /// has stored before changes nothing, so it may be tried again.
     write put_counts(writer: Arc<str>, counts: Vec<Count>) -> ();
-    /// What all writers but one have counted, of the counters of these names whose windows have not ended; those that
+    /// Returns what all writers but one have counted, of the counters of these names whose windows have not ended; those that
     /// nobody has counted are missing. A writer knows its own amounts before the store does.
     read counts_of_others(names: Vec<Arc<str>>, besides: Arc<str>, now: Millis) -> Vec<Count>;
 }

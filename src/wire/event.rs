@@ -52,7 +52,7 @@ pub enum Event<'a> {
         /// Its JSON; for [`Stage::Told`] that of the event.
         data: Raw<'a>,
     },
-    /// What the engine says of the client's limits (Responses): the value of `limits`, an object.
+    /// The engine's word on the client's limits (Responses): the value of `limits`, an object.
     Limits(Raw<'a>),
     /// The answer is broken.
     Fail(Failure),

@@ -50,7 +50,7 @@ faults! {
     ConcurrencyLimit = 429 "rate_limit_error" Some("concurrency_limit"), "Too many requests at once.";
     /// The key's quota of a day or a month is used up.
     InsufficientQuota = 429 "insufficient_quota" Some("insufficient_quota"), "You exceeded your current quota.";
-    /// The same in the words that tell when the quota begins anew.
+    /// The key's quota is used up, in the words that tell when it begins anew.
     UsageLimit = 429 "usage_limit_reached" Some("usage_limit_reached"), "The usage limit has been reached.";
     /// The key's plan does not have the model.
     UsageNotIncluded = 403 "usage_not_included" Some("usage_not_included"), "Your plan does not include this model.";

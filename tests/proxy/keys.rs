@@ -20,11 +20,11 @@ const OFF: &str = "sk-CANARY-off";
 /// The engine's own.
 const ENGINES: &str = "sk-CANARY-engine";
 
-/// What is said of a short key, of which nothing may be shown.
+/// The refusal of a short key, of which nothing may be shown.
 const WRONG: &str = r#"{"error":{"message":"Incorrect API key provided: ***. Check the key, or ask for one where this service is run.","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}"#;
 const MISSING: &str = r#"{"error":{"message":"You didn't provide an API key. Send it in an Authorization header, as 'Authorization: Bearer YOUR_KEY'.","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}"#;
 
-/// What is said where there is more than one key.
+/// The refusal of more than one key.
 fn several() -> String {
     WRONG.replace("***", "the request has more than one")
 }

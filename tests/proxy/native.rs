@@ -189,8 +189,8 @@ async fn a_conversation_is_kept_here_and_told_to_the_engine() {
     world.end().await;
 }
 
-/// What the engine itself says of limits, before or behind its last event, is told in the dialect that has it, numbered anew; not
-/// where its head says something else.
+/// Limits that the engine tells in an event of its own, before or behind its last one, are told in the dialect that has it,
+/// numbered anew; not where its head says something else.
 #[tokio::test]
 async fn limits_that_the_engine_tells_in_an_event() {
     const LIMITS: &str = r#"{"type":"response.rate_limits.updated","sequence_number":77,"response":{"id":"resp_other"},"limits":{"primary": {"used_percent":12.5,"window_minutes":300},"secondary":{"used_percent":3}}}"#;

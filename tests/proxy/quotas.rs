@@ -1,4 +1,4 @@
-//! What a key may ask for at once, in a minute, in a day and in a month.
+//! Quotas of keys: at once, in a minute, in a day and in a month.
 
 use crate::keys::{OTHER, SECOND, entry, with};
 use crate::postgres::partition::{Partition, Way};
@@ -451,7 +451,7 @@ async fn limits_of_a_key_are_told_in_the_older_events() {
     }
 }
 
-/// Of a key's limits the event tells the one of which most is used.
+/// The event tells that limit of a key of which most is used.
 #[tokio::test]
 async fn the_nearest_limit_is_told() {
     now().await;
@@ -468,7 +468,7 @@ async fn the_nearest_limit_is_told() {
     world.end().await;
 }
 
-/// What goes on with a response when the outputs of its tools are there asks the engine, and counts as that.
+/// Going on with a response when the outputs of its tools are there asks the engine, and counts as that.
 #[tokio::test]
 async fn going_on_with_outputs_of_tools_counts() {
     now().await;

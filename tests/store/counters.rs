@@ -26,7 +26,7 @@ async fn put(store: &Store, writer: &str, counts: Vec<Count>) {
     store.put_counts(writer.into(), counts).await.unwrap();
 }
 
-/// What all but `writer` have counted of these names.
+/// Reads what all but `writer` have counted of these names.
 async fn others(store: &Store, writer: &str, names: &[&str]) -> Vec<Count> {
     let names = names.iter().map(|name| Arc::from(*name)).collect();
     store.counts_of_others(names, writer.into(), NOW).await.unwrap()

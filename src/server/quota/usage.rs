@@ -1,4 +1,4 @@
-//! What keys have used in the present day and month, shared with other processes through the store.
+//! Usage of keys in the present day and month, shared with other processes through the store.
 //!
 //! Takes: what requests have cost. Gives: what a key has used, as of about a second ago in other processes.
 //! Remembers: what this process has counted, which goes to the store once a second and at the end of the process, and what
@@ -14,11 +14,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often what was counted goes to the store, and what others have counted is read.
+/// Time between two exchanges with the store: what was counted here for what others have counted.
 pub(in crate::server) const SYNC: Duration = Duration::from_secs(1);
-/// How old what others have counted may be before a request waits for it to be read anew: only those that come after a pause.
+/// Age of what others have counted from which on a request waits for it to be read anew. Only the first after a pause does.
 const FRESH: Duration = Duration::from_secs(5);
-/// How long no request waits for a store that has just failed.
+/// Time for which no request waits for a store that has just failed.
 const RETRY: Duration = Duration::from_secs(5);
 /// Amounts of windows that have ended, kept for a store that is away.
 const LATE: usize = 64;
@@ -47,7 +47,7 @@ struct Tally {
     window: Window,
     /// Counted by this process, in all.
     own: Amounts,
-    /// As much of that as the store has.
+    /// The part of that which the store has.
     stored: Amounts,
     /// Counted by others, when that was last read.
     others: Amounts,
@@ -76,7 +76,7 @@ impl Unit {
     }
 }
 
-/// What one key has used.
+/// Usage of one key.
 pub(super) struct Usage {
     /// The name of its counters.
     name: Arc<str>,
@@ -89,9 +89,9 @@ pub(super) struct Usage {
 struct State {
     day: Tally,
     month: Tally,
-    /// What the store does not have of windows that have ended.
+    /// Counts of windows that have ended, as far as the store does not have them.
     late: Vec<Count>,
-    /// When what others have counted was last read.
+    /// Time of the last look at what others have counted.
     read: Option<Instant>,
     /// Somebody has asked since the last exchange with the store.
     asked: bool,
@@ -120,7 +120,7 @@ impl State {
         }
     }
 
-    /// What the store does not have of a period's present window.
+    /// Returns what the store does not have of a period's present window.
     fn due(&mut self, name: &Arc<str>, period: Period) -> Vec<Count> {
         let Tally { window, mut own, mut stored, .. } = *self.tally(period);
         let kinds = KINDS.iter().filter(|(_, of, _)| *of == period);
@@ -181,7 +181,7 @@ impl Usage {
         [state.late.clone(), present].concat()
     }
 
-    /// Whether the store is to be told or asked something; asking this begins the next exchange.
+    /// Returns whether the store is to be told or asked something. Asking this begins the next exchange.
     fn is_due(&self, now: Millis) -> bool {
         let unsaved = !self.unsaved(now).is_empty();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -214,11 +214,11 @@ impl Usage {
     }
 }
 
-/// What all keys have used; lasts as long as the process, also where the configuration is read again.
+/// Usage of all keys. Lasts as long as the process, also where the configuration is read again.
 #[derive(Default)]
 pub(in crate::server) struct Usages {
     known: Mutex<HashMap<Arc<str>, Arc<Usage>>>,
-    /// When the store failed last, until it answers again.
+    /// Time of the last failure of the store, until it answers again.
     failed: Mutex<Option<Instant>>,
 }
 

@@ -5,7 +5,7 @@ use crate::store::Millis;
 const MINUTE: u64 = 60_000;
 const DAY: u64 = 24 * 60 * MINUTE;
 
-/// How long a quota lasts.
+/// Period of a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Period {
     Day,

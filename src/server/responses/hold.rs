@@ -143,7 +143,7 @@ pub(super) struct Legs {
     pub(super) hold: Arc<Hold>,
     /// Who asks, where keys are checked.
     pub(super) caller: Option<Arc<Caller>>,
-    /// How the first of them was let in, where the key has a quota.
+    /// Admission of the first of them, where the key has a quota.
     pub(super) admission: Option<Admission>,
 }
 

@@ -132,7 +132,7 @@ pub(super) struct Events {
     /// The id of the response.
     response: String,
     pub(super) limits: Option<Limits>,
-    /// What the engine's own event says of limits; told where nothing else is known of them.
+    /// Limits of the engine's own event; told where nothing else is known of them.
     pub(super) engine_limits: Option<String>,
 }
 
