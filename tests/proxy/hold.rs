@@ -215,3 +215,26 @@ async fn an_answer_without_calls_ends() {
     assert!(world.ask(&held("")).await.text().contains("event: response.incomplete"));
     world.end().await;
 }
+
+/// A held stream is one request, and its key is charged for each answer of the engine.
+#[tokio::test]
+async fn all_answers_of_a_stream_are_charged() {
+    let scripts = vec![scripted("tools", "chatcmpl-1", true), scripted("text", "chatcmpl-2", true)];
+    let setup = Setup::new().config(&entry(KEY, "tokens_per_month = 104\nconcurrency = 1"));
+    let world = World::start(Engine::in_turn(scripts).await, setup).await;
+    let (mut client, id, mut number) = open(&world, &held("")).await;
+    until_event(&mut client, &mut number, "response.output_item.done", "call_3").await;
+    assert_eq!(pending(&world.ask(&hand_in(&id, ALL)).await), json!([]));
+    let last = until_event(&mut client, &mut number, "response.completed", "").await;
+    assert_eq!(last["response"]["usage"]["total_tokens"], 26);
+    let limits = next(&mut client, &mut number).await;
+    assert_eq!(limits["type"], "response.rate_limits.updated");
+    assert_eq!(limits["limits"]["primary"]["used_percent"], 0, "as it was when the request came");
+    assert!(client.event().await.is_none());
+    let complete = |line: &&String| line.contains("\"end\":\"complete\"");
+    until("three lines", PATIENCE, || world.samewire.request_lines().iter().filter(complete).count() == 3)
+        .await;
+    let next = world.ask(&prompt("text", "")).await;
+    assert_eq!(next.head.header("x-ratelimit-remaining-tokens"), Some("78"), "104 - 26");
+    world.end().await;
+}
