@@ -217,6 +217,8 @@ impl Usage {
 /// Usage of all keys. Lasts as long as the process, also where the configuration is read again.
 #[derive(Default)]
 pub(in crate::server) struct Usages {
+    /// By the names of their counters. A key that is taken out of the configuration stays: it may come back, and what this
+    /// process has counted is known here alone until it ends.
     known: Mutex<HashMap<Arc<str>, Arc<Usage>>>,
     /// Time of the last failure of the store, until it answers again.
     failed: Mutex<Option<Instant>>,
@@ -256,11 +258,8 @@ impl Usages {
     pub(in crate::server) async fn sync(&self, shelf: &Shelf, metrics: &Metrics) {
         let now = shelf.now();
         let due: Vec<_> = {
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            let due = known.values().filter(|usage| usage.is_due(now)).cloned().collect();
-            // A key that is configured no more goes when nothing is left to be told of it.
-            known.retain(|_, usage| Arc::strong_count(usage) > 1 || !usage.unsaved(now).is_empty());
-            due
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.values().filter(|usage| usage.is_due(now)).cloned().collect()
         };
         if due.is_empty() || shelf.is_off() {
             return;
