@@ -243,7 +243,7 @@ pub fn response_body(asked: &Asked, material: &Material<'_>, route: &Route) -> R
 /// Where a Responses request goes, how its answer is read, and what that says of itself.
 pub fn response(asked: &Asked, route: &Route) -> (&'static str, Shape, Reply) {
     // Where reasoning goes is said by another option, and it must get there.
-    let options = Options { reasoning_field: ReasoningField::default(), ..(*route.options).clone() };
+    let options = Options { reasoning_field: ReasoningField::ReasoningContent, ..(*route.options).clone() };
     let way = route.responses;
     let api = if way == Way::Native { Api::Responses } else { Api::Chat };
     let route = Route { options: Arc::new(options), ..route.clone() };
@@ -260,7 +260,7 @@ pub fn response(asked: &Asked, route: &Route) -> (&'static str, Shape, Reply) {
     let reply = Reply {
         echo: asked.echo(),
         calls,
-        reasoning: route.options.responses_reasoning,
+        reasoning: asked.reasoning_place(route.options.responses_reasoning),
         dialect: route.options.responses_dialect,
         logprobs: asked.include.output_text_logprobs,
         sealing: Sealing::default(),

@@ -91,7 +91,10 @@ fn word(choice: &Value) -> String {
     let delta = choice["delta"].as_object().unwrap();
     let text = |key: &str| delta[key].as_str().unwrap();
     match delta.keys().next().map(String::as_str) {
-        Some("reasoning_content") => format!("r:{}", text("reasoning_content")),
+        Some("reasoning") => {
+            assert_eq!(delta["reasoning"], delta["reasoning_content"], "{choice}");
+            format!("r:{}", text("reasoning"))
+        }
         Some("content") => format!("c:{}", text("content")),
         Some("tool_calls") => {
             let call = &delta["tool_calls"][0];
@@ -225,7 +228,7 @@ fn chat_frames() {
 fn whole_answers_say_the_same() {
     let content = "<|channel|>analysis<|message|>A<|end|><|start|>assistant<|channel|>analysis<|message|>B<|end|><|start|>assistant<|channel|>commentary<|message|>C<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>";
     let answer = whole(Api::Chat, content, "stop").run(&Cut::Whole);
-    let expected = r#"{"id":"chatcmpl-1","object":"chat.completion","created":5,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"C","reasoning_content":"AB","refusal":null,"annotations":[],"tool_calls":[{"id":"call_1_0_0","type":"function","function":{"name":"f","arguments":"{}"}}]},"logprobs":null,"finish_reason":"tool_calls"}]}"#;
+    let expected = r#"{"id":"chatcmpl-1","object":"chat.completion","created":5,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"C","reasoning_content":"AB","reasoning":"AB","refusal":null,"annotations":[],"tool_calls":[{"id":"call_1_0_0","type":"function","function":{"name":"f","arguments":"{}"}}]},"logprobs":null,"finish_reason":"tool_calls"}]}"#;
     assert_eq!(answer.body, expected);
     let cut = whole(Api::Chat, "<|channel|>analysis<|message|>A<|end|><|start|>assistant", "length");
     let answer: Value = serde_json::from_str(&cut.run(&Cut::Whole).body).unwrap();

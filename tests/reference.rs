@@ -73,11 +73,16 @@ impl Vector {
     fn case(&self) -> Case {
         let word = |key: &str| self.value[key].as_str().unwrap().to_owned();
         let headers = self.value["upstream_headers"].as_object().unwrap();
+        let mut options = self.value["options"].clone();
+        // Vectors are written with one name, unless they say another (wire-format 9).
+        if options["reasoning_field"].is_null() {
+            options["reasoning_field"] = "reasoning_content".into();
+        }
         Case {
             client_api: word("client_api"),
             upstream_api: word("upstream_api"),
             request: self.value["request"].clone(),
-            options: self.value["options"].clone(),
+            options,
             upstream_status: self.value["upstream_status"].as_u64().unwrap() as u16,
             upstream_headers: headers
                 .iter()

@@ -353,10 +353,17 @@ fn old_functions_may_be_allowed() {
 /// Reasoning under both names: what says something counts, and the engine's own name before the other.
 #[test]
 fn reasoning_under_two_names_is_sent_once() {
-    for (to, own, other) in
-        [("vllm", "reasoning", "reasoning_content"), ("sglang", "reasoning_content", "reasoning")]
-    {
+    for (to, own, other) in [
+        ("vllm", "reasoning", "reasoning_content"),
+        ("sglang", "reasoning_content", "reasoning"),
+        ("llamacpp", "reasoning_content", "reasoning"),
+        ("lmdeploy", "reasoning_content", "reasoning"),
+        ("ollama", "reasoning", "reasoning_content"),
+    ] {
         for (before, after) in [
+            // As the answer had it.
+            (r#""OWN":"a","OTHER":"a""#, r#""OWN":"a""#),
+            (r#""OTHER":"a","OWN":"a""#, r#""OWN":"a""#),
             (r#""OWN":null,"OTHER":"a""#, r#""OWN":"a""#),
             (r#""OWN":"","OTHER":"a""#, r#""OWN":"a""#),
             (r#""OTHER":"a","OWN":"""#, r#""OWN":"a""#),

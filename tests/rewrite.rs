@@ -202,7 +202,8 @@ fn without_a_request_it_was_a_plain_one() {
     let input = format!("{unparsed}\n\ndata: [DONE]\n\n");
     let (_, parsed, _) = run(&mut rewrite(&["--set", "parser=qwen3"]), input.as_bytes());
     assert!(
-        parsed.contains(r#"{"reasoning_content":"a"}"#) && parsed.contains(r#"{"content":"b"}"#),
+        parsed.contains(r#"{"reasoning_content":"a","reasoning":"a"}"#)
+            && parsed.contains(r#"{"content":"b"}"#),
         "{parsed}"
     );
 }
@@ -414,9 +415,9 @@ fn frames_come_out_before_the_input_is_complete() {
         stdin.write_all(raw.next().unwrap().as_bytes()).unwrap();
         stdin.write_all(raw.next().unwrap().as_bytes()).unwrap();
         assert!(next().contains(r#""delta":{"role":"assistant"}"#));
-        assert!(next().contains(r#""delta":{"reasoning_content":"\n"}"#));
+        assert!(next().contains(r#""delta":{"reasoning_content":"\n","reasoning":"\n"}"#));
         stdin.write_all(raw.next().unwrap().as_bytes()).unwrap();
-        assert!(next().contains(r#""delta":{"reasoning_content":"The"}"#));
+        assert!(next().contains(r#""delta":{"reasoning_content":"The","reasoning":"The"}"#));
         drop(stdin);
         assert!(next().contains("upstream_incomplete"));
         assert_eq!(child.wait().unwrap().code(), Some(1));

@@ -162,7 +162,8 @@ fn mask(raw: Raw<'_>, words: bool, out: &mut String) {
             out.push_str(&key);
             out.push(':');
             let drawn = ["id", "created", "model"].contains(&key.as_ref());
-            let said = words && ["content", "reasoning_content", "arguments"].contains(&key.as_ref());
+            let said =
+                words && ["content", "reasoning_content", "reasoning", "arguments"].contains(&key.as_ref());
             match drawn || said {
                 true => out.push('…'),
                 false => mask(value, words, out),

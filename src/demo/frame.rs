@@ -12,7 +12,7 @@ pub enum Change {
     Id,
     /// Text stands beside the role.
     RoleContent,
-    /// Reasoning under another name.
+    /// Reasoning under one name that half of the clients do not read.
     ReasoningName,
     /// Text in the frame that finishes.
     FinishMerged,
@@ -71,7 +71,7 @@ impl Change {
             Self::Id => "Ids get the form of OpenAI's: chatcmpl-, and the engine's own behind it.",
             Self::RoleContent => "The first frame tells the role alone; the empty text beside it goes.",
             Self::ReasoningName => {
-                "One engine says reasoning, the other reasoning_content; clients get reasoning_content from both."
+                "One engine says reasoning, the other reasoning_content; clients get both names from both."
             }
             Self::FinishMerged => {
                 "The last token came in the frame that finishes, where many clients lose it; it gets a frame of its own."
@@ -342,7 +342,8 @@ fn delta(raw: Raw<'_>, draft: &mut Draft) {
     let members = members(raw);
     draft.word();
     draft.put("\"delta\":{", None);
-    let has_role = members.iter().any(|(key, raw)| key == "role" && raw.get() != "null");
+    let has = |name: &str| members.iter().any(|(key, raw)| key == name && raw.get() != "null");
+    let has_role = has("role");
     for (at, (key, raw)) in members.iter().enumerate() {
         draft.next(at);
         let value = raw.get();
@@ -361,7 +362,7 @@ fn delta(raw: Raw<'_>, draft: &mut Draft) {
             }
             "reasoning" => {
                 draft.tells(Phase::Reasoning);
-                draft.put("\"reasoning\"", Some(Change::ReasoningName));
+                draft.put("\"reasoning\"", (!has("reasoning_content")).then_some(Change::ReasoningName));
                 draft.put(format!(":{}", short(*raw)), None);
             }
             _ => {

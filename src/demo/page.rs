@@ -384,7 +384,7 @@ mod tests {
     #[test]
     fn colour_adds_nothing_but_colour() {
         let raw = "data: {\"id\":\"1\",\"choices\":[{\"delta\":{\"reasoning\":\"a\"}}]}\n\ndata: [DONE]\n\n";
-        let canonical = "data: {\"id\":\"1\",\"choices\":[{\"delta\":{\"reasoning_content\":\"a\"}}]}\n\ndata: [DONE]\n\n";
+        let canonical = "data: {\"id\":\"1\",\"choices\":[{\"delta\":{\"reasoning_content\":\"a\",\"reasoning\":\"a\"}}]}\n\ndata: [DONE]\n\n";
         let comparison = compare([Streams { raw, canonical }, Streams { raw: canonical, canonical }]);
         let shown = |colour| render(&super::super::REASONING, &comparison, Look { width: 80, colour });
         let (plain, coloured) = (shown(false), shown(true));

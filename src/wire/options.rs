@@ -15,11 +15,11 @@ choice! {
     /// The key under which reasoning text reaches the client (2.4).
     ReasoningField {
         /// `reasoning_content`
-        #[default] ReasoningContent = "reasoning_content",
+        ReasoningContent = "reasoning_content",
         /// `reasoning`
         Reasoning = "reasoning",
-        /// Both keys with the same text.
-        Both = "both",
+        /// Both keys with the same text, so that clients of either convention read it.
+        #[default] Both = "both",
         /// The text is removed, nothing else.
         None = "none",
     }

@@ -39,9 +39,13 @@ struct Cut {
     /// In the engine's frame, quotes included.
     before: Box<[u8]>,
     behind: Box<[u8]>,
+    /// In the engine's frame, between the text and the same text once more; `None`: it is there once.
+    repeats: Option<Box<[u8]>>,
     /// In the client's.
     front: Box<[u8]>,
     back: Box<[u8]>,
+    /// In the client's, between the text and the same text once more (`reasoning_field = "both"`).
+    again: Option<Box<[u8]>>,
     /// What each such frame counts.
     counts: Box<[(Rule, u32)]>,
     /// Two in a row were like this.
@@ -106,9 +110,14 @@ impl Stencil {
         if lane(cut.choice, text) != Some(cut.lane) {
             return false;
         }
-        out.reserve(cut.front.len() + text.len() + cut.back.len());
+        let again = cut.again.as_ref().map_or(0, |again| again.len() + text.len());
+        out.reserve(cut.front.len() + text.len() + again + cut.back.len());
         out.extend_from_slice(&cut.front);
         Text::json(text).write(out);
+        if let Some(again) = &cut.again {
+            out.extend_from_slice(again);
+            Text::json(text).write(out);
+        }
         out.extend_from_slice(&cut.back);
         for (rule, times) in &cut.counts {
             tally.add(*rule, *times);
@@ -169,19 +178,25 @@ impl Cut {
         let mut frame = Out::default();
         encode(Event::Delta { choice, delta, riders: Riders::default() }, &mut frame);
         let frame = frame.join();
-        let mut marks = memchr::memmem::find_iter(&frame, MARK);
-        let at = marks.next().filter(|_| marks.next().is_none())?;
-        let (front, back) = (frame.get(..at)?, frame.get(at + MARK.len()..)?);
+        let (front, again, back) = around_marks(&frame)?;
         let mut spelled = BytesMut::new();
         Text::json(text).write(&mut spelled);
-        let inner = written.strip_prefix(front)?.strip_suffix(back)?;
-        (inner == &spelled[..]).then(|| Self {
+        let mut expected = vec![front, &spelled];
+        again.into_iter().for_each(|again| expected.extend([again, &spelled]));
+        expected.push(back);
+        let (repeats, behind) = match voice {
+            Voice::Reasoning => repeated(behind, text),
+            Voice::Content => (None, behind),
+        };
+        (written == expected.concat()).then(|| Self {
             choice,
             lane,
             before: before.into(),
             behind: behind.into(),
+            repeats: repeats.map(Into::into),
             front: front.into(),
             back: back.into(),
+            again: again.map(Into::into),
             counts: Box::default(),
             proven: false,
         })
@@ -192,7 +207,35 @@ impl Cut {
     fn text_in<'a>(&self, data: &'a [u8]) -> Option<&'a str> {
         let rest = std::str::from_utf8(data.strip_prefix(&*self.before)?).ok()?;
         let text = leading_text(rest).filter(|text| !text.is_empty())?;
-        (rest.as_bytes().get(text.len()..)? == &*self.behind).then_some(text)
+        let mut behind = rest.as_bytes().get(text.len()..)?;
+        if let Some(repeats) = &self.repeats {
+            behind = behind.strip_prefix(&**repeats)?.strip_prefix(text.as_bytes())?;
+        }
+        (behind == &*self.behind).then_some(text)
+    }
+}
+
+/// Splits what the encoder wrote at its marks: the bytes before the first, between the two if there are two, and behind the
+/// last.
+fn around_marks(frame: &[u8]) -> Option<(&[u8], Option<&[u8]>, &[u8])> {
+    let mut marks = memchr::memmem::find_iter(frame, MARK);
+    let (first, second) = (marks.next()?, marks.next());
+    if marks.next().is_some() {
+        return None;
+    }
+    let again = second.map(|second| frame.get(first + MARK.len()..second));
+    let last = second.unwrap_or(first);
+    Some((frame.get(..first)?, again.flatten(), frame.get(last + MARK.len()..)?))
+}
+
+/// Splits what stands behind reasoning text if the same text follows directly under the other name: an engine, or another
+/// samewire, may write both.
+fn repeated<'d>(behind: &'d [u8], text: &str) -> (Option<&'d [u8]>, &'d [u8]) {
+    const OTHER: &[u8] = b"\",\"reasoning\":\"";
+    let once_more = behind.strip_prefix(OTHER).and_then(|rest| rest.strip_prefix(text.as_bytes()));
+    match once_more.filter(|rest| rest.starts_with(b"\"")) {
+        Some(rest) => (behind.get(..OTHER.len()), rest),
+        None => (None, behind),
     }
 }
 
@@ -231,8 +274,39 @@ mod tests {
             (r#""reasoning":"f""#, true),
             (r#""reasoning":"f","content":"g""#, false),
             (r#""reasoning":"f","content":"h""#, false),
+            (r#""reasoning_content":"g","reasoning":"g""#, false),
+            (r#""reasoning_content":"h","reasoning":"h""#, true),
+            (r#""reasoning_content":"\"","reasoning":"\"""#, true),
+            (r#""reasoning_content":"i","reasoning":"j""#, false),
         ] {
             assert_eq!(ready(delta), expected, "{delta}");
+        }
+    }
+
+    /// A short way writes what the long way does, under however many names.
+    #[test]
+    fn reasoning_under_each_name_is_the_same_on_the_short_way() {
+        use crate::wire::options::ReasoningField;
+        for (field, expected) in [
+            (ReasoningField::ReasoningContent, r#"{"reasoning_content":"é\n"}"#),
+            (ReasoningField::Reasoning, r#"{"reasoning":"é\n"}"#),
+            (ReasoningField::Both, r#"{"reasoning_content":"é\n","reasoning":"é\n"}"#),
+        ] {
+            for delta in [r#""reasoning":"é\n""#, r#""reasoning_content":"é\n","reasoning":"é\n""#] {
+                let options = Options { reasoning_field: field, ..Options::default() };
+                let mut rewriter =
+                    Rewriter::new(Shape::new(Api::Chat, true, Arc::new(options)), Stamp::default());
+                let mut out = Out::default();
+                for _ in 0..6 {
+                    let chunk = format!(
+                        "data: {{\"id\":\"a\",\"choices\":[{{\"index\":0,\"delta\":{{{delta}}}}}]}}\n\n"
+                    );
+                    rewriter.push(chunk.as_bytes(), &mut out);
+                }
+                assert!(is_ready(&rewriter), "{field:?} {delta}");
+                let text = String::from_utf8(out.copied()).unwrap();
+                assert_eq!(text.matches(expected).count(), 6, "{text}");
+            }
         }
     }
 

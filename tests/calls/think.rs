@@ -220,9 +220,9 @@ fn a_model_that_is_told_to_reason() {
 fn told(parser: &str, choices: &Value, streams: bool) -> [Value; 3] {
     let body = json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": choices}).to_string();
     let options = [
-        json!({"parser": parser, "promote_reasoning": true}),
-        json!({"parser": parser}),
-        json!({"parser": "off"}),
+        json!({"reasoning_field": "reasoning_content", "parser": parser, "promote_reasoning": true}),
+        json!({"reasoning_field": "reasoning_content", "parser": parser}),
+        json!({"reasoning_field": "reasoning_content", "parser": "off"}),
     ];
     options.map(|options| {
         let mut case = Case { options, input: body.clone().into_bytes(), ..whole("off", "", "stop") };

@@ -277,7 +277,8 @@ impl<'a> Stream<'a> {
         }
         let stop_details = self.asked.options["stop_details"] == true;
         let named_stops = self.asked.named && self.asked.option("named_tool_choice_finish", "openai");
-        let both = self.asked.option("reasoning_field", "both");
+        let field = &self.asked.options["reasoning_field"];
+        let both = field.is_null() || field == "both";
         let state = self.open(index)?;
         if !choice["finish_reason"].is_null() {
             state.finished = true;
@@ -302,7 +303,8 @@ impl<'a> Stream<'a> {
             {
                 text(&delta["reasoning"])
             }
-            [key @ ("content" | "refusal" | "reasoning_content" | "reasoning")] => text(&delta[*key]),
+            [key @ ("content" | "refusal")] => text(&delta[*key]),
+            [key @ ("reasoning_content" | "reasoning")] if !both => text(&delta[*key]),
             ["tool_calls"] => tool_call(&delta["tool_calls"], &mut state.calls),
             ["function_call"] => Ok(()),
             keys => Err(format!("a delta with {keys:?}")),

@@ -252,6 +252,10 @@ fn vectors_of(clients: &[Api]) -> Vec<(Case, Value)> {
             .as_object_mut()
             .and_then(|options| options.remove("test_now"))
             .and_then(|now| now.as_u64());
+        // Vectors are written with one name, unless they say another (wire-format 9).
+        if options["reasoning_field"].is_null() {
+            options["reasoning_field"] = "reasoning_content".into();
+        }
         let events =
             vector["upstream_headers"]["content-type"].as_str().is_some_and(|ct| ct.contains("event-stream"));
         let case = Case {

@@ -166,9 +166,12 @@ def chat_stream(body: bytes) -> Answer:
         if set(choice) != {"index", "delta", "logprobs", "finish_reason"}:
             answer.faults.append(f"other keys of a choice: {sorted(choice)}")
         answer.finish = choice["finish_reason"] or answer.finish
-        if len(choice["delta"]) != (0 if choice["finish_reason"] else 1):
+        delta = dict(choice["delta"])
+        if "reasoning_content" in delta and delta.pop("reasoning", None) != delta["reasoning_content"]:
+            answer.faults.append(f"reasoning that is not the same under both names: {choice}")
+        if len(delta) != (0 if choice["finish_reason"] else 1):
             answer.faults.append(f"a delta of several kinds, or of none: {choice}")
-        for kind, value in choice["delta"].items():
+        for kind, value in delta.items():
             chat_delta(kind, value, answer, calls)
     answer.calls = [(call["name"], call["arguments"]) for call in calls]
     return answer

@@ -40,7 +40,7 @@ async fn json_answer_is_canonical_and_has_the_headers_of_one() {
     let answer = world.ask(&Request::plain("")).await;
     let usage = usage_object(3, 5);
     let expected = format!(
-        r#"{{"id":"chatcmpl-7","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":"Hi","reasoning_content":"why","refusal":null,"annotations":[]}},"logprobs":null,"finish_reason":"stop"}}],"usage":{usage}}}"#
+        r#"{{"id":"chatcmpl-7","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":"Hi","reasoning_content":"why","reasoning":"why","refusal":null,"annotations":[]}},"logprobs":null,"finish_reason":"stop"}}],"usage":{usage}}}"#
     );
     assert_eq!(answer.text(), expected);
     assert_eq!(answer.head.status, 200);
@@ -111,7 +111,7 @@ async fn vllm_stream_comes_out_canonical() {
     let expected = Canonical::with_usage()
         .role()
         .reasoning("Think")
-        .delta(r#"{"reasoning_content":" é\u2028🤔"}"#, "null")
+        .delta(r#"{"reasoning_content":" é\u2028🤔","reasoning":" é\u2028🤔"}"#, "null")
         .content("Hi ")
         .delta(
             r#"{"tool_calls":[{"index":0,"id":"call_ab","type":"function","function":{"name":"f","arguments":""}}]}"#,

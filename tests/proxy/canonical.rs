@@ -61,7 +61,8 @@ impl Canonical {
 
     /// A reasoning frame.
     pub fn reasoning(self, text: &str) -> Self {
-        self.delta(&format!(r#"{{"reasoning_content":{}}}"#, json_string(text)), "null")
+        let text = json_string(text);
+        self.delta(&format!(r#"{{"reasoning_content":{text},"reasoning":{text}}}"#), "null")
     }
 
     /// The tokens that [`crate::sim::Script::tok`] sends.

@@ -254,6 +254,37 @@ async fn reasoning_is_an_item_before_the_message() {
     world.end().await;
 }
 
+/// Clients that ask for summaries of the reasoning show nothing else of it (wire-format 4.5).
+#[tokio::test]
+async fn who_asks_for_summaries_gets_them_beside_the_text() {
+    let world = World::start(engine().await, Setup::new()).await;
+    for (word, summarised) in [
+        ("\"auto\"", true),
+        ("\"concise\"", true),
+        ("\"detailed\"", true),
+        ("null", false),
+        ("\"none\"", false),
+    ] {
+        let more = format!(r#","reasoning":{{"summary":{word}}}"#);
+        let whole: Value = serde_json::from_str(&world.ask(&prompt("reason", &more)).await.text()).unwrap();
+        let streamed = events(&world.ask(&prompt("reason", &format!(r#"{more},"stream":true"#))).await);
+        for object in [&whole, last(&streamed)] {
+            let item = &object["output"][0];
+            assert_eq!(item["content"][0]["text"], "Two and two.", "{word}: {item}");
+            let summary = if summarised { json!("Two and two.") } else { Value::Null };
+            assert_eq!(item["summary"][0]["text"], summary, "{word}: {item}");
+        }
+        let deltas = kinds(&streamed).iter().filter(|kind| **kind == "reasoning_summary_text.delta").count();
+        assert_eq!(deltas, if summarised { 2 } else { 0 }, "{word}");
+    }
+    world.end().await;
+    let setup = Setup::new().set("responses_reasoning=none");
+    let world = World::start(engine().await, setup).await;
+    let answer = world.ask(&prompt("reason", r#","reasoning":{"summary":"auto"}"#)).await;
+    assert!(!answer.text().contains("Two and two."), "{}", answer.text());
+    world.end().await;
+}
+
 #[tokio::test]
 async fn a_limit_makes_an_incomplete_response() {
     let world = World::start(engine().await, Setup::new()).await;

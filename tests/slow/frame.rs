@@ -120,8 +120,8 @@ pub fn reasoning(case: &Case, text: &str) -> Vec<(&'static str, Out)> {
     let names: &[&'static str] = match option(case, "reasoning_field").as_str() {
         "none" => &[],
         "reasoning" => &["reasoning"],
-        "both" => &["reasoning_content", "reasoning"],
-        _ => &["reasoning_content"],
+        "reasoning_content" => &["reasoning_content"],
+        _ => &["reasoning_content", "reasoning"],
     };
     names.iter().map(|name| (*name, Out::text(text))).collect()
 }

@@ -30,7 +30,7 @@ use crate::json::{Raw, Text, compacted};
 use crate::wire::Api;
 use crate::wire::encode::Echo;
 use crate::wire::fault::{Failure, Fault};
-use crate::wire::options::{Options, RequestUnknown};
+use crate::wire::options::{Options, RequestUnknown, ResponsesReasoning};
 use bytes::{BufMut, Bytes, BytesMut};
 use input::Item;
 use object::Object;
@@ -137,6 +137,8 @@ pub struct Asked {
     settings: Vec<(&'static str, String)>,
     parallel: Option<bool>,
     verbosity: Option<String>,
+    /// The client asks for summaries of the reasoning.
+    summary: bool,
     cache_key: Option<String>,
     /// Fields that an engine of this very API gets as the client wrote them.
     carried: Vec<(&'static str, Bytes)>,
@@ -259,6 +261,7 @@ impl Asked {
                 .map(|_| from.flag("parallel_tool_calls"))
                 .transpose()?,
             verbosity: settings.verbosity,
+            summary: settings.summary,
             cache_key: from.string("prompt_cache_key")?,
             carried: native::CARRIED
                 .iter()
@@ -373,6 +376,14 @@ impl Asked {
             hides_reasoning: self.hides_reasoning(),
             constrained: false,
             places: Places::default(),
+        }
+    }
+
+    /// Returns where the answer has its reasoning: who asks for summaries gets them beside the text (wire-format 4.5).
+    pub fn reasoning_place(&self, option: ResponsesReasoning) -> ResponsesReasoning {
+        match option {
+            ResponsesReasoning::Content if self.summary => ResponsesReasoning::Both,
+            option => option,
         }
     }
 

@@ -27,6 +27,8 @@ pub(super) struct Settings {
     pub(super) include_of_engine: Vec<&'static str>,
     pub(super) truncation_auto: bool,
     pub(super) verbosity: Option<String>,
+    /// The client asks for summaries of the reasoning.
+    pub(super) summary: bool,
     /// Members of the chat request, as JSON.
     pub(super) members: Vec<(&'static str, String)>,
 }
@@ -43,9 +45,11 @@ pub(super) fn read(from: &Checked<'_>) -> Result<Settings, Failure> {
         Some(_) => return Err(invalid("truncation", "it must be auto or disabled")),
     };
     let verbosity = text(from, &mut members)?;
+    let mut summary = false;
     if let Some(field) = from.get("reasoning") {
         let reasoning = Object::of("reasoning", field.value)?;
-        reasoning.text("summary")?;
+        let word = reasoning.text("summary")?.map(|word| word.decoded());
+        summary = matches!(word.as_deref(), Some("auto" | "concise" | "detailed"));
         if let Some(effort) = reasoning.text("effort")?.and_then(|_| reasoning.compact("effort")) {
             members.push(("reasoning_effort", effort));
         }
@@ -54,7 +58,7 @@ pub(super) fn read(from: &Checked<'_>) -> Result<Settings, Failure> {
     from.string("safety_identifier")?;
     let user = from.get("user").or_else(|| from.get("safety_identifier"));
     members.extend(user.map(|field| ("user", compacted(field.value))));
-    Ok(Settings { include, include_of_engine, truncation_auto, verbosity, members })
+    Ok(Settings { include, include_of_engine, truncation_auto, verbosity, summary, members })
 }
 
 /// Checks the numbers; those that the client set go on as it wrote them.

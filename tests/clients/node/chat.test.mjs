@@ -38,7 +38,8 @@ describe('raw chunks', () => {
     assert.equal(answer.reasoning(), 'Let me think.');
     assert.equal(answer.text(), 'Four.');
     const kinds = answer.choices().flatMap((choice) => Object.keys(choice.delta));
-    assert.deepEqual(kinds, ['role', 'reasoning_content', 'reasoning_content', 'content', 'content']);
+    const thought = ['reasoning_content', 'reasoning'];
+    assert.deepEqual(kinds, ['role', ...thought, ...thought, 'content', 'content']);
   });
 
   test('one tool call', async () => {
@@ -196,7 +197,7 @@ describe('whole answers', () => {
     assert.deepEqual(Object.keys(choices[0]).sort(), ['finish_reason', 'index', 'logprobs', 'message']);
     const { role, content, reasoning_content, refusal, annotations, ...rest } = choices[0].message;
     assert.deepEqual([role, content, reasoning_content, refusal, annotations], ['assistant', 'Four.', 'Let me think.', null, []]);
-    assert.deepEqual(rest, {});
+    assert.deepEqual(rest, { reasoning: reasoning_content });
   });
 
   test('the request id is on the answer', async () => {

@@ -59,7 +59,9 @@ class RawChunks(unittest.TestCase):
         self.assertEqual(read.finishes(), ["stop"])
         kinds = [next(iter(delta.to_dict())) for delta in read.deltas() if delta.to_dict()]
         self.assertEqual(kinds, ["role", "reasoning_content", "reasoning_content", "content", "content"])
-        self.assertTrue(all(len(delta.to_dict()) <= 1 for delta in read.deltas()))
+        for delta in (delta.to_dict() for delta in read.deltas()):
+            self.assertEqual(delta.pop("reasoning", None), delta.get("reasoning_content"))
+            self.assertLessEqual(len(delta), 1)
 
     def test_one_tool_call(self) -> None:
         read = self.read("tool", tools=TOOLS)
@@ -234,7 +236,7 @@ class Whole(unittest.TestCase):
         message = completion.choices[0].message
         self.assertEqual(completion.model_extra, {})
         self.assertEqual(completion.choices[0].model_extra, {})
-        self.assertEqual(message.model_extra, {"reasoning_content": "Let me think."})
+        self.assertEqual(message.model_extra, {"reasoning_content": "Let me think.", "reasoning": "Let me think."})
         self.assertEqual(extra(message, "reasoning_content"), "Let me think.")
         self.assertEqual(message.annotations, [])
         self.assertIsNone(completion.system_fingerprint)

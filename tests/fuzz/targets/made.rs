@@ -114,7 +114,7 @@ pub(crate) fn options(one: u8, other: u8) -> Value {
     set(flag(6), "tool_call_ids", json!("preserve"));
     set(flag(7), "continuous_usage", json!("pass"));
     let of = |bit: u8| usize::from(other >> bit & 3);
-    set(of(0) > 0, "reasoning_field", json!(["", "reasoning", "both", "none"][of(0)]));
+    set(of(0) > 0, "reasoning_field", json!(["", "reasoning", "reasoning_content", "none"][of(0)]));
     set(of(2) > 0, "system_fingerprint", json!(["", "hash", "pass", "hash"][of(2)]));
     set(of(4) > 0, "model_name", json!(["", "requested", "an-alias", "requested"][of(4)]));
     set(other >> 6 & 1 == 1, "force_usage", json!(true));

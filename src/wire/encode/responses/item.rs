@@ -48,6 +48,11 @@ pub(super) struct Thought {
 }
 
 impl Thought {
+    /// Whether its summary may repeat the text: the engine has given none of its own.
+    pub(super) fn takes_mirror(&self) -> bool {
+        self.mirrored || self.summary.is_none()
+    }
+
     /// What is sealed: the text, or else its summary.
     pub(super) fn text(&self) -> String {
         let spelled = self.content.as_ref().or(self.summary.as_ref());

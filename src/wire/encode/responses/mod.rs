@@ -241,7 +241,8 @@ impl Response {
         let (content, summary) = match self.reasoning {
             ResponsesReasoning::Content => (true, false),
             ResponsesReasoning::Summary => (false, true),
-            ResponsesReasoning::Both => (true, true),
+            // The engine's own summary is not the place for all of the text as well.
+            ResponsesReasoning::Both => (true, self.thought().is_none_or(|thought| thought.takes_mirror())),
             ResponsesReasoning::None => (false, false),
         };
         self.think(content, summary, text, out);
