@@ -5,6 +5,7 @@
 //! Never: more than the proxy's limits.
 
 mod explain;
+mod separate;
 
 pub use explain::{Change, Place};
 
@@ -12,6 +13,7 @@ use crate::config::Limits;
 use crate::json::{self, Raw, Text, object};
 use crate::plan::{self, Fitted, Route};
 use crate::request::Ask;
+use crate::request::fields::without;
 use crate::request::responses::{Asked, Material, Way};
 use crate::wire::encode::Response;
 use crate::wire::fault::{Failure, Fault};
@@ -19,11 +21,17 @@ use crate::wire::sse::{Found, Framer};
 use crate::wire::{Api, Ending, EngineParsers, Form, Offer, Out, Rewriter, Script, Shape, Stamp};
 use bytes::{Bytes, BytesMut};
 use explain::Explain;
+use separate::Separator;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 /// Bytes of white space that may stand before the first one that tells what an answer is.
 const BLANKS: usize = 64;
+/// What is said of input that no engine writes.
+const FOREIGN: &str = "The input is neither server-sent events (data: {…}) nor a JSON object.";
+/// What is said of events that stand line by line.
+const JAMMED: &str =
+    "There are no blank lines between the events: each line that begins with data: is taken for one.";
 /// Bytes of one read.
 const READ: usize = 64 << 10;
 
@@ -70,12 +78,18 @@ pub enum Stopped {
     Refused(String),
 }
 
-/// Rewrites an answer; says whether it is a success. An error has been written too.
+/// Rewrites an answer; says whether it is a success. An error has been written too. `note` is called with what a person
+/// should know of the input.
 ///
 /// # Errors
 /// Nothing can be read or written, or the bytes are of an API that this filter does not know.
-pub fn run(order: Order, input: &mut dyn Read, output: &mut dyn Write) -> Result<bool, Stopped> {
-    Filter { body: Body::begin(&order), order, received: 0, explain: None }.run(input, output)
+pub fn run(
+    order: Order,
+    input: &mut dyn Read,
+    output: &mut dyn Write,
+    note: &mut dyn FnMut(&str),
+) -> Result<bool, Stopped> {
+    Filter::new(order, None, note).run(input, output)
 }
 
 /// The same, and `tell` is called with each change as it is made: first those of the request, if there is one.
@@ -86,26 +100,27 @@ pub fn explained(
     order: Order,
     input: &mut dyn Read,
     output: &mut dyn Write,
+    note: &mut dyn FnMut(&str),
     tell: &mut dyn FnMut(Change),
 ) -> Result<bool, Stopped> {
     let mut explain = Explain::new(tell);
-    if let Some(request) = &order.request {
-        explain.request(&order.fitted(request)?);
+    // What is refused is noted when the answer has begun.
+    if let Some(fitted) = order.request.as_ref().and_then(|request| order.fitted(request).ok()) {
+        explain.request(&fitted);
     }
-    Filter { body: Body::begin(&order), order, received: 0, explain: Some(explain) }.run(input, output)
+    Filter::new(order, Some(explain), note).run(input, output)
 }
 
 impl Order {
     /// What the engine is sent.
-    fn fitted(&self, request: &Bytes) -> Result<Fitted, Stopped> {
-        let refused = |failure: Failure| Stopped::Refused(format!("The request: {}", failure.message));
+    fn fitted(&self, request: &Bytes) -> Result<Fitted, Failure> {
         let Self { route, .. } = self;
         if self.to == Some(Target::Response) {
-            let asked = Asked::recall(request, &route.options, route.responses).map_err(refused)?;
-            return plan::response_body(&asked, &Material::default(), route).map_err(refused);
+            let asked = Asked::recall(request, &route.options, route.responses)?;
+            return plan::response_body(&asked, &Material::default(), route);
         }
-        let ask = Ask::recall(self.api.unwrap_or(Api::Chat), request).map_err(refused)?;
-        plan::fitted(&ask, request, route).map_err(refused)
+        let ask = Ask::recall(self.api.unwrap_or(Api::Chat), request)?;
+        plan::fitted(&ask, request, route)
     }
 }
 
@@ -193,11 +208,51 @@ impl Writer {
 struct Filter<'t> {
     order: Order,
     body: Body,
+    separator: Separator,
     received: usize,
     explain: Option<Explain<'t>>,
+    note: &'t mut dyn FnMut(&str),
+    /// The input is no answer of an engine: what is written of it ends its line.
+    foreign: bool,
 }
 
-impl Filter<'_> {
+impl<'t> Filter<'t> {
+    fn new(order: Order, explain: Option<Explain<'t>>, note: &'t mut dyn FnMut(&str)) -> Self {
+        let body = Body::begin(&order);
+        Self { body, order, separator: Separator::default(), received: 0, explain, note, foreign: false }
+    }
+
+    /// The input is neither events nor an object.
+    fn refuse_input(&mut self, why: &str) {
+        (self.note)(why);
+        self.foreign = true;
+    }
+
+    /// Reads the request. Fields that samewire would refuse are left out, each with a note: the answer is there all the same.
+    fn recalled<T>(
+        &mut self,
+        request: &Bytes,
+        read: impl Fn(&Bytes) -> Result<T, Failure>,
+    ) -> Result<T, Stopped> {
+        let mut request = request.clone();
+        loop {
+            let failure = match read(&request) {
+                Ok(asked) => return Ok(asked),
+                Err(failure) => failure,
+            };
+            let param = failure.param.as_deref().unwrap_or_default();
+            let key = param.split(['.', '[']).next().unwrap_or_default();
+            let Some(rest) = without(&request, key) else {
+                return Err(Stopped::Refused(format!("The request: {}", failure.message)));
+            };
+            (self.note)(&format!(
+                "samewire would refuse the request: {} Read without '{key}'.",
+                failure.message
+            ));
+            request = rest;
+        }
+    }
+
     fn is_over(&self) -> bool {
         match &self.body {
             Body::Events(writer) => writer.ended(),
@@ -221,18 +276,15 @@ impl Filter<'_> {
             self.body = match Form::of(*first) {
                 Some(Form::Object) => Body::Object(Vec::new()),
                 Some(Form::Events) => Body::Unseen(Box::new(Look::new(&self.order))),
-                None => Body::Failed(Fault::InvalidResponse.into()),
+                None => {
+                    self.refuse_input(FOREIGN);
+                    Body::Failed(Fault::InvalidResponse.into())
+                }
             };
             bytes = text;
         }
         match &mut self.body {
-            Body::Unseen(look) => {
-                look.push(bytes);
-                if look.is_done() {
-                    self.begin_events()?;
-                }
-            }
-            Body::Events(writer) => writer.push(bytes, &mut self.explain),
+            Body::Unseen(_) | Body::Events(_) => self.take_events(bytes)?,
             Body::Object(body) => body.extend_from_slice(bytes),
             Body::Refusal(text) => {
                 let room = self.order.limits.max_error_bytes.saturating_sub(text.len());
@@ -242,6 +294,31 @@ impl Filter<'_> {
         }
         if self.received > self.order.limits.max_answer_bytes && !self.is_over() {
             self.fail(Fault::InvalidResponse.into());
+        }
+        Ok(())
+    }
+
+    /// Takes bytes of an event stream, with blank lines where events stand line by line.
+    fn take_events(&mut self, bytes: &[u8]) -> Result<(), Stopped> {
+        let mut separated = Vec::new();
+        let was_jammed = self.separator.is_jammed();
+        self.separator.push(bytes, &mut separated);
+        if self.separator.is_jammed() && !was_jammed {
+            (self.note)(JAMMED);
+        }
+        self.push_events(&separated)
+    }
+
+    fn push_events(&mut self, bytes: &[u8]) -> Result<(), Stopped> {
+        match &mut self.body {
+            Body::Unseen(look) => {
+                look.push(bytes);
+                if look.is_done() {
+                    self.begin_events()?;
+                }
+            }
+            Body::Events(writer) => writer.push(bytes, &mut self.explain),
+            _ => {}
         }
         Ok(())
     }
@@ -265,13 +342,22 @@ impl Filter<'_> {
 
     /// The bytes have ended.
     fn end(&mut self) -> Result<(), Stopped> {
+        let mut rest = Vec::new();
+        self.separator.finish(&mut rest);
+        self.push_events(&rest)?;
         if let Body::Unseen(look) = &mut self.body {
             look.finish();
+            if !look.came {
+                self.refuse_input(FOREIGN);
+            }
             self.begin_events()?;
         }
         let ending = self.order.ending;
         match &mut self.body {
-            Body::Unknown(_) => self.body = Body::Failed(Fault::InvalidResponse.into()),
+            Body::Unknown(_) => {
+                self.refuse_input("The input is empty: there is no answer of an engine to rewrite.");
+                self.body = Body::Failed(Fault::InvalidResponse.into());
+            }
             Body::Events(writer) => {
                 writer.rewriter.finish(ending, &mut writer.out);
                 writer.explain(&mut self.explain, false);
@@ -291,8 +377,8 @@ impl Filter<'_> {
         Ok(())
     }
 
-    fn writer(&self, seen: Api, events: bool) -> Result<Writer, Stopped> {
-        let order = &self.order;
+    fn writer(&mut self, seen: Api, events: bool) -> Result<Writer, Stopped> {
+        let order = self.order.clone();
         let api = order.api.unwrap_or(seen);
         let refused = |text: &str| Stopped::Refused(text.to_owned());
         match order.to {
@@ -309,8 +395,7 @@ impl Filter<'_> {
         }
         let shape = match &order.request {
             Some(request) => {
-                let ask = Ask::recall(api, request)
-                    .map_err(|failure| Stopped::Refused(format!("The request: {}", failure.message)))?;
+                let ask = self.recalled(request, |request| Ask::recall(api, request))?;
                 // Of several answers, one for each choice, this is one.
                 let fans_out =
                     plan::fitted(&ask, request, &order.route).is_ok_and(|fitted| fitted.fans_out());
@@ -329,12 +414,12 @@ impl Filter<'_> {
     }
 
     /// The answer becomes one of Responses.
-    fn response(&self, api: Api, events: bool) -> Result<Writer, Stopped> {
-        let Order { request, route, stamp, .. } = &self.order;
+    fn response(&mut self, api: Api, events: bool) -> Result<Writer, Stopped> {
+        let Order { request, route, stamp, .. } = &self.order.clone();
         let plain = Bytes::from(format!("{{\"stream\":{events}}}"));
         let way = if api == Api::Responses { Way::Native } else { Way::Chat };
-        let asked = Asked::recall(request.as_ref().unwrap_or(&plain), &route.options, way)
-            .map_err(|failure| Stopped::Refused(format!("The request: {}", failure.message)))?;
+        let request = request.as_ref().unwrap_or(&plain);
+        let asked = self.recalled(request, |request| Asked::recall(request, &route.options, way))?;
         let (_, shape, reply) = plan::response(&asked, route);
         let stream = reply.stream;
         let shape = Shape { client: api, upstream: api, ..shape };
@@ -384,7 +469,7 @@ impl Filter<'_> {
     }
 
     fn end_line(&self, out: &mut BytesMut) {
-        if self.order.shown {
+        if self.order.shown || self.foreign {
             out.extend_from_slice(b"\n");
         }
     }

@@ -252,13 +252,70 @@ fn exit_codes_of_answers() {
     }
 }
 
+/// A recorded answer is there, whatever samewire would say of its request.
+#[test]
+fn a_request_that_would_be_refused_is_left_out_in_part() {
+    let folder = Folder::new("refused");
+    let stream = text_of("vllm/text/upstream.sse");
+    let asked = |members: &str| {
+        let request = folder.file("request.json", &format!(r#"{{"model":"m",{members}"stream":true}}"#));
+        run(&mut rewrite(&["--request", &request, "--now", "5"]), stream.as_bytes())
+    };
+    let plain = asked("");
+    assert_eq!((plain.0, plain.2.as_str()), (0, ""));
+    let (code, out, told) = asked(r#""messages":[],"n":"x","logprobs":7,"#);
+    assert_eq!((code, out), (0, plain.1), "{told}");
+    for key in ["messages", "n", "logprobs"] {
+        assert!(told.contains(&format!("Read without '{key}'.")), "{told}");
+    }
+    let request =
+        folder.file("responses.json", r#"{"model":"m","input":[{"type":"nothing"}],"stream":true}"#);
+    let (code, out, told) = run(&mut rewrite(&["--request", &request]), stream.as_bytes());
+    assert_eq!(code, 0, "{told}");
+    assert!(out.contains("response.completed") && told.contains("Read without 'input'."), "{told}");
+}
+
+/// Recordings lose their blank lines where somebody has filtered them by line.
+#[test]
+fn events_line_by_line_are_recognised() {
+    for name in ["vllm/text", "vllm/completions", "vllm/responses-text"] {
+        let path = fixtures().join(name);
+        if !path.join("upstream.sse").exists() {
+            continue;
+        }
+        let stream = text_of(&format!("{name}/upstream.sse"));
+        let whole = run(&mut rewrite(&["--now", "5"]), stream.as_bytes());
+        assert_eq!((whole.0, whole.2.as_str()), (0, ""), "{name}");
+        let jammed: String =
+            stream.lines().filter(|line| !line.is_empty()).map(|line| line.to_owned() + "\n").collect();
+        let (code, out, told) = run(&mut rewrite(&["--now", "5"]), jammed.as_bytes());
+        assert_eq!((code, out), (0, whole.1), "{name}: {told}");
+        assert_eq!(told.matches("no blank lines between the events").count(), 1, "{name}: {told}");
+    }
+}
+
+#[test]
+fn input_that_is_no_answer_is_told() {
+    for (input, expected) in [
+        ("", "The input is empty"),
+        (" \n", "The input is empty"),
+        ("curl: (7) Failed to connect", "neither server-sent events"),
+        ("<html></html>", "neither server-sent events"),
+        ("error: nothing\n", "neither server-sent events"),
+    ] {
+        let (code, out, told) = run(&mut rewrite(&[]), input.as_bytes());
+        assert_eq!(code, 1, "{input}: {out} {told}");
+        assert!(told.contains(expected), "{input}: {told}");
+        assert!(out.starts_with("{\"error\":{") && out.ends_with("}\n"), "{input}: {out:?}");
+    }
+}
+
 #[test]
 fn wrong_usage_is_told() {
     let folder = Folder::new("usage");
     let file = |name: &str, text: &str| folder.file(name, text);
     let (broken, number) = (file("broken.json", "{\"model\":"), file("number.json", "7"));
-    let (wrong, responses) =
-        (file("wrong.json", r#"{"messages":[],"n":"x"}"#), file("responses.json", r#"{"input":"a"}"#));
+    let responses = file("responses.json", r#"{"input":"a"}"#);
     let missing = folder.0.join("missing.json").to_str().unwrap().to_owned();
     let stream = text_of("vllm/text/upstream.sse");
     let completion = text_of("vllm/completions/upstream.sse");
@@ -268,7 +325,6 @@ fn wrong_usage_is_told() {
         (&["--request", &missing], "", 3, "missing.json: No such file"),
         (&["--request", &broken], &stream, 2, "broken.json: it is not a request"),
         (&["--request", &number], &stream, 2, "number.json: it is not a request"),
-        (&["--request", &wrong], &stream, 2, "messages"),
         (&["--request", &responses, "--to", "chat"], &stream, 2, "the request is one of Responses"),
         (&["--to", "responses"], &completion, 2, "Only an answer of Chat Completions"),
         (&["--to", "completions"], &stream, 2, "--to"),

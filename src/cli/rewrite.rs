@@ -70,6 +70,9 @@ Examples:
 
 Each frame is written as soon as it is certain.
 
+Recorded traffic is taken as it is: a request that samewire would refuse, events without blank lines
+between them. Standard error says so.
+
 Without --request the request is taken for a plain one of one choice, without usage and logprobs
 (--set force_usage=true keeps usage); it is answered with events if the engine's bytes are events.
 
@@ -146,14 +149,15 @@ impl Rewrite {
             );
         }
         let (input, output) = (&mut input.lock(), &mut io::stdout().lock());
+        let note = &mut |note: &str| complain(note);
         let ran = match explain {
             true => {
                 let identity = order.route.identity;
-                filter::explained(order, input, output, &mut |change| {
+                filter::explained(order, input, output, note, &mut |change| {
                     complain(format_args!("{change}  {identity}"));
                 })
             }
-            false => filter::run(order, input, output),
+            false => filter::run(order, input, output, note),
         };
         match ran {
             Ok(true) => ExitCode::SUCCESS,

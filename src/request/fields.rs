@@ -288,6 +288,17 @@ impl Edits {
     }
 }
 
+/// Returns a JSON object without the members of this key, or `None` if it has none.
+pub fn without(object: &Bytes, key: &str) -> Option<Bytes> {
+    let text = text(object).ok()?;
+    let members = read(text, text).ok()?;
+    members.iter().any(|member| member.key == key).then(|| {
+        let mut edits = Edits::default();
+        edits.remove(text, &members, |member| member.key == key);
+        edits.apply(&object.slice(object.len() - text.len()..))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
