@@ -5,7 +5,7 @@ use crate::config::Timeouts;
 use crate::wire::options::Options;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// What the clock says.
@@ -166,4 +166,9 @@ impl Clock {
             self.now = Instant::now();
         }
     }
+}
+
+/// Returns the time of the wall clock, in Unix seconds.
+pub(super) fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -13,7 +13,7 @@ pub(super) use exchange::{Asking, asking};
 
 use super::attempt::{Leg, Letter, Refused, Search, Sent, tell};
 use super::body::{Body, Broken as Unsendable};
-use super::clock::{Clock, Due};
+use super::clock::{Clock, Due, unix_seconds};
 use super::keep::{Keeper, Keeping};
 use super::quota::Ticket;
 use super::record::Record;
@@ -234,6 +234,7 @@ impl Relay {
     /// Ready when there is something for the client, or nothing more will be. All that is ready at once goes together.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.clock.reads();
+        self.pen.rewriter.clock(unix_seconds());
         let mut waits = false;
         for _ in 0..READS {
             if self.pen.ended() || self.is_full() {

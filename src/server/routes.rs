@@ -3,6 +3,7 @@
 use super::attempt::{Fan, Letter, Part, Sender, Sent, To};
 use super::body::{self, Body};
 use super::budget::Share;
+use super::clock;
 use super::connection::{Busy, Stage};
 use super::door::{self, DOORS, Door};
 use super::quota::Standing;
@@ -29,7 +30,7 @@ use http::header::{ALLOW, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, request};
 use http_body::Body as _;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 /// The routes, each to its [`Target`]. Paths are compared as they stand: what is decoded or normalised in one place and
 /// not in the other opens doors.
@@ -576,8 +577,7 @@ impl Chance {
         let mut id = String::new();
         hex(self.0.get(16..32).unwrap_or_default(), &mut id);
         let seed = self.0.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Stamp { id, now, seed }
+        Stamp { id, now: clock::unix_seconds(), seed }
     }
 }
 

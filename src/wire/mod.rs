@@ -394,6 +394,11 @@ impl Rewriter {
         self.core.encoder.limits(limits);
     }
 
+    /// The clock says this, in Unix seconds. What is written until it is told again was written then.
+    pub fn clock(&mut self, now: u64) {
+        self.core.encoder.clock(now);
+    }
+
     /// The encoder, which may go on with another answer.
     pub fn into_encoder(self) -> Box<dyn Encode> {
         self.core.encoder

@@ -5,6 +5,7 @@ use crate::sim::{
 };
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What the engine says to one model: its pieces, the same as one message, and how it ends.
 struct Scene {
@@ -282,6 +283,48 @@ async fn who_asks_for_summaries_gets_them_beside_the_text() {
     let world = World::start(engine().await, setup).await;
     let answer = world.ask(&prompt("reason", r#","reasoning":{"summary":"auto"}"#)).await;
     assert!(!answer.text().contains("Two and two."), "{}", answer.text());
+    world.end().await;
+}
+
+/// The time of completion is that of the end, and never before the beginning (wire-format 4.4).
+#[tokio::test]
+async fn completed_at_is_the_time_of_the_end() {
+    let gate = Gate::default();
+    let slow = Script::new()
+        .head_sse()
+        .ev(&chunk("chatcmpl-2", r#"{"role":"assistant","content":"a"}"#, "null"))
+        .wait(&gate)
+        .ev(&chunk("chatcmpl-2", "{}", "\"stop\""))
+        .done()
+        .end();
+    // An engine whose clock is ahead.
+    let ahead = r#"{"id":"chatcmpl-3","object":"chat.completion","created":99999999999,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}]}"#;
+    let scripts = vec![slow, Script::new().json("200 OK", ahead)];
+    let world = World::start(Engine::in_turn(scripts).await, Setup::new()).await;
+    let seconds = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&prompt("m", r#","stream":true"#).bytes()).await;
+    client.head().await;
+    let begun = seconds();
+    // Until the clock shows another second.
+    while seconds() <= begun {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let released = seconds();
+    gate.open();
+    let mut all = Vec::new();
+    while let Some(text) = client.event().await {
+        all.extend(Some(text).filter(|text| !text.starts_with(':')).map(|text| event(&text)));
+    }
+    let completed = last(&all)["completed_at"].as_u64().unwrap();
+    assert!((released..=seconds()).contains(&completed), "{completed}, released at {released}");
+    let stored = object(
+        &world.ask(&Request::get(&format!("/v1/responses/{}", last(&all)["id"].as_str().unwrap()))).await,
+    );
+    assert_eq!(stored["completed_at"], completed);
+    let whole = object(&world.ask(&prompt("m", "")).await);
+    assert_eq!(whole["created_at"], 99_999_999_999_u64);
+    assert_eq!(whole["completed_at"], whole["created_at"]);
     world.end().await;
 }
 

@@ -25,6 +25,9 @@ pub trait Encode: Send {
     /// How much of what it may have the client has used up, where that is known.
     fn limits(&mut self, _limits: Limits) {}
 
+    /// The clock says this, in Unix seconds: an answer that ends next was completed then.
+    fn clock(&mut self, _now: u64) {}
+
     /// What is written for a delta depends on the delta and the last head alone.
     fn is_plain(&self) -> bool {
         false

@@ -119,6 +119,10 @@ impl Encode for Named {
         self.inner.limits(limits);
     }
 
+    fn clock(&mut self, now: u64) {
+        self.inner.clock(now);
+    }
+
     fn is_plain(&self) -> bool {
         self.inner.is_plain()
     }

@@ -158,6 +158,10 @@ impl Encode for Response {
         self.events.limits = Some(limits);
     }
 
+    fn clock(&mut self, now: u64) {
+        self.object.clock(now);
+    }
+
     fn has_items(&self) -> bool {
         true
     }
