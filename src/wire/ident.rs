@@ -5,13 +5,15 @@ use std::fmt::Write as _;
 
 /// A completion id in canonical form. `prefix` is `chatcmpl-` or `cmpl-`; empty ids are the caller's business.
 pub(super) fn completion(engine: &str, prefix: &str) -> String {
-    // Other ids are made of its letters and digits: it has some.
     let plain = |text: &str| {
-        text.bytes().any(|b| b.is_ascii_alphanumeric())
-            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+        !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
     };
+    // llama.cpp gives completions the ids of chats.
+    let of_chat = engine.strip_prefix("chatcmpl-").filter(|rest| prefix == "cmpl-" && plain(rest));
     if engine.strip_prefix(prefix).is_some_and(plain) {
         engine.to_owned()
+    } else if let Some(rest) = of_chat {
+        format!("{prefix}{rest}")
     } else if plain(engine) {
         format!("{prefix}{engine}")
     } else {
@@ -19,11 +21,13 @@ pub(super) fn completion(engine: &str, prefix: &str) -> String {
     }
 }
 
-/// The letters and digits of a completion id without its prefix.
+/// The letters and digits of a completion id without its prefix, or of a hash of it if there are none: other ids are made
+/// of them.
 pub(crate) fn compact(id: &str) -> String {
     let rest =
         ["chatcmpl-", "cmpl-", "resp_"].iter().find_map(|prefix| id.strip_prefix(prefix)).unwrap_or(id);
-    rest.chars().filter(char::is_ascii_alphanumeric).collect()
+    let compact: String = rest.chars().filter(char::is_ascii_alphanumeric).collect();
+    if compact.is_empty() { hex(id.as_bytes(), 32) } else { compact }
 }
 
 /// The id of a tool call that came without one.
@@ -79,6 +83,15 @@ mod tests {
     fn ids() {
         assert_eq!(completion("d3b4", "chatcmpl-"), "chatcmpl-d3b4");
         assert_eq!(completion("chatcmpl-x.y_z", "chatcmpl-"), "chatcmpl-x.y_z");
+        assert_eq!(completion("chatcmpl-...", "chatcmpl-"), "chatcmpl-...");
+        assert_eq!(completion("-", "chatcmpl-"), "chatcmpl--");
+        assert_eq!(completion("chatcmpl-", "chatcmpl-"), "chatcmpl-chatcmpl-");
+        assert_eq!(completion("chatcmpl-x", "cmpl-"), "cmpl-x");
+        assert_eq!(completion("chatcmpl-", "cmpl-"), "cmpl-chatcmpl-");
+        assert_eq!(completion("cmpl-x", "chatcmpl-"), "chatcmpl-cmpl-x");
+        let hashes = ["chatcmpl-...", "chatcmpl--"].map(compact);
+        assert!(hashes.iter().all(|hash| hash.len() == 32) && hashes[0] != hashes[1], "{hashes:?}");
+        assert_eq!(compact("chatcmpl-a.b"), "ab");
         assert_eq!(completion("a b", "cmpl-"), "cmpl-c8687a08aa5d6ed2044328fa6a697ab8");
         assert_eq!(
             derived_call("chatcmpl-6ca2ec78-dac2-4759-8ffc-aa13d8b470bf", 0, 1),

@@ -273,19 +273,22 @@ fn prefix(case: &Case) -> &'static str {
 
 fn completion_id(case: &Case, id: &str) -> String {
     let prefix = prefix(case);
-    let plain = |text: &str| {
-        text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
-            && text.chars().any(|c| c.is_ascii_alphanumeric())
-    };
+    let plain =
+        |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
     if id.is_empty() {
         // The test generator counts, and an answer needs one id at most.
         return format!("{prefix}{:032x}", 1);
     }
     if let Some(rest) = id.strip_prefix(prefix)
-        && !rest.is_empty()
         && plain(rest)
     {
         return id.to_owned();
+    }
+    // A completion under the id of a chat.
+    if let Some(rest) = id.strip_prefix("chatcmpl-")
+        && plain(rest)
+    {
+        return format!("{prefix}{rest}");
     }
     if plain(id) { format!("{prefix}{id}") } else { format!("{prefix}{}", &sha256(id)[..32]) }
 }
@@ -294,7 +297,10 @@ fn completion_id(case: &Case, id: &str) -> String {
 fn call_id(case: &Case, envelope: &Envelope, choice: usize, index: usize, engine: &str) -> String {
     if engine.is_empty() {
         let bare = envelope.id.strip_prefix(prefix(case)).unwrap_or(&envelope.id);
-        let compact: String = bare.chars().filter(char::is_ascii_alphanumeric).take(24).collect();
+        let mut compact: String = bare.chars().filter(char::is_ascii_alphanumeric).take(24).collect();
+        if compact.is_empty() {
+            compact = sha256(&envelope.id)[..24].to_owned();
+        }
         return format!("call_{compact}_{choice}_{index}");
     }
     match option(case, "tool_call_ids").as_str() {
