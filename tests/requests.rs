@@ -381,6 +381,28 @@ fn reasoning_under_two_names_is_sent_once() {
     }
 }
 
+/// People write a flag where the old API has a number, and engines read it so (wire-format 2.11).
+#[test]
+fn a_flag_asks_completions_for_one_logprob_or_none() {
+    let body = |members: &str| format!(r#"{{"model":"m","prompt":"a"{members},"n":1}}"#);
+    for to in ["vllm", "sglang", "llamacpp", "lmdeploy", "ollama", "generic"] {
+        for (said, sent_on, asked) in [
+            (r#","logprobs":true"#, r#","logprobs":1"#, true),
+            (r#","logprobs":false"#, "", false),
+            (r#","logprobs":2"#, r#","logprobs":2"#, true),
+            (r#","logprobs":0"#, r#","logprobs":0"#, true),
+        ] {
+            assert_eq!(sent(Api::Completions, to, &body(said)).unwrap().0, body(sent_on), "{to} {said}");
+            let ask = Ask::read(Api::Completions, &Bytes::from(body(said))).unwrap();
+            assert_eq!(ask.logprobs, asked, "{said}");
+        }
+    }
+    for said in [r#","logprobs":"true""#, r#","logprobs":{}"#] {
+        let failure = Ask::read(Api::Completions, &Bytes::from(body(said))).unwrap_err();
+        assert_eq!(failure.param.as_deref(), Some("logprobs"), "{said}");
+    }
+}
+
 /// Edits of one request that touch each other.
 #[test]
 fn changes_that_stand_side_by_side() {

@@ -59,6 +59,9 @@ pub(super) fn fit(
     if of_chat && merges_system(route) && fit.change(SYSTEM_MERGED.change)? {
         used.push(&SYSTEM_MERGED);
     }
+    if ask.api == Api::Completions {
+        settings::logprobs_flag(&mut fit);
+    }
     for rule in route.identity.requests().filter(|rule| of_chat || !rule.change.is_of_chat()) {
         if fit.change(rule.change)? {
             used.push(rule);

@@ -8,6 +8,16 @@ use crate::wire::Api;
 use crate::wire::fault::Failure;
 use bytes::BytesMut;
 
+/// A flag in the place of the number of logprobs, as Chat Completions has it: `true` means 1, `false` none
+/// (wire-format 2.11).
+pub(super) fn logprobs_flag(fit: &mut Fit<'_>) {
+    match fit.top.said("logprobs") {
+        Some("true") => fit.top.set("logprobs", "1"),
+        Some("false") => _ = fit.top.remove("logprobs"),
+        _ => {}
+    }
+}
+
 pub(super) fn rename(fit: &mut Fit<'_>, from: &str, to: &'static str) -> bool {
     let any = fit.top.said(from).is_some();
     if any {

@@ -42,7 +42,6 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
     from.number("frequency_penalty", -2.0..=2.0)?;
     from.number("presence_penalty", -2.0..=2.0)?;
     from.stop()?;
-    from.top_logprobs("logprobs")?;
     let prompts = prompts(from)?;
     Ok(Ask {
         api: Api::Completions,
@@ -53,7 +52,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         include_usage: streaming.include_usage,
         continuous_usage: streaming.continuous_usage,
         include_obfuscation: streaming.include_obfuscation,
-        logprobs: from.get("logprobs").is_some(),
+        logprobs: logprobs(from)?,
         limit: from.tokens("max_completion_tokens", 0)?.or(from.tokens("max_tokens", 0)?),
         forced_function: None,
         one_call: false,
@@ -70,6 +69,15 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
             ..Places::default()
         },
     })
+}
+
+/// Whether logprobs are asked for: by their number, or as in Chat Completions, by `true` for one (wire-format 2.11).
+fn logprobs(from: &Checked<'_>) -> Result<bool, Failure> {
+    match from.get("logprobs").map(|field| field.value.get()) {
+        Some("true") => Ok(true),
+        Some("false") => Ok(false),
+        said => from.top_logprobs("logprobs").map(|()| said.is_some()),
+    }
 }
 
 /// How many prompts there are: a string or a list of tokens is one, a list of those is several.
