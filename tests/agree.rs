@@ -77,7 +77,7 @@ fn mask(value: &mut Value) {
                     ("index", _) => {}
                     (_, value @ Value::Number(_)) => *value = json!(0),
                     (
-                        "id" | "model" | "content" | "reasoning_content" | "text" | "arguments"
+                        "id" | "model" | "content" | "reasoning_content" | "reasoning" | "text" | "arguments"
                         | "system_fingerprint",
                         Value::String(text),
                     ) => {

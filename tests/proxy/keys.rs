@@ -214,7 +214,7 @@ async fn azures_header_opens_azures_routes_alone() {
 
 /// Two keys, one in each dialect and shape.
 fn dialects() -> Setup {
-    let wire = "wire = { responses_dialect = \"openresponses\", reasoning_field = \"both\" }";
+    let wire = "wire = { responses_dialect = \"openresponses\", reasoning_field = \"reasoning\" }";
     Setup::new().config("[wire]\nresponses_dialect = \"codex-legacy\"\n").config(
         &(entry(KEY, wire) + &entry(SECOND, "wire.responses_dialect = \"openai\"") + &entry(OTHER, "")),
     )
@@ -268,11 +268,11 @@ async fn other_options_go_by_the_key_too() {
     let world = World::start(engine().await, dialects()).await;
     let body = r#"{"model":"reason","messages":[{"role":"user","content":"x"}],"stream":true}"#;
     let plain = body.replace(",\"stream\":true", "");
-    for (key, both) in [(KEY, true), (SECOND, false)] {
+    for (key, both) in [(KEY, false), (SECOND, true)] {
         for body in [body, &plain] {
             let answer = world.ask(&with(&Request::chat(body), key)).await;
-            assert!(answer.text().contains(r#""reasoning_content":"#), "{}", answer.text());
-            assert_eq!(answer.text().contains(r#""reasoning":"#), both, "{}", answer.text());
+            assert!(answer.text().contains(r#""reasoning":"#), "{}", answer.text());
+            assert_eq!(answer.text().contains(r#""reasoning_content":"#), both, "{}", answer.text());
         }
     }
     world.end().await;

@@ -97,7 +97,11 @@ fn vector(text: &str) -> Option<Vector> {
         }
         None => compact(whole.expected_body.expect("lines or a body").get()),
     };
-    let options = assignments("", &value["options"]);
+    let mut options = assignments("", &value["options"]);
+    // Vectors are written with one name, unless they say another (wire-format 9).
+    if value["options"]["reasoning_field"].is_null() {
+        options.push("reasoning_field=reasoning_content".to_owned());
+    }
     let setup = options.iter().fold(Setup::new(), |setup, option| setup.set(option));
     let status = value["upstream_status"].as_u64().unwrap_or(200);
     let headers = value["upstream_headers"].as_object().into_iter().flatten();
