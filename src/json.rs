@@ -398,6 +398,13 @@ impl<'a> Extras<'a> {
         self.0.iter().map(|(key, raw)| (key.as_ref(), *raw))
     }
 
+    /// Takes out a key; the first of several counts.
+    pub fn take(&mut self, key: &str) -> Option<Raw<'a>> {
+        let found = self.0.iter().find(|(own, _)| own == key).map(|(_, raw)| *raw)?;
+        self.0.retain(|(own, _)| own != key);
+        Some(found)
+    }
+
     #[doc(hidden)]
     pub fn keep(&mut self, key: Cow<'a, str>, raw: Raw<'a>) {
         if raw.get() != "null" {

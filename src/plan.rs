@@ -180,6 +180,7 @@ fn shape_of(ask: &Ask, route: &Route, script: Option<Arc<Script>>) -> Shape {
         include_usage: ask.include_usage || route.options.force_usage,
         continuous_usage: ask.continuous_usage,
         logprobs: ask.logprobs,
+        extensions: ask.extensions,
         include_obfuscation: ask.include_obfuscation,
         limit: ask.limit,
         forced_function: ask.forced_function.clone(),

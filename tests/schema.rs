@@ -115,6 +115,9 @@ fn captures_and_vectors() {
         "CreateChatCompletionStreamResponse choices.*.stop_reason",
         "CreateCompletionResponse choices.*.stop_reason",
         "CreateChatCompletionStreamResponse x_upstream",
+        "CreateChatCompletionStreamResponse choices.*.token_ids",
+        "CreateChatCompletionStreamResponse prompt_token_ids",
+        "CreateChatCompletionResponse prompt_logprobs",
         "ErrorResponse message",
     ] {
         assert!(schemas.met.contains(addition), "no case shows {addition}: {:?}", schemas.met);
@@ -146,7 +149,7 @@ fn what_is_wrong_is_noticed() {
         ("/choices/0/delta", json!({"content": 5})),
         ("/choices/0/delta", json!({"thinking": "a"})),
         ("/choices/0/delta", json!({"tool_calls": [{"index": 0, "matched_stop": null}]})),
-        ("/choices/0", json!({"index": 0, "delta": {}, "finish_reason": null, "token_ids": [1]})),
+        ("/choices/0", json!({"index": 0, "delta": {}, "finish_reason": null, "weight_versions": [1]})),
         ("", json!({"error": {}})),
     ] {
         let mut bad = good.clone();

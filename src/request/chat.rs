@@ -87,6 +87,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         continuous_usage: streaming.continuous_usage,
         include_obfuscation: streaming.include_obfuscation,
         logprobs: from.flag("logprobs")?,
+        extensions: from.extensions(),
         limit,
         forced_function,
         one_call: from.get("parallel_tool_calls").is_some_and(|parallel| parallel.value.get() == "false"),

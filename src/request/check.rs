@@ -1,8 +1,10 @@
 //! Checks of single parameters, each failing with the parameter's name.
 
+use super::RETURN_TOKEN_IDS;
 use super::fields::{self, Field};
 use super::rules::{Caps, Ranges, Rules};
 use crate::json::{self, Raw, Read, Scanner, Text};
+use crate::wire::Extensions;
 use crate::wire::fault::{Failure, Fault};
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -308,6 +310,12 @@ impl<'a> Checked<'a> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Reads which extensions of the engine the client asks for. Their values are the engine's to judge.
+    pub(super) fn extensions(&self) -> Extensions {
+        let says = |key: &str| self.get(key).is_some_and(|field| field.value.get() != "false");
+        Extensions { token_ids: says(RETURN_TOKEN_IDS), prompt_logprobs: says("prompt_logprobs") }
     }
 
     /// Reads `stream` and `stream_options`.

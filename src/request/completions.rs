@@ -53,6 +53,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         continuous_usage: streaming.continuous_usage,
         include_obfuscation: streaming.include_obfuscation,
         logprobs: logprobs(from)?,
+        extensions: from.extensions(),
         limit: from.tokens("max_completion_tokens", 0)?.or(from.tokens("max_tokens", 0)?),
         forced_function: None,
         one_call: false,

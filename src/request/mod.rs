@@ -23,7 +23,7 @@ pub use rules::{Caps, Ranges, Rules};
 use crate::json::{self, Raw};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::RequestUnknown;
-use crate::wire::{Api, Offer};
+use crate::wire::{Api, Extensions, Offer};
 use bytes::Bytes;
 use check::Checked;
 use fields::{Edits, Spot};
@@ -73,6 +73,8 @@ pub struct Ask {
     pub include_obfuscation: bool,
     /// The client asked for logprobs.
     pub logprobs: bool,
+    /// The client asked for these extensions of the engine.
+    pub extensions: Extensions,
     /// The token limit.
     pub limit: Option<u64>,
     /// The function that `tool_choice` forces.

@@ -246,6 +246,10 @@ pub struct Riders<'a> {
     pub logprobs: Option<Logprobs<'a>>,
     /// Usage that stays on the frames (option `continuous_usage`).
     pub usage: Option<Box<Usage>>,
+    /// Extensions of the chunk that the client asked for ([`super::Extensions`]).
+    pub chunk_extensions: Extras<'a>,
+    /// Extensions of the choice that the client asked for.
+    pub choice_extensions: Extras<'a>,
     /// Unknown keys of the chunk.
     pub chunk: Extras<'a>,
     /// Unknown keys of the choice.
@@ -256,12 +260,15 @@ pub struct Riders<'a> {
     pub chunk_upstream: Option<Raw<'a>>,
     /// The choice's own `x_upstream`, which then stands alone.
     pub choice_upstream: Option<Raw<'a>>,
+    /// The tokens of the choice have been parsed: what is said next of its chunk brings no new ones.
+    pub tokens_read: bool,
 }
 
 impl Riders<'_> {
     /// Nobody aboard.
     pub fn is_empty(&self) -> bool {
-        self.logprobs.is_none() && !self.has_extras()
+        let has_extensions = !self.chunk_extensions.is_empty() || !self.choice_extensions.is_empty();
+        self.logprobs.is_none() && !has_extensions && !self.has_extras()
     }
 
     /// Anything for `x_upstream`.
@@ -281,7 +288,7 @@ impl Riders<'_> {
 /// Log probabilities in the shape of the upstream's API.
 #[derive(Debug)]
 pub enum Logprobs<'a> {
-    /// Chat: an entry for each token.
+    /// Chat, and engines that write chat's shape in completions: an entry for each token.
     Tokens {
         /// Tokens of the content.
         content: Option<Vec<TokenLogprob<'a>>>,
@@ -481,7 +488,14 @@ impl fmt::Display for Riders<'_> {
             }
             None => {}
         }
-        for (level, extras) in [("chunk", &self.chunk), ("choice", &self.choice), ("delta", &self.delta)] {
+        let levels = [
+            ("asked.chunk", &self.chunk_extensions),
+            ("asked.choice", &self.choice_extensions),
+            ("chunk", &self.chunk),
+            ("choice", &self.choice),
+            ("delta", &self.delta),
+        ];
+        for (level, extras) in levels {
             for (key, value) in extras.iter() {
                 write!(f, " {level}.{key}={value}")?;
             }

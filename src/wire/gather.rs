@@ -15,6 +15,7 @@ use super::event::{Delta, Event, Riders, Usage};
 use super::fault::Failure;
 use super::held::HeldRiders;
 use super::{Given, Out, Rewriter, Shape, Stamp};
+use crate::json::Extras;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// No choice.
@@ -31,6 +32,8 @@ struct State {
     leader: Option<u32>,
     /// Leftovers of a usage chunk: they ride on the one usage frame.
     riders: HeldRiders,
+    /// The extensions that tell of the prompt have been told.
+    prompt_told: bool,
     over: bool,
 }
 
@@ -51,6 +54,7 @@ impl Gather {
             choices,
             leader: None,
             riders: HeldRiders::default(),
+            prompt_told: false,
             over: false,
         })))
     }
@@ -142,7 +146,7 @@ impl State {
     fn event(&mut self, choice: u32, event: Event<'_>, out: &mut Out) {
         match event {
             Event::Head(_) if *self.leader.get_or_insert(choice) != choice => {}
-            Event::Delta { delta: Delta::Role, riders, .. } => self.introduce(choice, &riders, out),
+            Event::Delta { delta: Delta::Role, riders, .. } => self.introduce(choice, riders, out),
             Event::Delta { delta, riders, .. } => {
                 self.encoder.event(Event::Delta { choice, delta, riders }, out);
             }
@@ -164,11 +168,17 @@ impl State {
     }
 
     /// Sees to the role frames up to this choice's, in ascending order: client libraries index a list by them.
-    fn introduce(&mut self, choice: u32, riders: &Riders<'_>, out: &mut Out) {
-        let Self { encoder, choices, .. } = self;
+    fn introduce(&mut self, choice: u32, mut riders: Riders<'_>, out: &mut Out) {
+        let Self { encoder, choices, prompt_told, .. } = self;
+        // Each of the answers is to the same prompt.
+        if !riders.chunk_extensions.is_empty() && std::mem::replace(prompt_told, true) {
+            riders.chunk_extensions = Extras::default();
+        }
         for (at, known) in (0..=choice).zip(choices) {
             if !std::mem::replace(&mut known.introduced, true) {
-                let riders = Riders { usage: riders.usage.clone(), ..Riders::default() };
+                let chunk_extensions = std::mem::take(&mut riders.chunk_extensions);
+                let usage = riders.usage.clone();
+                let riders = Riders { usage, chunk_extensions, ..Riders::default() };
                 encoder.event(Event::Delta { choice: at, delta: Delta::Role, riders }, out);
             }
         }

@@ -8,6 +8,8 @@ use crate::json::{Extras, Kept, Raw};
 /// Riders of a held finish, owned: its frame is written after the chunk is gone.
 #[derive(Debug, Default)]
 pub(super) struct HeldRiders {
+    chunk_extensions: Vec<(String, Kept)>,
+    choice_extensions: Vec<(String, Kept)>,
     chunk: Vec<(String, Kept)>,
     choice: Vec<(String, Kept)>,
     delta: Vec<(String, Kept)>,
@@ -21,6 +23,8 @@ impl HeldRiders {
         let own =
             |extras: &Extras<'_>| extras.iter().map(|(key, raw)| (key.to_owned(), raw.keep())).collect();
         Self {
+            chunk_extensions: own(&riders.chunk_extensions),
+            choice_extensions: own(&riders.choice_extensions),
             chunk: own(&riders.chunk),
             choice: own(&riders.choice),
             delta: own(&riders.delta),
@@ -39,11 +43,14 @@ impl HeldRiders {
         Riders {
             logprobs: None,
             usage: self.usage.clone(),
+            chunk_extensions: lend(&self.chunk_extensions),
+            choice_extensions: lend(&self.choice_extensions),
             chunk: lend(&self.chunk),
             choice: lend(&self.choice),
             delta: lend(&self.delta),
             chunk_upstream: self.chunk_upstream.as_ref().map(Kept::raw),
             choice_upstream: self.choice_upstream.as_ref().map(Kept::raw),
+            tokens_read: true,
         }
     }
 }

@@ -26,6 +26,7 @@ pub mod fault;
 mod gather;
 mod held;
 pub(crate) mod ident;
+mod naming;
 mod normalise;
 pub mod options;
 mod out;
@@ -73,6 +74,33 @@ impl Api {
     }
 }
 
+/// What the client asked for that is an extension of the engine's: it comes back where the engine puts it, whatever becomes
+/// of other unknown fields (wire-format 2.10).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extensions {
+    /// `return_token_ids`: `token_ids` and `prompt_token_ids`.
+    pub token_ids: bool,
+    /// `prompt_logprobs`: the same key.
+    pub prompt_logprobs: bool,
+}
+
+impl Extensions {
+    /// The keys under which they come back, in canonical order.
+    pub(crate) fn keys(self) -> impl Iterator<Item = &'static str> {
+        let all = [
+            (TOKEN_IDS, self.token_ids),
+            ("prompt_logprobs", self.prompt_logprobs),
+            (PROMPT_TOKEN_IDS, self.token_ids),
+        ];
+        all.into_iter().filter(|(_, asked)| *asked).map(|(key, _)| key)
+    }
+}
+
+/// The tokens of a choice's text.
+pub(crate) const TOKEN_IDS: &str = "token_ids";
+/// The tokens of the prompt.
+pub(crate) const PROMPT_TOKEN_IDS: &str = "prompt_token_ids";
+
 /// What the answer to one request must look like, and how the engine's is to be read.
 #[derive(Clone, Debug)]
 pub struct Shape {
@@ -94,6 +122,8 @@ pub struct Shape {
     pub continuous_usage: bool,
     /// The client asked for logprobs.
     pub logprobs: bool,
+    /// The client asked for these extensions of the engine.
+    pub extensions: Extensions,
     /// The client asked for obfuscation.
     pub include_obfuscation: bool,
     /// The token limit of the request, to see through hidden truncation.
@@ -137,6 +167,7 @@ impl Shape {
             include_usage: options.force_usage,
             continuous_usage: false,
             logprobs: false,
+            extensions: Extensions::default(),
             include_obfuscation: false,
             limit: None,
             forced_function: None,
@@ -278,6 +309,8 @@ struct Core {
     whole: bool,
     /// The status has gone out, or bytes have: a failure must be told in the stream.
     committed: bool,
+    /// The tokens of the prompt have been told.
+    prompt_told: bool,
     /// The failure that nothing came before.
     failure: Option<Failure>,
     events: u64,
@@ -319,6 +352,7 @@ impl Rewriter {
     pub fn with_encoder(mut shape: Shape, stamp: Stamp, encoder: Box<dyn Encode>) -> Self {
         let reading = Reading {
             logprobs: shape.logprobs,
+            extensions: shape.extensions,
             continuous_usage: shape.continuous_usage
                 && shape.options.continuous_usage == options::ContinuousUsage::Pass,
             hide_reasoning: shape.hide_reasoning,
@@ -340,6 +374,7 @@ impl Rewriter {
                 encoder,
                 stencil: Stencil::default(),
                 committed: false,
+                prompt_told: false,
                 failure: None,
                 events: 0,
             },
@@ -518,8 +553,8 @@ impl Core {
         &'a mut self,
         out: &'a mut Out,
     ) -> (&'a mut dyn Decode, Option<&'a mut Parsing>, Onward<'a>) {
-        let Self { decoder, parsing, normaliser, encoder, committed, failure, .. } = self;
-        let to = Output { encoder: encoder.as_mut(), out, committed, failure };
+        let Self { decoder, parsing, normaliser, encoder, committed, prompt_told, failure, .. } = self;
+        let to = Output { encoder: encoder.as_mut(), out, committed, prompt_told, failure };
         (decoder.as_mut(), parsing.as_deref_mut(), Onward { normaliser, to })
     }
 }

@@ -10,10 +10,11 @@ use super::encode::Encode;
 use super::event::{Delta, Event, Finish, Head, Reason, Riders, ToolEntry, ToolKind, Usage};
 use super::fault::{Failure, Fault};
 use super::held::HeldRiders;
-use super::options::{MissingFinish, NamedToolChoiceFinish, SystemFingerprint, ToolCallIds};
+use super::naming::Naming;
+use super::options::{MissingFinish, NamedToolChoiceFinish, SystemFingerprint};
 use super::rule::{Rule, Tally};
-use super::{Api, Ending, Out, Shape, Stamp, ident};
-use crate::json::{Kept, Raw, Text};
+use super::{Api, Ending, Out, PROMPT_TOKEN_IDS, Shape, Stamp, TOKEN_IDS, ident};
+use crate::json::{Extras, Kept, Raw, Text};
 
 /// Tool calls of one choice. Models make a handful; with the square of their number grows what it costs to tell them apart.
 const CALLS: usize = 1024;
@@ -24,12 +25,17 @@ pub(super) struct Output<'o> {
     pub(super) out: &'o mut Out,
     /// Something has gone to the client.
     pub(super) committed: &'o mut bool,
+    /// The tokens of the prompt have been told.
+    pub(super) prompt_told: &'o mut bool,
     /// Where a failure goes that nothing came before: it becomes an HTTP error (wire-format 3.1).
     pub(super) failure: &'o mut Option<Failure>,
 }
 
 impl Output<'_> {
-    fn event(&mut self, event: Event<'_>) {
+    fn event(&mut self, mut event: Event<'_>) {
+        if let Event::Delta { riders, .. } | Event::Usage { riders, .. } = &mut event {
+            *self.prompt_told |= riders.chunk_extensions.iter().any(|(key, _)| key == PROMPT_TOKEN_IDS);
+        }
         match event {
             Event::Fail(failure) if !*self.committed => *self.failure = Some(failure),
             event => {
@@ -37,6 +43,13 @@ impl Output<'_> {
                 self.encoder.event(event, self.out);
                 *self.committed |= self.out.len() > before;
             }
+        }
+    }
+
+    /// Removes the tokens of the prompt if they have been told: an engine may tell them for each choice.
+    fn drop_told(&self, riders: &mut Riders<'_>) {
+        if *self.prompt_told {
+            riders.chunk_extensions.take(PROMPT_TOKEN_IDS);
         }
     }
 
@@ -292,11 +305,19 @@ impl Normaliser {
         &mut self,
         index: u32,
         delta: Delta<'_>,
-        riders: Riders<'a>,
+        mut riders: Riders<'a>,
         to: &mut Output<'_>,
     ) -> Riders<'a> {
+        self.hide_tokens(&mut riders);
+        to.drop_told(&mut riders);
+        let says_nothing = riders.logprobs.is_none()
+            && riders.chunk_extensions.is_empty()
+            && riders.choice_extensions.is_empty();
+        if says_nothing && matches!(delta, Delta::Bare) {
+            return riders;
+        }
         let hollow = matches!(delta, Delta::Finish(_) | Delta::Bare | Delta::Break | Delta::Done { .. });
-        if self.ended || self.changes_nothing(index, &delta) || !self.admit(index, hollow, &riders, to) {
+        if self.ended || self.changes_nothing(index, &delta) || !self.admit(index, hollow, &mut riders, to) {
             return riders;
         }
         match delta {
@@ -336,14 +357,26 @@ impl Normaliser {
         &mut self,
         index: u32,
         entry: ToolEntry<'_>,
-        riders: Riders<'a>,
+        mut riders: Riders<'a>,
         to: &mut Output<'_>,
     ) -> Riders<'a> {
-        if self.ended || !self.admit(index, false, &riders, to) {
+        self.hide_tokens(&mut riders);
+        to.drop_told(&mut riders);
+        if self.ended || !self.admit(index, false, &mut riders, to) {
             return riders;
         }
         self.note_speech();
         self.tool_entry(index, entry, riders, to)
+    }
+
+    /// Removes the tokens that were asked for here, to be parsed, and not by the client.
+    fn hide_tokens(&self, riders: &mut Riders<'_>) {
+        if !self.shape.extensions.token_ids
+            && self.shape.script.as_deref().is_some_and(|script| script.has_tokens())
+        {
+            riders.choice.take(TOKEN_IDS);
+            riders.chunk.take(PROMPT_TOKEN_IDS);
+        }
     }
 
     fn note_speech(&mut self) {
@@ -355,7 +388,7 @@ impl Normaliser {
 
     /// Lets an event of a choice in: releases another choice's finish, sees to the role frames. Says whether the event
     /// has a place; `hollow`: it carries no text.
-    fn admit(&mut self, index: u32, hollow: bool, riders: &Riders<'_>, to: &mut Output<'_>) -> bool {
+    fn admit(&mut self, index: u32, hollow: bool, riders: &mut Riders<'_>, to: &mut Output<'_>) -> bool {
         if index >= self.shape.choices {
             self.fail(Fault::InvalidEvent.into(), to);
             return false;
@@ -385,7 +418,7 @@ impl Normaliser {
     }
 
     /// Sees to the role frames up to `index`, in ascending order: client libraries index a list by them.
-    fn introduce(&mut self, index: u32, riders: &Riders<'_>, to: &mut Output<'_>) {
+    fn introduce(&mut self, index: u32, riders: &mut Riders<'_>, to: &mut Output<'_>) {
         let count = index as usize + 1;
         if self.choices.get(index as usize).is_some_and(|choice| choice.role_sent) {
             return;
@@ -396,7 +429,12 @@ impl Normaliser {
                 continue;
             }
             let usage = riders.usage.clone();
-            to.delta(at, Delta::Role, Riders { usage, ..Riders::default() });
+            // The role frame is the first that is made of the chunk; in legacy completions there is none.
+            let chunk_extensions = match self.shape.client {
+                Api::Chat => std::mem::take(&mut riders.chunk_extensions),
+                _ => Extras::default(),
+            };
+            to.delta(at, Delta::Role, Riders { usage, chunk_extensions, ..Riders::default() });
             if at != index {
                 self.tally.count(Rule::Role);
             }
@@ -412,7 +450,7 @@ impl Normaliser {
         riders: Riders<'a>,
         to: &mut Output<'_>,
     ) -> Riders<'a> {
-        let naming = Naming::of(&self.envelope, &self.shape);
+        let naming = Naming::of(self.envelope.as_ref().map_or("", |envelope| &envelope.id), &self.shape);
         let Some(choice) = self.choices.get_mut(index as usize) else { return riders };
         let id = entry.id.map(|id| id.decoded()).filter(|id| !id.is_empty());
         let name = entry.name.map(|name| name.decoded()).filter(|name| !name.is_empty());
@@ -476,7 +514,7 @@ impl Normaliser {
     /// Starts calls that never got a name but can only be the forced function (2.5 rule 4). Says whether all calls of
     /// the choice have a name then.
     fn name_calls(&mut self, index: usize, to: &mut Output<'_>) -> bool {
-        let naming = Naming::of(&self.envelope, &self.shape);
+        let naming = Naming::of(self.envelope.as_ref().map_or("", |envelope| &envelope.id), &self.shape);
         let Some(choice) = self.choices.get_mut(index) else { return true };
         let mut next = choice.started();
         let mut named = true;
@@ -575,7 +613,7 @@ impl Normaliser {
         if self.shape.stream && !(alone && self.shape.include_usage) {
             self.tally.count(Rule::UsageMoved);
         }
-        if riders.has_chunk_extras() {
+        if riders.has_chunk_extras() || !riders.chunk_extensions.is_empty() {
             self.usage_riders = HeldRiders::of(riders);
         }
     }
@@ -635,7 +673,9 @@ impl Normaliser {
         self.ended = true;
         match self.usage {
             Some(usage) if self.shape.include_usage || !self.shape.stream => {
-                to.event(Event::Usage { usage, alone: true, riders: self.usage_riders.lend() });
+                let mut riders = self.usage_riders.lend();
+                to.drop_told(&mut riders);
+                to.event(Event::Usage { usage, alone: true, riders });
             }
             None if self.shape.include_usage => self.tally.count(Rule::UsageMissing),
             _ => {}
@@ -678,35 +718,6 @@ impl Choice {
     fn open(&mut self, index: Option<u64>) -> usize {
         self.calls.push(Call { engine_index: index, ..Call::default() });
         self.calls.len() - 1
-    }
-}
-
-/// What the ids of calls are made of.
-struct Naming<'n> {
-    completion: &'n str,
-    ids: ToolCallIds,
-    /// The number of the first choice.
-    first: u32,
-}
-
-impl<'n> Naming<'n> {
-    fn of(envelope: &'n Option<Envelope>, shape: &Shape) -> Self {
-        let completion = envelope.as_ref().map_or("", |envelope| envelope.id.as_str());
-        Self { completion, ids: shape.options.tool_call_ids, first: shape.choice }
-    }
-
-    fn id(&self, engine: Option<&str>, choice: u32, slot: u32) -> String {
-        let (completion, choice) = (self.completion, self.first.saturating_add(choice));
-        match (engine, self.ids) {
-            (None, ToolCallIds::Strict) => {
-                let derived = ident::derived_call(completion, choice, slot);
-                ident::strict_call(&derived, completion, choice, slot)
-            }
-            (None, _) => ident::derived_call(completion, choice, slot),
-            (Some(id), ToolCallIds::Canonical) => ident::canonical_call(id),
-            (Some(id), ToolCallIds::Preserve) => id.to_owned(),
-            (Some(id), ToolCallIds::Strict) => ident::strict_call(id, completion, choice, slot),
-        }
     }
 }
 

@@ -7,7 +7,7 @@ pub mod said;
 use crate::cases::{Answer, Case};
 use bytes::Bytes;
 use samewire::request::Ask;
-use samewire::wire::Api;
+use samewire::wire::{Api, Extensions};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -61,6 +61,8 @@ pub struct Asked {
     choices: u64,
     usage: bool,
     logprobs: bool,
+    /// The client asked for extensions of the engine.
+    extensions: bool,
     options: Value,
     named: bool,
 }
@@ -74,6 +76,7 @@ impl Asked {
             choices: u64::from(ask.choices),
             usage: ask.include_usage || case.options["force_usage"] == true,
             logprobs: ask.logprobs,
+            extensions: ask.extensions != Extensions::default(),
             options: case.options.clone(),
             named: ask.forced_function.is_some(),
         }
@@ -125,6 +128,19 @@ fn only(object: &Map<String, Value>, must: &[&str], may: &[&str]) -> Result<(), 
         None => Ok(()),
     }
 }
+
+/// What a chunk or a whole object may have besides what it must have, and what a choice may.
+const CHUNK_EXTRAS: [&str; 7] = [
+    "token_ids",
+    "service_tier",
+    "system_fingerprint",
+    "obfuscation",
+    "x_upstream",
+    "prompt_logprobs",
+    "prompt_token_ids",
+];
+const CHOICE_EXTRAS: [&str; 5] =
+    ["stop_reason", "x_upstream", "token_ids", "prompt_logprobs", "prompt_token_ids"];
 
 const REASONS: [&str; 5] = ["stop", "length", "tool_calls", "content_filter", "function_call"];
 
@@ -207,7 +223,7 @@ impl<'a> Stream<'a> {
         if self.asked.usage {
             must.push("usage");
         }
-        only(members, &must, &["service_tier", "system_fingerprint", "obfuscation", "x_upstream"])?;
+        only(members, &must, &CHUNK_EXTRAS)?;
         let object = if self.asked.api == Api::Chat { "chat.completion.chunk" } else { "text_completion" };
         if chunk["object"] != object {
             return Err(format!("object {}", chunk["object"]));
@@ -269,7 +285,7 @@ impl<'a> Stream<'a> {
     }
 
     fn chat(&mut self, index: u64, choice: &Value) -> Result<(), String> {
-        let may = ["stop_reason", "x_upstream"];
+        let may = CHOICE_EXTRAS;
         only(choice.as_object().unwrap(), &["index", "delta", "logprobs", "finish_reason"], &may)?;
         let delta = choice["delta"].as_object().ok_or("no delta")?;
         if delta.contains_key("role") {
@@ -279,6 +295,7 @@ impl<'a> Stream<'a> {
         let named_stops = self.asked.named && self.asked.option("named_tool_choice_finish", "openai");
         let field = &self.asked.options["reasoning_field"];
         let both = field.is_null() || field == "both";
+        let extensions = self.asked.extensions;
         let state = self.open(index)?;
         if !choice["finish_reason"].is_null() {
             state.finished = true;
@@ -296,7 +313,7 @@ impl<'a> Stream<'a> {
         }
         let keys: Vec<&str> = delta.keys().map(String::as_str).collect();
         match keys.as_slice() {
-            [] if choice["logprobs"].is_null() => Err("a frame that says nothing".to_owned()),
+            [] if choice["logprobs"].is_null() && !extensions => Err("a frame that says nothing".to_owned()),
             [] => Ok(()),
             ["reasoning", "reasoning_content"]
                 if both && delta["reasoning"] == delta["reasoning_content"] =>
@@ -328,7 +345,7 @@ impl<'a> Stream<'a> {
     }
 
     fn completion(&mut self, index: u64, choice: &Value) -> Result<(), String> {
-        let may = ["stop_reason", "x_upstream"];
+        let may = CHOICE_EXTRAS;
         only(choice.as_object().unwrap(), &["text", "index", "logprobs", "finish_reason"], &may)?;
         let stop_details = self.asked.options["stop_details"] == true;
         self.choices.entry(index).or_default();
@@ -338,7 +355,8 @@ impl<'a> Stream<'a> {
             reason(choice, stop_details)?;
             return if choice["text"] == "" { Ok(()) } else { Err("text on the finish frame".to_owned()) };
         }
-        if choice["logprobs"].is_null() { text(&choice["text"]) } else { Ok(()) }
+        let may_be_empty = !choice["logprobs"].is_null() || self.asked.extensions;
+        if may_be_empty { Ok(()) } else { text(&choice["text"]) }
     }
 }
 
@@ -429,7 +447,7 @@ fn usage(usage: &Value) -> Result<(), String> {
 
 /// A whole object: every choice that was asked for, in order, each with a finish.
 fn whole(asked: &Asked, body: &Value) -> Result<(), String> {
-    let may = ["service_tier", "system_fingerprint", "usage", "x_upstream"];
+    let may: Vec<&str> = CHUNK_EXTRAS.into_iter().chain(["usage"]).collect();
     only(body.as_object().ok_or("not an object")?, &["id", "object", "created", "model", "choices"], &may)?;
     if let Some(given) = body.get("usage") {
         usage(given)?;
@@ -441,7 +459,7 @@ fn whole(asked: &Asked, body: &Value) -> Result<(), String> {
     for (at, choice) in choices.iter().enumerate() {
         let inner = if asked.api == Api::Chat { "message" } else { "text" };
         let must = ["index", inner, "logprobs", "finish_reason"];
-        only(choice.as_object().ok_or("a choice")?, &must, &["stop_reason", "x_upstream"])?;
+        only(choice.as_object().ok_or("a choice")?, &must, &CHOICE_EXTRAS)?;
         let finished = choice["finish_reason"].as_str().is_some_and(|reason| REASONS.contains(&reason));
         if choice["index"] != at || !finished {
             return Err(format!("choice {at}: {choice}"));

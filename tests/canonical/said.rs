@@ -82,9 +82,8 @@ pub struct Told {
 /// Reads an event stream, or a whole object; `skip`: events that are no JSON objects do not count.
 pub fn read(api: Api, input: &[u8], events: bool, skip: bool) -> Told {
     let mut told = Told::default();
-    let events =
-        if events { data(input) } else { vec![(false, String::from_utf8_lossy(input).into_owned())] };
-    for (error, data) in events {
+    let all = if events { data(input) } else { vec![(false, String::from_utf8_lossy(input).into_owned())] };
+    for (error, data) in all {
         if told.done || told.failed {
             break;
         }
@@ -95,6 +94,8 @@ pub fn read(api: Api, input: &[u8], events: bool, skip: bool) -> Told {
         match serde_json::from_str::<Value>(&halves_repaired(&data)) {
             Ok(Value::Object(_)) if error => told.failed = true,
             Ok(event @ Value::Object(_)) => told.event(api, &event),
+            // llama.cpp's way to begin.
+            Ok(Value::Null) if events && !error => {}
             // 3.3: the end, unless such events are skipped.
             _ if skip => {}
             _ => told.failed = true,
@@ -136,7 +137,10 @@ impl Told {
         for choice in event["choices"].as_array().map(Vec::as_slice).unwrap_or_default() {
             let said = self.choices.entry(choice["index"].as_u64().unwrap_or(0)).or_default();
             let finish = choice["finish_reason"].as_str().unwrap_or_default();
-            said.logprobs(&choice["logprobs"]);
+            match api {
+                Api::Completions => said.logprobs(&as_lists(&choice["logprobs"], &said.logprobs)),
+                _ => said.logprobs(&choice["logprobs"]),
+            }
             if api == Api::Completions {
                 said.content.push_str(choice["text"].as_str().unwrap_or_default());
             } else if choice["delta"].is_object() {
@@ -242,6 +246,37 @@ impl Said {
             });
         texts.iter().all(|(part, whole)| whole.starts_with(*part)) && calls
     }
+}
+
+/// Logprobs of a completion: as they are, or made of those of a chat (2.11), behind those that were `said`.
+fn as_lists(logprobs: &Value, said: &[String]) -> Value {
+    let Some(entries) = logprobs["content"].as_array().filter(|_| logprobs["tokens"].is_null()) else {
+        return logprobs.clone();
+    };
+    let number =
+        |entry: &Value| if entry["logprob"].is_null() { (-9999.0).into() } else { entry["logprob"].clone() };
+    let tokens = said.iter().filter_map(|said| said.strip_prefix("tokens "));
+    let token = |json: &str| serde_json::from_str::<String>(json).unwrap().chars().count();
+    let mut offset: usize = tokens.map(token).sum();
+    let mut lists =
+        serde_json::json!({"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []});
+    for entry in entries {
+        let token = entry["token"].as_str().unwrap_or_default();
+        let mut top = serde_json::Map::new();
+        for other in entry["top_logprobs"].as_array().into_iter().flatten() {
+            top.entry(other["token"].as_str().unwrap_or_default()).or_insert_with(|| number(other));
+        }
+        for (key, value) in [
+            ("tokens", token.into()),
+            ("token_logprobs", number(entry)),
+            ("top_logprobs", Value::Object(top)),
+            ("text_offset", offset.into()),
+        ] {
+            lists[key].as_array_mut().unwrap().push(value);
+        }
+        offset += token.chars().count();
+    }
+    lists
 }
 
 /// The first name that has text, in the order of wire-format 2.4.

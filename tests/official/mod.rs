@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// What the wire format adds to a schema: its name and the place of the key, where `*` stands for the place in a list.
-const ADDED: [(&str, &str); 19] = [
+const ADDED: [(&str, &str); 25] = [
     // 2.4: no schema of the API names reasoning text.
     ("ChatCompletionStreamResponseDelta", "reasoning_content"),
     ("ChatCompletionStreamResponseDelta", "reasoning"),
@@ -29,6 +29,13 @@ const ADDED: [(&str, &str); 19] = [
     // 1.6: with `unknown_fields = "pass"`, here and in each choice.
     ("", "x_upstream"),
     ("", "choices.*.x_upstream"),
+    // 2.10: what the client asked for by an extension of the engine.
+    ("", "token_ids"),
+    ("", "prompt_token_ids"),
+    ("", "prompt_logprobs"),
+    ("", "choices.*.token_ids"),
+    ("", "choices.*.prompt_token_ids"),
+    ("", "choices.*.prompt_logprobs"),
     // 4.4: Open Responses requires these; the schema has them in requests alone, or not at all.
     ("Response", "frequency_penalty"),
     ("Response", "presence_penalty"),

@@ -1,6 +1,6 @@
 //! Whole answers: a whole body rewritten, a whole body made a stream, a stream collected into one (2.1, 2.11).
 
-use super::chunk::{self, CallPiece, Chunk, Entry, FunctionCall, Logprobs};
+use super::chunk::{self, Asked, CallPiece, Chunk, Entry, FunctionCall, Logprobs};
 use super::failure::Failure;
 use super::frame;
 use super::json::{Json, Out};
@@ -71,7 +71,13 @@ pub fn as_events(case: &Case) -> Result<Vec<Said>, Failure> {
             }
         }
     }
-    let usage = Chunk { choices: Vec::new(), usage: body.usage.take(), extra: None, ..body.clone() };
+    let usage = Chunk {
+        choices: Vec::new(),
+        usage: body.usage.take(),
+        extra: None,
+        asked: Asked::new(),
+        ..body.clone()
+    };
     let mut events = vec![Said::Chunk(Box::new(body))];
     if usage.usage.is_some() {
         events.push(Said::Chunk(Box::new(usage)));
@@ -96,7 +102,7 @@ pub fn whole(case: &Case) -> Result<String, Failure> {
     }
     let tier = service_tier(body.service_tier.as_deref());
     let fingerprint = fingerprint(case, body.fingerprint.as_deref());
-    Ok(object(case, &run, tier.as_ref(), fingerprint.as_ref(), &choices, body.extra))
+    Ok(object(case, &run, tier.as_ref(), fingerprint.as_ref(), &choices, &body.asked, body.extra))
 }
 
 /// One choice of a whole answer.
@@ -112,6 +118,7 @@ struct Choice {
     logprobs: Option<Logprobs>,
     finish: &'static str,
     stop_reason: Option<String>,
+    asked: Asked,
     extra: Option<String>,
 }
 
@@ -148,6 +155,7 @@ fn whole_choice(case: &Case, run: &Run, entry: &Entry, completion: Option<u64>) 
         finish: finish_reason(case, said, &arguments, completion),
         // A finish that was supplied has no reason of the engine's.
         stop_reason: entry.stop_reason.clone().filter(|_| !entry.finish.is_empty()),
+        asked: entry.asked.clone(),
         extra: entry.extra.clone(),
     })
 }
@@ -176,7 +184,12 @@ pub fn collected(case: &Case, run: &Run) -> String {
     indices.sort_unstable();
     indices.dedup();
     let choices: Vec<Choice> = indices.into_iter().map(|index| collect(run, index)).collect();
-    object(case, run, run.service_tier.as_ref(), run.fingerprint.as_ref(), &choices, None)
+    let mut asked = Asked::new();
+    for frame in &run.frames {
+        join_asked(&mut asked, &frame.asked);
+    }
+    join_asked(&mut asked, &run.usage_asked);
+    object(case, run, run.service_tier.as_ref(), run.fingerprint.as_ref(), &choices, &asked, None)
 }
 
 fn collect(run: &Run, index: usize) -> Choice {
@@ -192,6 +205,7 @@ fn collect(run: &Run, index: usize) -> Choice {
         logprobs: None,
         finish: "stop",
         stop_reason: None,
+        asked: Asked::new(),
         extra: None,
     };
     for frame in run.frames.iter().filter(|frame| frame.choice == index) {
@@ -224,6 +238,7 @@ fn collect(run: &Run, index: usize) -> Choice {
                 choice.stop_reason = stop_reason.clone();
             }
         }
+        join_asked(&mut choice.asked, &frame.choice_asked);
         if let Some(more) = frame.logprobs.clone() {
             choice.logprobs = Some(match choice.logprobs.take() {
                 Some(so_far) => so_far.join(more),
@@ -234,6 +249,24 @@ fn collect(run: &Run, index: usize) -> Choice {
     choice
 }
 
+/// The tokens of a text are those of all its chunks; anything else is told once.
+fn join_asked(known: &mut Asked, more: &Asked) {
+    for (key, json) in more {
+        match known.iter_mut().find(|(own, _)| own == key) {
+            None => known.push((key, json.clone())),
+            Some((_, own)) if *key == "token_ids" => {
+                let inner = |json: &str| json[1..json.len() - 1].to_owned();
+                let both: Vec<String> =
+                    [inner(own), inner(json)].into_iter().filter(|items| !items.is_empty()).collect();
+                *own = format!("[{}]", both.join(","));
+            }
+            Some(_) => {}
+        }
+    }
+    let order = ["token_ids", "prompt_logprobs", "prompt_token_ids"];
+    known.sort_by_key(|(key, _)| order.iter().position(|own| own == key));
+}
+
 // === writing ===
 
 fn object(
@@ -242,12 +275,14 @@ fn object(
     tier: Option<&String>,
     fingerprint: Option<&String>,
     choices: &[Choice],
+    asked: &Asked,
     extra: Option<String>,
 ) -> String {
     let name = if is_chat(case) { "chat.completion" } else { "text_completion" };
     let mut members = frame::envelope(case, run, name, tier, fingerprint);
     members.push(("choices", Out::List(choices.iter().map(|choice| choice.out(case)).collect())));
     members.extend(run.usage.iter().map(|usage| ("usage", usage.out())));
+    members.extend(frame::asked(asked));
     members.extend(extra.map(|extra| ("x_upstream", Out::Raw(extra))));
     Out::Object(members).write()
 }
@@ -265,6 +300,7 @@ impl Choice {
         if switch(case, "stop_details") {
             members.push(("stop_reason", Out::raw_or_null(self.stop_reason.as_ref())));
         }
+        members.extend(frame::asked(&self.asked));
         members.extend(self.extra.iter().map(|extra| ("x_upstream", Out::Raw(extra.clone()))));
         Out::Object(members)
     }

@@ -5,6 +5,9 @@
 use super::json::{Json, Out};
 use super::{Case, is_chat, passes_unknown};
 
+/// Extensions that the client asked for, with their JSON.
+pub type Asked = Vec<(&'static str, String)>;
+
 /// What a chunk says. Empty texts and lists stand for what is absent.
 #[derive(Clone, Debug)]
 pub struct Chunk {
@@ -15,6 +18,7 @@ pub struct Chunk {
     pub fingerprint: Option<String>,
     pub choices: Vec<Entry>,
     pub usage: Option<Usage>,
+    pub asked: Asked,
     /// What goes under `x_upstream`.
     pub extra: Option<String>,
 }
@@ -34,6 +38,7 @@ pub struct Entry {
     pub stop_reason: Option<String>,
     pub annotations: Option<String>,
     pub audio: Option<String>,
+    pub asked: Asked,
     pub extra: Option<String>,
 }
 
@@ -60,6 +65,8 @@ pub enum Logprobs {
     Chat(Vec<String>, Vec<String>),
     /// The four lists of a completion, each as items.
     Completion([Vec<String>; 4]),
+    /// The same, made of those of a chat, as if its first token were the first of all; how many characters its tokens have.
+    Told([Vec<String>; 4], usize),
 }
 
 const COMPLETION_LISTS: [&str; 4] = ["tokens", "token_logprobs", "top_logprobs", "text_offset"];
@@ -108,6 +115,15 @@ impl FunctionCall {
 }
 
 impl Logprobs {
+    /// Moves what was made of a chat's logprobs behind so many characters; gives how many there are then.
+    pub fn place(self, before: &mut usize) -> Self {
+        let Self::Told([tokens, logprobs, top, offsets], length) = self else { return self };
+        let moved = |at: &String| (at.parse::<usize>().unwrap() + *before).to_string();
+        let offsets = offsets.iter().map(moved).collect();
+        *before += length;
+        Self::Completion([tokens, logprobs, top, offsets])
+    }
+
     pub fn out(&self) -> Out {
         let list = |items: &[String]| Out::List(items.iter().map(|item| Out::Raw(item.clone())).collect());
         let list_or_null = |items: &[String]| if items.is_empty() { Out::Null } else { list(items) };
@@ -115,7 +131,7 @@ impl Logprobs {
             Self::Chat(content, refusal) => {
                 Out::Object(vec![("content", list_or_null(content)), ("refusal", list_or_null(refusal))])
             }
-            Self::Completion(lists) => Out::Object(
+            Self::Told(lists, _) | Self::Completion(lists) => Out::Object(
                 COMPLETION_LISTS.iter().zip(lists).map(|(key, items)| (*key, list(items))).collect(),
             ),
         }
@@ -169,6 +185,7 @@ pub fn read(case: &Case, json: &Json) -> Option<Chunk> {
         Some(_) => return None,
         None => 0,
     };
+    let (asked, unknown) = asked_of(case, unknown(json, &known));
     Some(Chunk {
         id: text(json, "id")?.unwrap_or_default(),
         created,
@@ -177,7 +194,8 @@ pub fn read(case: &Case, json: &Json) -> Option<Chunk> {
         fingerprint: word("system_fingerprint"),
         choices,
         usage,
-        extra: if passes_unknown(case) { extra(json, &unknown(json, &known)) } else { None },
+        asked,
+        extra: if passes_unknown(case) { extra(json, &unknown) } else { None },
     })
 }
 
@@ -195,10 +213,10 @@ fn entry(case: &Case, choice: &Json) -> Option<Entry> {
     if let Some(index) = choice.get("index") {
         entry.index = index.value().as_u64()? as usize;
     }
-    let mut collected = unknown(
-        choice,
-        &["index", "delta", "message", "text", "logprobs", "finish_reason", "stop_reason", "matched_stop"],
-    );
+    let known =
+        ["index", "delta", "message", "text", "logprobs", "finish_reason", "stop_reason", "matched_stop"];
+    let (asked, mut collected) = asked_of(case, unknown(choice, &known));
+    entry.asked = asked;
     if is_chat(case) {
         for place in ["delta", "message"] {
             if let Some(delta) = choice.get(place) {
@@ -351,7 +369,38 @@ fn completion_logprobs(object: &Json) -> Option<Option<Logprobs>> {
         *list = items.iter().map(Json::compact).collect();
     }
     let empty = lists[0].is_empty();
+    if object.get("tokens").is_none() {
+        return chat_shaped(object);
+    }
     Some((!empty).then_some(Logprobs::Completion(lists)))
+}
+
+/// Logprobs of a completion that are told as those of a chat. Where their tokens begin is known when those before are
+/// ([`Logprobs::place`]).
+fn chat_shaped(object: &Json) -> Option<Option<Logprobs>> {
+    // Wrong types are wrong in either list.
+    chat_logprobs(object)?;
+    let entries = object.get("content").map_or(Some(Vec::new()), |entries| entries.items())?;
+    let (mut all, mut at): ([Vec<String>; 4], usize) = Default::default();
+    for entry in &entries {
+        let token = text(entry, "token")?.unwrap_or_default();
+        let number =
+            |entry: &Json| entry.get("logprob").map_or("-9999.0".to_owned(), |number| number.compact());
+        let mut top = Vec::new();
+        for other in entry.get("top_logprobs").map_or(Some(Vec::new()), |others| others.items())? {
+            let name = super::json::quote(&text(&other, "token")?.unwrap_or_default());
+            if top.iter().all(|(known, _)| *known != name) {
+                top.push((name, number(&other)));
+            }
+        }
+        let top: Vec<String> = top.into_iter().map(|(name, number)| format!("{name}:{number}")).collect();
+        all[0].push(super::json::quote(&token));
+        all[1].push(number(entry));
+        all[2].push(format!("{{{}}}", top.join(",")));
+        all[3].push(at.to_string());
+        at += token.chars().count();
+    }
+    Some((!entries.is_empty()).then_some(Logprobs::Told(all, at)))
 }
 
 // === usage (2.8) ===
@@ -415,6 +464,20 @@ fn unknown(object: &Json, known: &[&str]) -> Vec<(String, String)> {
         .into_iter()
         .filter(|(key, value)| !known.contains(&key.as_str()) && key != "x_upstream" && !value.is_null());
     unknown.map(|(key, value)| (key, value.compact())).collect()
+}
+
+/// The extensions among unknown members that the client asked for, and the others.
+fn asked_of(case: &Case, unknown: Vec<(String, String)>) -> (Asked, Vec<(String, String)>) {
+    let mut asked = Asked::new();
+    let mut others = unknown;
+    for key in super::wanted_extensions(case) {
+        if others.iter().any(|(own, value)| own == key && value.starts_with('[')) {
+            let first = others.iter().find(|(own, _)| own == key).unwrap().1.clone();
+            others.retain(|(own, _)| own != key);
+            asked.push((key, first));
+        }
+    }
+    (asked, others)
 }
 
 /// `x_upstream` of a level: the one that came, else what was collected.

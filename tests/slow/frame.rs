@@ -1,5 +1,6 @@
 //! Frames to bytes (2.1, 2.11, 8.2).
 
+use super::chunk::Asked;
 use super::json::Out;
 use super::machine::{Frame, Part, Run};
 use super::{Case, is_chat, option, switch, wants_usage};
@@ -36,6 +37,7 @@ fn chunk(case: &Case, run: &Run, frame: &Frame) -> Out {
     if wants_usage(case) {
         members.push(("usage", frame.usage.as_ref().map_or(Out::Null, |usage| usage.out())));
     }
+    members.extend(asked(&frame.asked));
     members.extend(frame.extra.iter().map(|extra| ("x_upstream", Out::Raw(extra.clone()))));
     Out::Object(members)
 }
@@ -78,8 +80,14 @@ fn choice(case: &Case, frame: &Frame) -> Out {
     } else {
         members.push(("finish_reason", Out::Null));
     }
+    members.extend(asked(&frame.choice_asked));
     members.extend(frame.choice_extra.iter().map(|extra| ("x_upstream", Out::Raw(extra.clone()))));
     Out::Object(members)
+}
+
+/// Extensions that the client asked for (2.10).
+pub fn asked(asked: &Asked) -> impl Iterator<Item = (&'static str, Out)> {
+    asked.iter().map(|(key, json)| (*key, Out::Raw(json.clone())))
 }
 
 fn delta(case: &Case, part: &Part) -> Out {

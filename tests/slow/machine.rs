@@ -1,6 +1,6 @@
 //! The rules of a stream (2.3, 2.5, 3.2, 3.3), run over the complete list of its events.
 
-use super::chunk::{self, CallPiece, Chunk, Entry, FunctionCall, Logprobs, Usage};
+use super::chunk::{self, Asked, CallPiece, Chunk, Entry, FunctionCall, Logprobs, Usage};
 use super::failure::Failure;
 use super::json::Json;
 use super::{Case, Envelope, Word};
@@ -26,6 +26,8 @@ pub struct Frame {
     pub usage: Option<Usage>,
     pub service_tier: Option<String>,
     pub fingerprint: Option<String>,
+    pub asked: Asked,
+    pub choice_asked: Asked,
     pub extra: Option<String>,
     pub choice_extra: Option<String>,
 }
@@ -64,6 +66,8 @@ pub struct Run {
     pub frames: Vec<Frame>,
     pub usage: Option<Usage>,
     pub failure: Option<Failure>,
+    /// Extensions of the chunk that brought the usage, if no frame was made of it.
+    pub usage_asked: Asked,
     /// As known at the end.
     pub service_tier: Option<String>,
     pub fingerprint: Option<String>,
@@ -73,6 +77,10 @@ pub struct Run {
 pub fn decode(case: &Case) -> Vec<Said> {
     sse::events(&case.input)
         .into_iter()
+        // llama.cpp's way to begin.
+        .filter(|event| {
+            event.name == "error" || event.data.as_deref().is_none_or(|data| data.trim() != "null")
+        })
         .map(|event| {
             let Some(data) = event.data else { return Said::Nonsense };
             if data.trim() == "[DONE]" {
@@ -102,7 +110,8 @@ pub fn run(case: &Case, said: Vec<Said>) -> Run {
         run: Run::default(),
         service_tier: None,
         fingerprint: None,
-        usage_extra: None,
+        usage_extra: Leftovers::default(),
+        prompt_told: false,
         choices: vec![Choice::default(); super::index_limit(case)],
     };
     if let Err(failure) = machine.run_all(said) {
@@ -119,8 +128,10 @@ struct Machine<'a> {
     run: Run,
     service_tier: Option<String>,
     fingerprint: Option<String>,
-    /// `x_upstream` of the chunk that brought the usage.
-    usage_extra: Option<String>,
+    /// What else the chunk told that brought the usage.
+    usage_extra: Leftovers,
+    /// The tokens of the prompt have been told.
+    prompt_told: bool,
     choices: Vec<Choice>,
 }
 
@@ -132,6 +143,8 @@ struct Choice {
     calls: Vec<Call>,
     held: Option<Held>,
     finished: bool,
+    /// Characters of the tokens whose logprobs do not say where they begin.
+    characters: usize,
 }
 
 /// A finish that waits for what follows it (2.3 rule 7).
@@ -140,8 +153,16 @@ struct Held {
     word: Word,
     stop_reason: Option<String>,
     usage: Option<Usage>,
-    extra: Option<String>,
+    extra: Leftovers,
+    choice_asked: Asked,
     choice_extra: Option<String>,
+}
+
+/// What a chunk tells besides its choices, for the first frame made from it.
+#[derive(Clone, Debug, Default)]
+struct Leftovers {
+    asked: Asked,
+    extra: Option<String>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -162,6 +183,7 @@ struct Call {
 struct Riders {
     logprobs: Option<Logprobs>,
     usage: Option<Usage>,
+    choice_asked: Asked,
     choice_extra: Option<String>,
 }
 
@@ -183,7 +205,11 @@ impl Machine<'_> {
         self.end(done)
     }
 
-    fn chunk(&mut self, chunk: Chunk) -> Result<(), Failure> {
+    fn chunk(&mut self, mut chunk: Chunk) -> Result<(), Failure> {
+        // Once is enough.
+        if self.prompt_told {
+            chunk.asked.retain(|(key, _)| *key != "prompt_token_ids");
+        }
         if chunk.choices.is_empty() && chunk.usage.is_none() {
             return Ok(());
         }
@@ -192,12 +218,15 @@ impl Machine<'_> {
         }
         if chunk.usage.is_some() {
             self.run.usage = chunk.usage.clone();
-            self.usage_extra = if chunk.choices.is_empty() { chunk.extra.clone() } else { None };
+            let leftovers = Leftovers { asked: chunk.asked.clone(), extra: chunk.extra.clone() };
+            self.usage_extra = if chunk.choices.is_empty() { leftovers } else { Leftovers::default() };
         }
         // A finish that this chunk lets go stands before the chunk's own frames: it does not know their fingerprint.
         match chunk.choices.first() {
             None => self.release_all_but(None)?,
-            Some(first) if first.index < self.choices.len() && self.speaks(first) => {
+            Some(first)
+                if first.index < self.choices.len() && self.speaks(first, !chunk.asked.is_empty()) =>
+            {
                 self.release_all_but(Some(first.index))?;
             }
             Some(_) => {}
@@ -209,24 +238,21 @@ impl Machine<'_> {
             self.fingerprint = fingerprint(self.case, chunk.fingerprint.as_deref());
         }
         let usage = chunk.usage.filter(|_| super::wants_continuous_usage(self.case));
-        let mut extra = chunk.extra;
+        let mut extra = Leftovers { asked: chunk.asked, extra: chunk.extra };
         for entry in chunk.choices {
             self.entry(entry, &usage, &mut extra)?;
         }
         Ok(())
     }
 
-    fn entry(
-        &mut self,
-        entry: Entry,
-        usage: &Option<Usage>,
-        extra: &mut Option<String>,
-    ) -> Result<(), Failure> {
+    fn entry(&mut self, entry: Entry, usage: &Option<Usage>, extra: &mut Leftovers) -> Result<(), Failure> {
         let at = entry.index;
         if at >= self.choices.len() {
             return Err(Failure::invalid_event());
         }
         let logprobs = entry.logprobs.clone().filter(|_| super::wants_logprobs(self.case));
+        let characters = &mut self.choices[at].characters;
+        let logprobs = logprobs.map(|logprobs| logprobs.place(characters));
         let has_delta = entry.has_delta();
         let word = Some(entry.finish.as_str()).filter(|word| !word.is_empty()).map(Word::of);
         if word == Some(Word::Abort) && !has_delta && logprobs.is_none() {
@@ -234,11 +260,11 @@ impl Machine<'_> {
             // finish go.
             return Err(Failure::aborted());
         }
-        if self.speaks(&entry) {
+        if self.speaks(&entry, !extra.asked.is_empty()) {
             self.release_all_but(Some(at))?;
         }
         self.choices[at].started = true;
-        self.roles_up_to(at, usage);
+        self.roles_up_to(at, usage, extra);
         if self.choices[at].finished {
             return match word {
                 _ if has_delta => Err(Failure::invalid_event()),
@@ -247,9 +273,15 @@ impl Machine<'_> {
             };
         }
         let stop_reason = entry.stop_reason.clone();
-        let mut riders = Riders { logprobs, usage: usage.clone(), choice_extra: entry.extra.clone() };
+        let mut riders = Riders {
+            logprobs,
+            usage: usage.clone(),
+            choice_asked: entry.asked.clone(),
+            choice_extra: entry.extra.clone(),
+        };
         self.parts(entry, &mut riders, extra);
-        if riders.logprobs.is_some() {
+        let tells_more = !riders.choice_asked.is_empty() || !extra.asked.is_empty();
+        if riders.logprobs.is_some() || word.is_none() && tells_more {
             self.push(at, Part::Nothing, &mut riders, extra);
         }
         match word {
@@ -259,7 +291,8 @@ impl Machine<'_> {
                     word,
                     stop_reason,
                     usage: riders.usage,
-                    extra: extra.take(),
+                    extra: std::mem::take(extra),
+                    choice_asked: riders.choice_asked,
                     choice_extra: riders.choice_extra,
                 };
                 self.choices[at].held = Some(held);
@@ -271,31 +304,33 @@ impl Machine<'_> {
 
     /// Whether an entry is an event of its choice: an empty one is not, unless a role frame is made of it (2.3
     /// rules 4 and 7).
-    fn speaks(&self, entry: &Entry) -> bool {
+    fn speaks(&self, entry: &Entry, chunk_tells_more: bool) -> bool {
         let logprobs = entry.logprobs.is_some() && super::wants_logprobs(self.case);
         let aborts = Word::of(&entry.finish) == Word::Abort;
         let begins_or_ends = !aborts
             && (!entry.finish.is_empty() || (is_chat(self.case) && !self.choices[entry.index].role_sent));
-        entry.has_delta() || logprobs || begins_or_ends
+        let tells_more = !aborts && (chunk_tells_more || !entry.asked.is_empty());
+        entry.has_delta() || logprobs || begins_or_ends || tells_more
     }
 
     /// The role frames of this choice and of those below it, unless they are out (2.3 rule 6).
-    fn roles_up_to(&mut self, at: usize, usage: &Option<Usage>) {
+    fn roles_up_to(&mut self, at: usize, usage: &Option<Usage>, extra: &mut Leftovers) {
         if !is_chat(self.case) {
             return;
         }
         for choice in 0..=at {
             if !self.choices[choice].role_sent {
                 self.choices[choice].role_sent = true;
-                // The role frame takes neither logprobs nor extras with it.
-                let mut riders = Riders { logprobs: None, usage: usage.clone(), choice_extra: None };
-                self.push(choice, Part::Role, &mut riders, &mut None);
+                // The role frame takes of logprobs and extras only what was asked for and is the chunk's own.
+                let mut riders = Riders::only(usage.clone());
+                let asked = std::mem::take(&mut extra.asked);
+                self.push(choice, Part::Role, &mut riders, &mut Leftovers { asked, extra: None });
             }
         }
     }
 
     /// The frames of a delta in their order (2.3 rule 3).
-    fn parts(&mut self, entry: Entry, riders: &mut Riders, extra: &mut Option<String>) {
+    fn parts(&mut self, entry: Entry, riders: &mut Riders, extra: &mut Leftovers) {
         let at = entry.index;
         if !entry.reasoning.is_empty() && option(self.case, "reasoning_field") != "none" {
             self.push(at, Part::Reasoning(entry.reasoning), riders, extra);
@@ -318,7 +353,7 @@ impl Machine<'_> {
 
     // === tool calls (2.5) ===
 
-    fn call(&mut self, at: usize, piece: CallPiece, riders: &mut Riders, extra: &mut Option<String>) {
+    fn call(&mut self, at: usize, piece: CallPiece, riders: &mut Riders, extra: &mut Leftovers) {
         let which = self.which_call(at, &piece);
         let call = &mut self.choices[at].calls[which];
         if call.id.is_empty() {
@@ -344,7 +379,7 @@ impl Machine<'_> {
         which: usize,
         fresh: &str,
         riders: &mut Riders,
-        extra: &mut Option<String>,
+        extra: &mut Leftovers,
     ) {
         let envelope = self.run.envelope.clone().unwrap();
         let index = self.choices[at].calls.iter().filter(|call| call.sent.is_some()).count();
@@ -407,7 +442,11 @@ impl Machine<'_> {
         let completion = self.run.usage.as_ref().map(|usage| usage.completion);
         let reason = finish_reason(self.case, held.word, &calls, completion);
         let part = Part::Finish { reason, stop_reason: held.stop_reason };
-        let mut riders = Riders { logprobs: None, usage: held.usage, choice_extra: held.choice_extra };
+        let mut riders = Riders {
+            choice_asked: held.choice_asked,
+            choice_extra: held.choice_extra,
+            ..Riders::only(held.usage)
+        };
         self.push(at, part, &mut riders, &mut held.extra);
         self.choices[at].finished = true;
         Ok(())
@@ -419,8 +458,7 @@ impl Machine<'_> {
             if self.choices[at].calls[which].name.is_empty() {
                 let Some(name) = forced_function(self.case) else { return false };
                 self.choices[at].calls[which].name = name;
-                let mut riders = Riders { logprobs: None, usage: None, choice_extra: None };
-                self.send_call(at, which, "", &mut riders, &mut None);
+                self.send_call(at, which, "", &mut Riders::only(None), &mut Leftovers::default());
             }
         }
         true
@@ -443,14 +481,24 @@ impl Machine<'_> {
         }
         self.release_all_but(None)?;
         for at in missing {
-            let held =
-                Held { word: Word::Stop, stop_reason: None, usage: None, extra: None, choice_extra: None };
+            let held = Held {
+                word: Word::Stop,
+                stop_reason: None,
+                usage: None,
+                extra: Leftovers::default(),
+                choice_asked: Asked::new(),
+                choice_extra: None,
+            };
             self.choices[at].held = Some(held);
             self.release(at)?;
         }
+        let mut extra = std::mem::take(&mut self.usage_extra);
+        if self.prompt_told {
+            extra.asked.retain(|(key, _)| *key != "prompt_token_ids");
+        }
+        self.run.usage_asked = extra.asked.clone();
         if super::wants_usage(self.case) && self.run.usage.is_some() {
-            let mut riders = Riders { logprobs: None, usage: self.run.usage.clone(), choice_extra: None };
-            let mut extra = self.usage_extra.take();
+            let mut riders = Riders::only(self.run.usage.clone());
             self.push(0, Part::Usage, &mut riders, &mut extra);
         }
         Ok(())
@@ -465,7 +513,9 @@ impl Machine<'_> {
         }
     }
 
-    fn push(&mut self, choice: usize, part: Part, riders: &mut Riders, extra: &mut Option<String>) {
+    fn push(&mut self, choice: usize, part: Part, riders: &mut Riders, extra: &mut Leftovers) {
+        let asked = std::mem::take(&mut extra.asked);
+        self.prompt_told |= asked.iter().any(|(key, _)| *key == "prompt_token_ids");
         self.run.frames.push(Frame {
             choice,
             part,
@@ -473,9 +523,18 @@ impl Machine<'_> {
             usage: riders.usage.clone(),
             service_tier: self.service_tier.clone(),
             fingerprint: self.fingerprint.clone(),
-            extra: extra.take(),
+            asked,
+            choice_asked: std::mem::take(&mut riders.choice_asked),
+            extra: extra.extra.take(),
             choice_extra: riders.choice_extra.take(),
         });
+    }
+}
+
+impl Riders {
+    /// Usage and nothing else.
+    fn only(usage: Option<Usage>) -> Self {
+        Self { logprobs: None, usage, choice_asked: Asked::new(), choice_extra: None }
     }
 }
 

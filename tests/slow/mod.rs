@@ -203,6 +203,17 @@ fn wants_logprobs(case: &Case) -> bool {
     }
 }
 
+/// 2.10: the extensions of the engine that the client asked for, in the order in which they are written.
+fn wanted_extensions(case: &Case) -> Vec<&'static str> {
+    let asks = |key: &str| !matches!(case.request[key], Value::Null | Value::Bool(false));
+    let (tokens, prompt) = (asks("return_token_ids"), asks("prompt_logprobs"));
+    [("token_ids", tokens), ("prompt_logprobs", prompt), ("prompt_token_ids", tokens)]
+        .into_iter()
+        .filter(|(_, asked)| *asked)
+        .map(|(key, _)| key)
+        .collect()
+}
+
 fn passes_unknown(case: &Case) -> bool {
     option(case, "unknown_fields") == "pass"
 }

@@ -160,8 +160,9 @@ fn request(chat: bool) -> impl Strategy<Value = Value> {
     let named = json!({"type": "function", "function": {"name": "forced"}});
     let tool_choice = select(vec![json!(null), json!(null), json!("auto"), json!("required"), named]);
     let limit = weighted(0.3, (any::<bool>(), 3u64..8));
-    (stream, usage, any::<bool>(), tool_choice, limit).prop_map(
-        move |(stream, usage, logprobs, tool_choice, limit)| {
+    let extensions = select(vec![0, 0, 0, 1, 2, 3]);
+    (stream, usage, any::<bool>(), tool_choice, limit, extensions).prop_map(
+        move |(stream, usage, logprobs, tool_choice, limit, extensions)| {
             let mut request = json!({"model": "asked-model", "stream": stream});
             if !usage.is_null() {
                 request["stream_options"] = usage;
@@ -176,6 +177,12 @@ fn request(chat: bool) -> impl Strategy<Value = Value> {
                 if logprobs {
                     request["logprobs"] = json!(0);
                 }
+            }
+            if extensions & 1 != 0 {
+                request["return_token_ids"] = json!(true);
+            }
+            if extensions & 2 != 0 {
+                request["prompt_logprobs"] = json!(1);
             }
             if let Some((new, limit)) = limit {
                 request[if new { "max_completion_tokens" } else { "max_tokens" }] = json!(limit);
@@ -806,6 +813,7 @@ fn extras() -> impl Strategy<Value = Extras> {
             vec![],
             vec![],
             vec![r#""prompt_token_ids":null"#, r#""prompt_text":null"#],
+            vec![r#""prompt_token_ids":[1, 2]"#, r#""prompt_logprobs":[null,{"2":{"logprob":-0.5}}]"#],
             vec![r#""system_fingerprint":"vllm-0.21.0-tp2""#],
             vec![r#""system_fingerprint":"fp_0123456789""#, r#""metrics":{"ttft": 0.50, "a":[]}"#],
             vec![r#""obfuscation":"abc""#, r#""weight_version":"default""#],

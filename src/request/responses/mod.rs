@@ -27,10 +27,10 @@ use super::check::{self, Checked, invalid, limited, missing};
 use super::fields::{self, Field};
 use super::{Ask, Places, Rules};
 use crate::json::{Raw, Text, compacted};
-use crate::wire::Api;
 use crate::wire::encode::Echo;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{Options, RequestUnknown, ResponsesReasoning};
+use crate::wire::{Api, Extensions};
 use bytes::{BufMut, Bytes, BytesMut};
 use input::Item;
 use object::Object;
@@ -366,6 +366,7 @@ impl Asked {
             continuous_usage: false,
             include_obfuscation: self.include_obfuscation,
             logprobs: self.include.output_text_logprobs,
+            extensions: Extensions::default(),
             limit: self.limit,
             forced_function: self.tools.forced().map(ToOwned::to_owned),
             one_call: self.parallel == Some(false),

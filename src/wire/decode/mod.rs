@@ -7,14 +7,14 @@ mod chat;
 mod completions;
 mod responses;
 
-use super::Api;
 use super::event::{
     Delta, Event, Finish, Head, Logprobs, PartName, Reason, Riders, TokenLogprob, ToolEntry, Usage,
 };
 use super::fault::{Failure, Fault, is_error_object};
 use super::rule::Rule;
 use super::sse::Frame;
-use crate::json::{Few, Raw, Read, Scanner, Text, integer, object, read, read_into};
+use super::{Api, Extensions};
+use crate::json::{Extras, Few, Raw, Read, Scanner, Text, integer, object, read, read_into};
 
 /// Where decoders put what they read.
 pub trait Sink {
@@ -54,6 +54,8 @@ pub struct Quirks {
 pub struct Reading {
     /// The client asked for logprobs.
     pub logprobs: bool,
+    /// The client asked for these extensions of the engine.
+    pub extensions: Extensions,
     /// The client's usage stays on the frames.
     pub continuous_usage: bool,
     /// Reasoning text is left out (`reasoning_field = "none"`, or the client's `include_reasoning: false`).
@@ -71,7 +73,7 @@ pub fn standard(api: Api, reading: Reading) -> Box<dyn Decode> {
     match api {
         Api::Chat => Box::new(Chunks { reading, pieces: chat::pieces, logprobs: |body| body.tokens() }),
         Api::Completions => {
-            Box::new(Chunks { reading, pieces: completions::pieces, logprobs: |body| body.legacy() })
+            Box::new(Chunks { reading, pieces: completions::pieces, logprobs: |body| body.of_completion() })
         }
         Api::Responses => Box::new(responses::Events::new(reading)),
     }
@@ -84,7 +86,7 @@ struct Chunks {
     logprobs: LogprobsOf,
 }
 
-/// What of the logprobs has the shape of the API that was asked: the other shape is nothing its clients can read.
+/// What of the logprobs the clients of the API that was asked can read.
 type LogprobsOf = for<'a> fn(LogprobBody<'a>) -> Result<Option<Logprobs<'a>>, Unreadable>;
 
 /// A value of a field that we emit has the wrong type.
@@ -98,6 +100,8 @@ impl Decode for Chunks {
                 to.mended(Rule::ErrorShape);
                 return to.event(Event::Fail(failure));
             }
+            // llama.cpp begins a stream for several prompts with it (fixtures/llamacpp/completions-prompt-list).
+            Said::Chunk("null") if !frame.whole => return to.mended(Rule::EmptyChunk),
             Said::Chunk(text) => text,
         };
         if self.chunk(text, frame.whole, to).is_err() {
@@ -122,7 +126,7 @@ impl Chunks {
             return Ok(());
         }
         let mut riders = Riders::default();
-        chunk.board(&mut riders, to);
+        chunk.board(self.reading.extensions, &mut riders, to);
         to.event(Event::Head(chunk.head()));
         if let Some(usage) = usage.filter(|_| empty) {
             to.event(Event::Usage { usage, alone: true, riders });
@@ -175,6 +179,7 @@ impl<'a, 'to> Speaker<'a, 'to> {
     fn board(&mut self, choice: &mut Choice<'a>, shape: LogprobsOf) -> Result<(), Unreadable> {
         self.choice = choice.index.unwrap_or(0);
         self.riders.logprobs = logprobs(choice.logprobs, shape, self.reading, self.to)?;
+        self.riders.choice_extensions = asked_for(self.reading.extensions, &mut choice.rest);
         note_unknown(&choice.rest, self.to);
         self.riders.choice = std::mem::take(&mut choice.rest);
         self.riders.choice_upstream = choice.x_upstream;
@@ -189,6 +194,11 @@ impl<'a, 'to> Speaker<'a, 'to> {
 
     /// Says a part of a whole message. No frame of a stream is made from it, so no riders board it.
     fn say_part(&mut self, name: PartName, data: Option<Raw<'a>>) {
+        // But the role frame may be made before it, and takes what is told of the prompt.
+        if !self.riders.chunk_extensions.is_empty() {
+            let riders = std::mem::take(&mut self.riders);
+            self.riders = self.to.delta(self.choice, Delta::Role, riders);
+        }
         self.to.delta(self.choice, Delta::Part { name, data }, Riders::default());
     }
 
@@ -220,10 +230,16 @@ impl<'a, 'to> Speaker<'a, 'to> {
             self.say(Delta::Bare);
         }
         match ended(choice.finish_reason, self.to)? {
-            Ended::No if self.spoken == 0 => {
-                self.say(Delta::Role);
+            Ended::No => {
+                if self.spoken == 0 && self.riders.choice_extensions.is_empty() {
+                    self.say(Delta::Role);
+                }
+                // Tokens of which no text was made.
+                let extensions = [&self.riders.chunk_extensions, &self.riders.choice_extensions];
+                if extensions.iter().any(|extras| !extras.is_empty()) {
+                    self.say(Delta::Bare);
+                }
             }
-            Ended::No => {}
             Ended::Aborted => self.to.event(Event::Fail(Fault::Aborted.into())),
             Ended::Finish(reason) => {
                 if pieces > 0 {
@@ -238,6 +254,7 @@ impl<'a, 'to> Speaker<'a, 'to> {
         Ok(Riders {
             chunk: std::mem::take(&mut self.riders.chunk),
             chunk_upstream: self.riders.chunk_upstream,
+            chunk_extensions: std::mem::take(&mut self.riders.chunk_extensions),
             ..Riders::default()
         })
     }
@@ -307,14 +324,29 @@ impl<'a> Chunk<'a> {
     }
 
     /// Moves the chunk's own leftovers to the riders.
-    fn board(&mut self, riders: &mut Riders<'a>, to: &mut dyn Sink) {
+    fn board(&mut self, extensions: Extensions, riders: &mut Riders<'a>, to: &mut dyn Sink) {
+        riders.chunk_extensions = asked_for(extensions, &mut self.rest);
         note_unknown(&self.rest, to);
         riders.chunk = std::mem::take(&mut self.rest);
         riders.chunk_upstream = self.x_upstream;
     }
 }
 
-fn note_unknown(rest: &crate::json::Extras<'_>, to: &mut dyn Sink) {
+/// Takes the extensions that the client asked for out of what is left over, in canonical order.
+fn asked_for<'a>(extensions: Extensions, rest: &mut Extras<'a>) -> Extras<'a> {
+    let mut found = Extras::default();
+    for key in extensions.keys() {
+        let is_list = |(own, raw): (&str, Raw<'_>)| own == key && raw.get().starts_with('[');
+        if rest.iter().any(is_list)
+            && let Some(raw) = rest.take(key)
+        {
+            found.keep(key.into(), raw);
+        }
+    }
+    found
+}
+
+fn note_unknown(rest: &Extras<'_>, to: &mut dyn Sink) {
     for _ in 0..rest.len() {
         to.mended(Rule::UnknownField);
     }
@@ -529,6 +561,17 @@ impl<'a> LogprobBody<'a> {
         let filled = |list: Option<Vec<TokenLogprob<'a>>>| list.filter(|list| !list.is_empty());
         let (content, refusal) = (filled(self.content), filled(self.refusal));
         Ok((content.is_some() || refusal.is_some()).then_some(Logprobs::Tokens { content, refusal }))
+    }
+
+    /// As the API has them, or as chat has them, which llama.cpp writes in both.
+    fn of_completion(self) -> Result<Option<Logprobs<'a>>, Unreadable> {
+        match self.tokens {
+            Some(_) => self.legacy(),
+            // There are no refusals.
+            None => {
+                Ok(self.tokens()?.filter(|said| matches!(said, Logprobs::Tokens { content: Some(_), .. })))
+            }
+        }
     }
 
     fn legacy(self) -> Result<Option<Logprobs<'a>>, Unreadable> {

@@ -6,7 +6,9 @@
 //! (wire-format 2.1).
 
 use super::Encode;
-use super::frame::{DONE, Envelope, LogprobLists, write_index, write_logprobs, write_stop};
+use super::frame::{
+    DONE, Envelope, ExtensionLists, LogprobLists, write_extensions, write_index, write_logprobs, write_stop,
+};
 use crate::json::{Text, compacted, write_number, write_string};
 use crate::wire::event::{Delta, Event, Finish, PartName, Riders, ToolKind};
 use crate::wire::options::{Obfuscation, ReasoningField, RoleFrame};
@@ -91,6 +93,7 @@ impl Stream {
                 padding = self.padding.as_mut().map(|padding| padding.fill(written));
             }
         }
+        write_extensions(&riders.choice_extensions, out);
         self.envelope.choice_leftovers(riders, "delta", out);
         out.put_u8(b'}');
         self.envelope.close_frame(riders, padding.as_deref(), out);
@@ -215,6 +218,7 @@ pub(super) struct Whole {
     envelope: Envelope,
     choices: Vec<Message>,
     usage: Option<crate::wire::event::Usage>,
+    extensions: ExtensionLists,
     leftovers: BytesMut,
 }
 
@@ -230,6 +234,7 @@ struct Message {
     logprobs: LogprobLists,
     finish: Option<&'static str>,
     stop: Option<String>,
+    extensions: ExtensionLists,
     leftovers: BytesMut,
 }
 
@@ -239,6 +244,7 @@ impl Whole {
             envelope: Envelope::new("chat.completion", shape.options.clone(), false),
             choices: Vec::new(),
             usage: None,
+            extensions: ExtensionLists::default(),
             leftovers: BytesMut::new(),
         }
     }
@@ -264,6 +270,7 @@ impl Encode for Whole {
 
 impl Whole {
     fn board(&mut self, riders: &Riders<'_>) {
+        self.extensions.add(&riders.chunk_extensions);
         if self.leftovers.is_empty() {
             self.envelope.chunk_leftovers(riders, &mut self.leftovers);
         }
@@ -274,6 +281,7 @@ impl Whole {
         let index = choice as usize;
         self.choices.resize_with(self.choices.len().max(index + 1), Message::default);
         let Some(message) = self.choices.get_mut(index) else { return };
+        message.extensions.add(&riders.choice_extensions);
         if message.leftovers.is_empty() {
             self.envelope.choice_leftovers(riders, "message", &mut message.leftovers);
         }
@@ -298,6 +306,7 @@ impl Whole {
                 out.extend_from_slice(b",\"stop_reason\":");
                 out.extend_from_slice(stop.as_bytes());
             }
+            message.extensions.write(out);
             out.extend_from_slice(&message.leftovers);
             out.put_u8(b'}');
         }
@@ -305,6 +314,7 @@ impl Whole {
         if let Some(usage) = &self.usage {
             self.envelope.usage_member(usage, out);
         }
+        self.extensions.write(out);
         out.extend_from_slice(&self.leftovers);
         out.put_u8(b'}');
     }

@@ -4,7 +4,9 @@
 //! logprobs, finish_reason`. No role frame; the finish frame has empty text (wire-format 2.11).
 
 use super::Encode;
-use super::frame::{DONE, Envelope, LogprobLists, write_index, write_logprobs, write_stop};
+use super::frame::{
+    DONE, Envelope, ExtensionLists, LogprobLists, write_arrays, write_extensions, write_index, write_stop,
+};
 use crate::json::{write_compact, write_string};
 use crate::wire::event::{Delta, Event, Finish, Head, Riders, Usage};
 use crate::wire::{Out, Shape};
@@ -14,14 +16,17 @@ use bytes::{BufMut, BytesMut};
 #[derive(Debug)]
 pub(super) struct Stream {
     envelope: Envelope,
+    /// Of each choice: where its next token begins, where only its tokens tell.
+    offsets: Vec<usize>,
 }
 
 impl Stream {
     pub(super) fn new(shape: &Shape) -> Self {
-        Self { envelope: Envelope::new("text_completion", shape.options.clone(), shape.include_usage) }
+        let envelope = Envelope::new("text_completion", shape.options.clone(), shape.include_usage);
+        Self { envelope, offsets: Vec::new() }
     }
 
-    fn delta(&self, choice: u32, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut BytesMut) {
+    fn delta(&mut self, choice: u32, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut BytesMut) {
         let (text, finish) = match delta {
             Delta::Content(text) => (Some(text), None),
             Delta::Finish(finish) => (None, Some(finish)),
@@ -36,7 +41,12 @@ impl Stream {
         out.extend_from_slice(b"\",");
         write_index(choice, out);
         out.extend_from_slice(b",\"logprobs\":");
-        write_logprobs(riders.logprobs.as_ref(), out);
+        let at = choice as usize;
+        if riders.logprobs.is_some() && self.offsets.len() <= at {
+            self.offsets.resize(at + 1, 0);
+        }
+        let offset = self.offsets.get_mut(at);
+        write_arrays(riders.logprobs.as_ref(), offset.unwrap_or(&mut 0), out);
         match finish {
             Some(Finish { reason, stop }) => {
                 out.extend_from_slice(b",\"finish_reason\":");
@@ -45,6 +55,7 @@ impl Stream {
             }
             None => out.extend_from_slice(b",\"finish_reason\":null"),
         }
+        write_extensions(&riders.choice_extensions, out);
         self.envelope.choice_leftovers(riders, "delta", out);
         out.put_u8(b'}');
         self.envelope.close_frame(riders, None, out);
@@ -76,6 +87,7 @@ pub(super) struct Whole {
     envelope: Envelope,
     choices: Vec<Text>,
     usage: Option<Usage>,
+    extensions: ExtensionLists,
     leftovers: BytesMut,
 }
 
@@ -85,6 +97,7 @@ struct Text {
     logprobs: LogprobLists,
     finish: Option<&'static str>,
     stop: BytesMut,
+    extensions: ExtensionLists,
     leftovers: BytesMut,
 }
 
@@ -94,11 +107,13 @@ impl Whole {
             envelope: Envelope::new("text_completion", shape.options.clone(), false),
             choices: Vec::new(),
             usage: None,
+            extensions: ExtensionLists::default(),
             leftovers: BytesMut::new(),
         }
     }
 
     fn board(&mut self, riders: &Riders<'_>) {
+        self.extensions.add(&riders.chunk_extensions);
         if self.leftovers.is_empty() {
             self.envelope.chunk_leftovers(riders, &mut self.leftovers);
         }
@@ -109,11 +124,12 @@ impl Whole {
         let index = choice as usize;
         self.choices.resize_with(self.choices.len().max(index + 1), Text::default);
         let Some(choice) = self.choices.get_mut(index) else { return };
+        choice.extensions.add(&riders.choice_extensions);
         if choice.leftovers.is_empty() {
             self.envelope.choice_leftovers(riders, "delta", &mut choice.leftovers);
         }
         if let Some(logprobs) = &riders.logprobs {
-            choice.logprobs.add(logprobs);
+            choice.logprobs.add_as_arrays(logprobs);
         }
         match delta {
             Delta::Content(text) => text.write(&mut choice.text),
@@ -142,6 +158,7 @@ impl Whole {
                 out.extend_from_slice(b",\"stop_reason\":");
                 out.extend_from_slice(&choice.stop);
             }
+            choice.extensions.write(out);
             out.extend_from_slice(&choice.leftovers);
             out.put_u8(b'}');
         }
@@ -149,6 +166,7 @@ impl Whole {
         if let Some(usage) = &self.usage {
             self.envelope.usage_member(usage, out);
         }
+        self.extensions.write(out);
         out.extend_from_slice(&self.leftovers);
         out.put_u8(b'}');
     }

@@ -4,7 +4,9 @@ use crate::json::{Extras, Raw, write_compact, write_number, write_string};
 use crate::wire::event::{Head, Logprobs, Riders, TokenLogprob, Usage};
 use crate::wire::fault::Failure;
 use crate::wire::options::{ErrorFrame, Options, UnknownFields};
+use crate::wire::{Extensions, TOKEN_IDS};
 use bytes::{BufMut, BytesMut};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// `[DONE]`, the last event of a complete stream.
@@ -83,6 +85,7 @@ impl Envelope {
             out.extend_from_slice(padding.as_bytes());
             out.put_u8(b'"');
         }
+        write_extensions(&riders.chunk_extensions, out);
         self.chunk_leftovers(riders, out);
         out.extend_from_slice(b"}\n\n");
     }
@@ -97,6 +100,7 @@ impl Envelope {
         self.open_frame(out);
         out.put_u8(b']');
         self.usage_member(usage, out);
+        write_extensions(&riders.chunk_extensions, out);
         self.chunk_leftovers(riders, out);
         out.extend_from_slice(b"}\n\n");
     }
@@ -169,6 +173,58 @@ pub(super) fn write_stop(stop: Option<Raw<'_>>, out: &mut BytesMut) {
     }
 }
 
+/// Appends the extensions that the client asked for, each behind a comma.
+pub(super) fn write_extensions(extras: &Extras<'_>, out: &mut BytesMut) {
+    if !extras.is_empty() {
+        out.put_u8(b',');
+        write_members(extras, out);
+    }
+}
+
+/// Extensions of one whole object or choice, to which several chunks contribute.
+#[derive(Debug, Default)]
+pub(super) struct ExtensionLists(Vec<(String, BytesMut)>);
+
+impl ExtensionLists {
+    /// Takes up what a chunk has: the tokens of its text behind those before, anything else if it is new.
+    pub(super) fn add(&mut self, extras: &Extras<'_>) {
+        for (key, raw) in extras.iter() {
+            let mut list = BytesMut::new();
+            write_compact(raw.get(), &mut list);
+            match self.0.iter_mut().find(|(known, _)| known == key) {
+                None => self.0.push((key.to_owned(), list)),
+                Some((_, known)) if key == TOKEN_IDS => append_list(known, &list),
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Appends them, in canonical order.
+    pub(super) fn write(&self, out: &mut BytesMut) {
+        let asked = Extensions { token_ids: true, prompt_logprobs: true };
+        for (key, list) in asked.keys().filter_map(|key| self.0.iter().find(|(known, _)| known == key)) {
+            out.put_u8(b',');
+            write_string(key, out);
+            out.put_u8(b':');
+            out.extend_from_slice(list);
+        }
+    }
+}
+
+/// Appends the elements of one compact JSON list to another.
+fn append_list(known: &mut BytesMut, list: &[u8]) {
+    let inner = list.strip_prefix(b"[").and_then(|inner| inner.strip_suffix(b"]")).unwrap_or_default();
+    if inner.is_empty() {
+        return;
+    }
+    known.truncate(known.len().saturating_sub(1));
+    if known.len() > 1 {
+        known.put_u8(b',');
+    }
+    known.extend_from_slice(inner);
+    known.put_u8(b']');
+}
+
 fn write_members(extras: &Extras<'_>, out: &mut BytesMut) {
     for (at, (key, value)) in extras.iter().enumerate() {
         if at > 0 {
@@ -235,9 +291,34 @@ pub(super) struct LogprobLists {
     content: Option<BytesMut>,
     refusal: Option<BytesMut>,
     legacy: [Option<BytesMut>; 4],
+    /// Where the next token of a completion begins that is told in chat's shape, in characters.
+    offset: usize,
 }
 
 impl LogprobLists {
+    /// As [`Self::add`], for clients of Completions: what is told in chat's shape becomes parallel arrays
+    /// (wire-format 2.11).
+    pub(super) fn add_as_arrays(&mut self, logprobs: &Logprobs<'_>) {
+        let Logprobs::Tokens { content, .. } = logprobs else { return self.add(logprobs) };
+        for entry in content.iter().flatten() {
+            let offset = self.offset;
+            self.offset += entry.token.decoded().chars().count();
+            let [tokens, logprobs, top, offsets] = self.legacy.each_mut().map(|list| {
+                let list = list.get_or_insert_default();
+                if !list.is_empty() {
+                    list.put_u8(b',');
+                }
+                list
+            });
+            tokens.put_u8(b'"');
+            entry.token.write(tokens);
+            tokens.put_u8(b'"');
+            write_logprob(entry, logprobs);
+            write_alternatives(&entry.top, top);
+            write_number(offset as u64, offsets);
+        }
+    }
+
     pub(super) fn add(&mut self, logprobs: &Logprobs<'_>) {
         match logprobs {
             Logprobs::Tokens { content, refusal } => {
@@ -300,6 +381,16 @@ impl LogprobLists {
     }
 }
 
+/// Appends the logprobs of one chunk of Completions, or null. `offset`: where its first token begins in the text, in
+/// characters, if the engine has not said so; moved on to where the next one begins.
+pub(super) fn write_arrays(logprobs: Option<&Logprobs<'_>>, offset: &mut usize, out: &mut BytesMut) {
+    let Some(logprobs) = logprobs else { return out.extend_from_slice(b"null") };
+    let mut lists = LogprobLists { offset: *offset, ..LogprobLists::default() };
+    lists.add_as_arrays(logprobs);
+    *offset = lists.offset;
+    lists.write(out);
+}
+
 /// Appends the logprobs of one chunk, or null.
 pub(super) fn write_logprobs(logprobs: Option<&Logprobs<'_>>, out: &mut BytesMut) {
     match logprobs {
@@ -330,13 +421,39 @@ fn write_entries(entries: &[TokenLogprob<'_>], out: &mut BytesMut) {
     }
 }
 
+/// Appends a token's log probability.
+fn write_logprob(entry: &TokenLogprob<'_>, out: &mut BytesMut) {
+    // -9999.0 is how the API spells "no value": some serialisers turn minus infinity into null.
+    write_compact(entry.logprob.map_or("-9999.0", |raw| raw.get()), out);
+}
+
+/// Appends the alternatives to a token as an object of log probabilities by token, each token once.
+fn write_alternatives(top: &[TokenLogprob<'_>], out: &mut BytesMut) {
+    let mut seen: Vec<Cow<'_, str>> = Vec::new();
+    out.put_u8(b'{');
+    for entry in top {
+        let token = entry.token.decoded();
+        if seen.contains(&token) {
+            continue;
+        }
+        if !seen.is_empty() {
+            out.put_u8(b',');
+        }
+        out.put_u8(b'"');
+        entry.token.write(out);
+        out.extend_from_slice(b"\":");
+        write_logprob(entry, out);
+        seen.push(token);
+    }
+    out.put_u8(b'}');
+}
+
 /// `{"token":…,"logprob":…,"bytes":…`, without the closing brace.
 fn write_entry_start(entry: &TokenLogprob<'_>, out: &mut BytesMut) {
     out.extend_from_slice(b"{\"token\":\"");
     entry.token.write(out);
     out.extend_from_slice(b"\",\"logprob\":");
-    // -9999.0 is how the API spells "no value": some serialisers turn minus infinity into null.
-    write_compact(entry.logprob.map_or("-9999.0", |raw| raw.get()), out);
+    write_logprob(entry, out);
     out.extend_from_slice(b",\"bytes\":");
     write_compact(entry.bytes.map_or("null", |raw| raw.get()), out);
 }

@@ -269,7 +269,7 @@ impl Parsing {
         &mut self,
         choice: u32,
         delta: Delta<'_>,
-        riders: Riders<'a>,
+        mut riders: Riders<'a>,
         to: &mut dyn Sink,
     ) -> Riders<'a> {
         let at = choice as usize;
@@ -286,11 +286,11 @@ impl Parsing {
             Delta::Refusal(_) => self.flush(at, false, riders, to),
             Delta::Finish(Finish { reason, .. }) => {
                 let complete = !matches!(reason, Reason::Length | Reason::ContentFilter);
-                self.wait(at, &riders);
+                self.wait(at, &mut riders);
                 self.flush(at, complete, riders, to)
             }
             Delta::Role | Delta::Bare => {
-                self.wait(at, &riders);
+                self.wait(at, &mut riders);
                 riders
             }
             _ => riders,
@@ -335,11 +335,13 @@ impl Parsing {
     }
 
     /// Tokens of a chunk without text.
-    fn wait(&mut self, choice: usize, riders: &Riders<'_>) {
-        if self.script.has_tokens()
+    fn wait(&mut self, choice: usize, riders: &mut Riders<'_>) {
+        if !riders.tokens_read
+            && self.script.has_tokens()
             && let Some(Reader::Harmony(_, Some(tokens))) = self.reader(choice)
         {
-            tokens.wait(&riders.choice);
+            tokens.wait(riders);
+            riders.tokens_read = true;
         }
     }
 
@@ -385,8 +387,9 @@ impl Parsing {
             *reader = decided;
         }
         if let Some(Reader::Harmony(_, Some(tokens))) = self.known(choice)
-            && let Some(all) = tokens.read(&riders.choice)
+            && let Some(all) = tokens.read(&riders)
         {
+            riders.tokens_read = true;
             return self.speak(choice, riders, to, |reader, emit| {
                 if let Reader::Harmony(reader, _) = reader {
                     all.into_iter().for_each(|meant| reader.read_meant(meant, emit));

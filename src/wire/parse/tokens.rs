@@ -6,7 +6,9 @@
 
 use super::harmony::Marker;
 use super::vocabulary::Vocabulary;
-use crate::json::{self, Extras, Raw, integer};
+use crate::json::{self, Raw, integer};
+use crate::wire::TOKEN_IDS;
+use crate::wire::event::Riders;
 use std::sync::Arc;
 
 /// Tokens that may wait.
@@ -52,14 +54,14 @@ impl Tokens {
     }
 
     /// A chunk has no text, or text that is not the model's: its tokens wait.
-    pub(super) fn wait(&mut self, choice: &Extras<'_>) {
+    pub(super) fn wait(&mut self, riders: &Riders<'_>) {
         let room = WAITING.saturating_sub(self.waiting.len());
-        self.waiting.extend(of(choice).into_iter().flatten().take(room));
+        self.waiting.extend(of(riders).into_iter().flatten().take(room));
     }
 
     /// A chunk has text: what its tokens and those that waited are. `None`: the text is all there is.
-    pub(super) fn read(&mut self, choice: &Extras<'_>) -> Option<Vec<Meant>> {
-        let own = of(choice).filter(|own| !own.is_empty());
+    pub(super) fn read(&mut self, riders: &Riders<'_>) -> Option<Vec<Meant>> {
+        let own = of(riders).filter(|own| !own.is_empty());
         self.none |= own.is_none() && !self.some;
         let own = own.filter(|_| !self.none)?;
         self.some = true;
@@ -127,9 +129,10 @@ fn is_cut(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
 }
 
-/// The tokens that a choice of a chunk tells.
-fn of(choice: &Extras<'_>) -> Option<Vec<u32>> {
-    let (_, list) = choice.iter().find(|(key, _)| *key == "token_ids")?;
+/// The tokens that a choice of a chunk tells, whether the client has asked for them or not.
+fn of(riders: &Riders<'_>) -> Option<Vec<u32>> {
+    let mut all = riders.choice_extensions.iter().chain(riders.choice.iter());
+    let (_, list) = all.find(|(key, _)| *key == TOKEN_IDS)?;
     let all: Vec<Raw<'_>> = json::read(list.get()).ok()?;
     all.into_iter().map(|id| integer(id).and_then(|id| u32::try_from(id).ok())).collect()
 }
