@@ -82,6 +82,7 @@ impl Gather {
             choices: (0..asked).map(choice).collect(),
             leader: Some(NOBODY),
             riders: HeldRiders::default(),
+            prompt_told: first.core.prompt_told,
             over: false,
         })))
     }

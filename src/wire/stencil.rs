@@ -178,7 +178,7 @@ impl Cut {
         let mut frame = Out::default();
         encode(Event::Delta { choice, delta, riders: Riders::default() }, &mut frame);
         let frame = frame.join();
-        let (front, again, back) = around_marks(&frame)?;
+        let Marked { front, again, back } = around_marks(&frame)?;
         let mut spelled = BytesMut::new();
         Text::json(text).write(&mut spelled);
         let mut expected = vec![front, &spelled];
@@ -215,17 +215,24 @@ impl Cut {
     }
 }
 
-/// Splits what the encoder wrote at its marks: the bytes before the first, between the two if there are two, and behind the
-/// last.
-fn around_marks(frame: &[u8]) -> Option<(&[u8], Option<&[u8]>, &[u8])> {
+/// A written frame around the marks that stand for its text.
+struct Marked<'f> {
+    front: &'f [u8],
+    /// The bytes between the marks, where the text is written twice.
+    again: Option<&'f [u8]>,
+    back: &'f [u8],
+}
+
+/// Splits what the encoder wrote at its one or two marks.
+fn around_marks(frame: &[u8]) -> Option<Marked<'_>> {
     let mut marks = memchr::memmem::find_iter(frame, MARK);
     let (first, second) = (marks.next()?, marks.next());
     if marks.next().is_some() {
         return None;
     }
-    let again = second.map(|second| frame.get(first + MARK.len()..second));
-    let last = second.unwrap_or(first);
-    Some((frame.get(..first)?, again.flatten(), frame.get(last + MARK.len()..)?))
+    let again = second.and_then(|second| frame.get(first + MARK.len()..second));
+    let back = frame.get(second.unwrap_or(first) + MARK.len()..)?;
+    Some(Marked { front: frame.get(..first)?, again, back })
 }
 
 /// Splits what stands behind reasoning text if the same text follows directly under the other name: an engine, or another

@@ -384,8 +384,9 @@ fn chat_shaped(object: &Json) -> Option<Option<Logprobs>> {
     let (mut all, mut at): ([Vec<String>; 4], usize) = Default::default();
     for entry in &entries {
         let token = text(entry, "token")?.unwrap_or_default();
-        let number =
-            |entry: &Json| entry.get("logprob").map_or("-9999.0".to_owned(), |number| number.compact());
+        let number = |entry: &Json| {
+            entry.get("logprob").map_or_else(|| "-9999.0".to_owned(), |number| number.compact())
+        };
         let mut top = Vec::new();
         for other in entry.get("top_logprobs").map_or(Some(Vec::new()), |others| others.items())? {
             let name = super::json::quote(&text(&other, "token")?.unwrap_or_default());
