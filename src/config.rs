@@ -9,6 +9,7 @@ mod keys;
 mod limits;
 mod mistakes;
 mod pool;
+mod relay;
 mod requests;
 mod source;
 mod tls;
@@ -23,6 +24,7 @@ pub use harmony::HarmonyFile;
 pub use limits::{Limits, Timeouts};
 pub use mistakes::Mistakes;
 pub use pool::{Affinity, AffinityFile, By, Layers, ModelConfig, ModelFile, Retry};
+pub use relay::{RelayFile, Relayed};
 pub use requests::{MediaUrls, Requests};
 pub use source::Source;
 pub use tls::{TlsConfig, TlsFile, Version};
@@ -238,6 +240,8 @@ pub struct Config {
     pub auth: Option<Arc<Keyring>>,
     /// What the routes of Azure's clients say.
     pub azure: Azure,
+    /// Routes of engines that are relayed.
+    pub relayed: Relayed,
     /// Where responses are kept.
     pub store: StoreConfig,
     /// What seals reasoning; `None`: a key of this process's own.
@@ -374,6 +378,7 @@ impl Config {
         let layers = Layers::of(&file, &mut mistakes);
         let auth = keys::keyring(&file.auth, &mut mistakes);
         let store = StoreConfig::meant(&file.store, &file.timeouts, &mut mistakes);
+        let relayed = Relayed::meant(&file.relay, &mut mistakes);
         let seal = seal_keys(&file.seal, &mut mistakes);
         let rules = requests::rules(&file, &mut mistakes);
         let tls = TlsConfig::meant(&file.tls, &mut mistakes);
@@ -397,6 +402,7 @@ impl Config {
             trace,
             auth,
             azure: file.azure.clone(),
+            relayed,
             store,
             seal,
             compaction: file.compaction.clone(),

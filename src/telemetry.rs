@@ -46,6 +46,8 @@ pub enum Route {
     Conversations,
     /// `POST /v1/embeddings`
     Embeddings,
+    /// A route that is relayed as it is
+    Relay,
     /// `GET /v1/models` and `GET /v1/models/{id}`
     Models,
     /// Anything else.
@@ -53,12 +55,13 @@ pub enum Route {
 }
 
 impl Route {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Chat,
         Self::Completions,
         Self::Responses,
         Self::Conversations,
         Self::Embeddings,
+        Self::Relay,
         Self::Models,
         Self::Unknown,
     ];
@@ -71,6 +74,7 @@ impl Route {
             Self::Responses => "responses",
             Self::Conversations => "conversations",
             Self::Embeddings => "embeddings",
+            Self::Relay => "relay",
             Self::Models => "models",
             Self::Unknown => "unknown",
         }

@@ -4,6 +4,7 @@ use super::harmony::HarmonyFile;
 use super::limits::{Limits, Timeouts};
 use super::mistakes::{Mistakes, explain};
 use super::pool::{AffinityFile, ModelFile, Retry};
+use super::relay::RelayFile;
 use super::requests::Requests;
 use super::tls::TlsFile;
 use super::trace::Trace;
@@ -38,6 +39,7 @@ pub struct File {
     pub trace: Trace,
     pub auth: AuthFile,
     pub azure: Azure,
+    pub relay: RelayFile,
     pub store: StoreFile,
     pub seal: SealFile,
     pub compaction: Compaction,
@@ -67,6 +69,7 @@ impl Default for File {
             trace: Trace::default(),
             auth: AuthFile::default(),
             azure: Azure::default(),
+            relay: RelayFile::default(),
             store: StoreFile::default(),
             seal: SealFile::default(),
             compaction: Compaction::default(),

@@ -18,6 +18,8 @@ const BYTES: usize = 1 << 40;
 pub struct Limits {
     pub max_body_bytes: usize,
     pub other_body_bytes: usize,
+    pub relay_body_bytes: usize,
+    pub relay_buffer_bytes: usize,
     pub max_head_bytes: usize,
     pub max_headers: usize,
     pub max_event_bytes: usize,
@@ -49,6 +51,8 @@ impl Default for Limits {
         Self {
             max_body_bytes: 32 << 20,
             other_body_bytes: 1 << 20,
+            relay_body_bytes: 512 << 20,
+            relay_buffer_bytes: 32 << 20,
             max_head_bytes: 32 << 10,
             max_headers: 100,
             max_event_bytes: 4 << 20,
@@ -145,6 +149,8 @@ impl Limits {
         let limits = [
             ("max_body_bytes", self.max_body_bytes, 1, BYTES),
             ("other_body_bytes", self.other_body_bytes, 1, BYTES),
+            ("relay_body_bytes", self.relay_body_bytes, 1, BYTES),
+            ("relay_buffer_bytes", self.relay_buffer_bytes, 1, BYTES),
             ("max_head_bytes", self.max_head_bytes, 8 << 10, 1 << 20),
             // The HTTP library has no more room.
             ("max_headers", self.max_headers, 10, 1000),

@@ -73,9 +73,14 @@ fn forbidden(param: String) -> Failure {
     Failure::from(Fault::ForbiddenParameter).with_message(message).with_param(param)
 }
 
-fn repeated(param: String) -> Failure {
+pub(super) fn repeated(param: String) -> Failure {
     let message = format!("The key '{param}' occurs twice.");
     Failure::from(Fault::DuplicateKey).with_message(message).with_param(param)
+}
+
+/// Fails on a field that only engines and routers use among themselves, unless the operator has named it.
+pub(super) fn may_steer(param: &str, rules: &Rules) -> Result<(), Failure> {
+    if FORBIDDEN.contains(&param) && !rules.allows(param) { Err(forbidden(param.to_owned())) } else { Ok(()) }
 }
 
 /// Fails on a key of `keys`, of which there are at most 128, that occurs twice in `fields`; `prefix` leads to the object.

@@ -24,6 +24,9 @@ pub struct Wanted {
     model_at: Option<Range<usize>>,
     /// The engine is told the model by this name: the body names another one, or none.
     overrides_model: bool,
+    /// It asks in a form of the engine's own, whose answer is the engine's own, too: without `input`, or for an encoding that
+    /// the API does not have.
+    pub is_foreign: bool,
 }
 
 impl Wanted {
@@ -34,7 +37,10 @@ impl Wanted {
     pub fn read(body: &Bytes, rules: &Rules) -> Result<Self, Failure> {
         let text = fields::text_within(body, rules.caps.depth)?;
         let from = Checked::new(text, fields::read(text, text)?, KNOWN, rules)?;
-        let mut media = match from.required("input", true)? {
+        let encoding = from.get("encoding_format").map_or("null", |field| field.value.get());
+        let is_other = from.get("input").is_none() && from.unknown().next().is_some();
+        let is_foreign = is_other || !matches!(encoding, "null" | "\"float\"" | "\"base64\"");
+        let mut media = match from.required("input", !is_other)? {
             // SGLang takes objects with pictures in them here, vLLM takes `messages`.
             Some(input) => {
                 let mut judge = Judge::new(text, &rules.media);
@@ -55,6 +61,7 @@ impl Wanted {
             media,
             model_at,
             overrides_model: false,
+            is_foreign,
         })
     }
 

@@ -12,6 +12,7 @@ pub mod fields;
 pub mod listed;
 mod media;
 mod parts;
+pub mod relayed;
 pub mod responses;
 mod rules;
 

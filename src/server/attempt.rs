@@ -21,6 +21,7 @@ use crate::wire::options::{Options, ResponsesDialect};
 use crate::wire::{Gather, Rewriter};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
+use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,13 +87,14 @@ impl Sender {
         &self,
         to: &To<'_>,
         method: &'static str,
-        path: &'static str,
+        path: impl Into<Cow<'static, str>>,
         body: Bytes,
     ) -> Outgoing {
         Outgoing {
             method,
-            path,
-            accept: "application/json",
+            path: path.into(),
+            accept: Outgoing::JSON,
+            content_type: Some(Outgoing::JSON),
             authorization: match &to.upstream.config.auth {
                 Credentials::None => None,
                 Credentials::Own(key) => Some(key.value()),
@@ -109,6 +111,7 @@ impl Sender {
                 Some(share) => Share::hold(share, body),
                 None => body,
             },
+            upload: None,
         }
     }
 

@@ -3,6 +3,7 @@
 use super::App;
 use super::budget::Share;
 use super::connection::{Busy, overslept};
+use super::pass_through::PassThrough;
 use super::relay::Relay;
 use crate::config::Timeouts;
 use crate::wire::Out;
@@ -120,7 +121,7 @@ impl Reader {
 }
 
 /// Bytes that a client must send in a window.
-fn least(timeouts: &Timeouts) -> usize {
+pub(super) fn least(timeouts: &Timeouts) -> usize {
     let milliseconds = usize::try_from(timeouts.client_body_window.as_millis()).unwrap_or(usize::MAX);
     timeouts.client_body_rate.saturating_mul(milliseconds) / 1000
 }
@@ -146,6 +147,7 @@ pub(super) struct Body {
 enum Content {
     Full(Out),
     Relay(Box<Relay>),
+    PassThrough(Box<PassThrough>),
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
 }
 
@@ -158,6 +160,11 @@ impl Body {
     /// Bytes to come.
     pub(super) fn relay(relay: Box<Relay>) -> Self {
         Self { content: Content::Relay(relay), _busy: None }
+    }
+
+    /// An engine's bytes to come, as they are.
+    pub(super) fn pass_through(answer: Box<PassThrough>) -> Self {
+        Self { content: Content::PassThrough(answer), _busy: None }
     }
 
     /// Bytes to come from somewhere else than an engine.
@@ -191,6 +198,7 @@ impl http_body::Body for Body {
             Content::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Content::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes.take())))),
             Content::Relay(relay) => relay.poll_frame(cx),
+            Content::PassThrough(answer) => answer.poll_frame(cx),
             Content::Stream(stream) => {
                 stream.as_mut().poll_next(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
             }
@@ -201,6 +209,7 @@ impl http_body::Body for Body {
         match &self.content {
             Content::Full(bytes) => bytes.is_empty(),
             Content::Relay(relay) => relay.is_end(),
+            Content::PassThrough(answer) => answer.is_end(),
             Content::Stream(_) => false,
         }
     }
@@ -208,6 +217,7 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Full(bytes) => SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
+            Content::PassThrough(answer) => answer.size_hint(),
             Content::Relay(_) | Content::Stream(_) => SizeHint::default(),
         }
     }

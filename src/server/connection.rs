@@ -37,6 +37,8 @@ const IDLE: u8 = 0;
 const READING: u8 = 1;
 /// All of it has been read.
 const ANSWERING: u8 = 2;
+/// A request's body is being read as fast as an engine takes it.
+const UPLOADING: u8 = 5;
 /// The connection is not HTTP's any more: whoever has it knows what it waits for.
 const UPGRADED: u8 = 3;
 /// Everything has been said, and what still comes is not read.
@@ -120,6 +122,13 @@ impl Stage {
         self.0.stage.store(stage, Ordering::Relaxed);
     }
 
+    /// All of a body has been read.
+    pub(super) fn has_read(&self) {
+        if self.is(UPLOADING) {
+            self.set(ANSWERING);
+        }
+    }
+
     /// How many requests there have been.
     fn begun(&self) -> usize {
         self.0.begun.load(Ordering::Relaxed)
@@ -178,6 +187,12 @@ impl Busy {
     /// Nothing more is read for it.
     pub(super) fn has_read(&self) {
         self.0.set(ANSWERING);
+    }
+
+    /// Its body is read as fast as an engine takes it, until [`Stage::has_read`].
+    pub(super) fn uploads(&self) -> Stage {
+        self.0.set(UPLOADING);
+        self.0.clone()
     }
 
     /// What the connection will be after this request, from which on it never has nothing to do: between the answer and
@@ -528,6 +543,10 @@ impl Write for Guarded {
         }
         if !std::mem::take(&mut self.looked) {
             self.look_ahead(cx)?;
+            // What waits for a slow engine is not read ahead of it.
+            if self.stage.is(UPLOADING) {
+                self.glance(cx)?;
+            }
         }
         ready!(self.poll_passed_on(cx))?;
         // The library may have asked for a next head before it let go of the last answer, and would not ask again.

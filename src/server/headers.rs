@@ -6,10 +6,10 @@ use crate::wire::encode::Limits;
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
 use http::header::{
-    ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName,
-    HeaderValue, SEC_WEBSOCKET_VERSION, UPGRADE,
+    ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE,
+    EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
-use http::{Response, Version, request};
+use http::{Response, StatusCode, Version, request};
 use std::time::Duration;
 
 pub(super) use http::header::RETRY_AFTER;
@@ -20,6 +20,10 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 const PROCESSING: HeaderName = HeaderName::from_static("openai-processing-ms");
 const OPENAI_VERSION: HeaderName = HeaderName::from_static("openai-version");
+/// What tells how to read the bytes of an answer that is passed on as it is. vLLM describes embeddings that it sends as plain
+/// bytes in `metadata`.
+const RELAYED: [HeaderName; 4] =
+    [CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, HeaderName::from_static("metadata")];
 const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// The client's own request id, if it is harmless.
@@ -58,6 +62,24 @@ pub(super) fn check(headers: &HeaderMap) -> Result<(), Failure> {
     }
     if headers.contains_key(ACCEPT) && !headers.get_all(ACCEPT).iter().any(accepts) {
         return Err(Fault::NotAcceptable.into());
+    }
+    Ok(())
+}
+
+/// Whether a body of this request can be relayed.
+pub(super) fn check_relayed(headers: &HeaderMap) -> Result<(), Failure> {
+    let has = |name, good: &str| {
+        headers.get_all(name).iter().all(|value| value.as_bytes().eq_ignore_ascii_case(good.as_bytes()))
+    };
+    if !has(EXPECT, "100-continue") {
+        return Err(Fault::ExpectationFailed.into());
+    }
+    // Engines do not unpack, and what cannot be read names no model.
+    if !has(CONTENT_ENCODING, "identity") {
+        return Err(Fault::UnsupportedEncoding.into());
+    }
+    if headers.get_all(CONTENT_TYPE).iter().count() > 1 {
+        return Err(Fault::UnsupportedMediaType.into());
     }
     Ok(())
 }
@@ -137,10 +159,34 @@ impl Success<'_> {
         response
     }
 
+    /// An answer that is passed on as it is. `engine`: the headers that it came with.
+    pub(super) fn relayed(&self, status: u16, engine: &HeaderMap) -> Response<()> {
+        let kind = engine.get(CONTENT_TYPE);
+        let streams = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+        let mut response = self.of(kind.cloned(), if streams { "no-cache" } else { "no-store" });
+        *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+        let headers = response.headers_mut();
+        if streams {
+            headers.insert(UNBUFFERED, HeaderValue::from_static("no"));
+        }
+        for name in RELAYED {
+            if let Some(value) = engine.get(&name).filter(|value| value.as_bytes().is_ascii()) {
+                headers.insert(name, value.clone());
+            }
+        }
+        response
+    }
+
     fn common(&self, kind: &'static str, cache: &'static str) -> Response<()> {
+        self.of(Some(HeaderValue::from_static(kind)), cache)
+    }
+
+    fn of(&self, kind: Option<HeaderValue>, cache: &'static str) -> Response<()> {
         let mut response = Response::new(());
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        if let Some(kind) = kind {
+            headers.insert(CONTENT_TYPE, kind);
+        }
         common(headers, self.request_id, cache);
         let limits = self.passed.iter().filter(|(name, _)| name.as_str().starts_with("x-ratelimit-"));
         headers.extend(limits.map(|(name, value)| (name.clone(), value.clone())));
@@ -178,8 +224,7 @@ impl Refusal<'_> {
         let mut body = BytesMut::new();
         self.failure.write(false, &mut body);
         let mut response = Response::new(body.freeze());
-        *response.status_mut() =
-            http::StatusCode::from_u16(self.failure.status).unwrap_or(http::StatusCode::BAD_GATEWAY);
+        *response.status_mut() = StatusCode::from_u16(self.failure.status).unwrap_or(StatusCode::BAD_GATEWAY);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         common(headers, request_id, "no-store");

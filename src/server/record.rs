@@ -2,6 +2,7 @@
 
 use super::App;
 use super::quota::Ticket;
+use super::relayed::Progress;
 use crate::auth::Caller;
 use crate::error::{Error, Side};
 use crate::telemetry::{End, Finished, Route, Told, Trace, excerpt};
@@ -37,6 +38,8 @@ pub(super) struct Record {
     pub(super) upstream: Option<Arc<Upstream>>,
     pub(super) attempts: u32,
     request_bytes: usize,
+    /// How much of a body has come that is not kept.
+    pub(super) uploaded: Option<Arc<Progress>>,
     pub(super) bytes: usize,
     pub(super) first_token: Option<Duration>,
     pub(super) rewriting: Duration,
@@ -69,6 +72,7 @@ impl Record {
             upstream: None,
             attempts: 0,
             request_bytes: 0,
+            uploaded: None,
             bytes: 0,
             first_token: None,
             rewriting: Duration::ZERO,
@@ -143,7 +147,8 @@ impl Record {
                     end = self.end.name(),
                     attempts = self.attempts,
                     upstream = self.upstream.as_ref().map(|upstream| upstream.config.name.as_str()),
-                    request_bytes = self.request_bytes,
+                    request_bytes =
+                        self.uploaded.as_ref().map_or(self.request_bytes, |uploaded| uploaded.bytes()),
                     bytes = self.bytes,
                     prompt_tokens = self.summary.usage.as_ref().map(|usage| usage.prompt),
                     completion_tokens = self.summary.usage.as_ref().map(|usage| usage.completion),

@@ -10,13 +10,14 @@ use super::quota::Standing;
 use super::record::Record;
 use super::relay::{Asking, Order, Relay, asking};
 use super::responses::{Conversing, Stored};
-use super::{App, Worker, auth, headers, leavings, panics};
+use super::{App, Worker, auth, headers, leavings, panics, relayed};
 use crate::auth::Caller;
 use crate::config::Limits;
 use crate::plan::{Plan, plan};
 use crate::request::embeddings::Wanted;
 use crate::request::{Ask, Rules};
 use crate::telemetry::Route;
+use crate::upstream::Outgoing;
 use crate::upstream::models::{self, Model};
 use crate::wire::event::Usage;
 use crate::wire::fault::{Failure, Fault};
@@ -65,7 +66,7 @@ pub(super) fn router(worker: Arc<Worker>) -> Router {
                 .route(&at("/conversations/{id}/items"), get(about(items)).post(about(items)))
                 .route(&at("/conversations/{id}/items/{item}"), get(about(item)).delete(about(item)));
         }
-        if let Door::Plain | Door::Undated = door {
+        if door != Door::Dated {
             router = router.route(&at("/embeddings"), post(to(Target::Embeddings, door)));
         }
         if door != Door::Deployment {
@@ -93,6 +94,8 @@ enum Target {
     Compact,
     Conversing(Conversing),
     Embeddings,
+    /// A route of engines that is relayed.
+    Relayed,
     Models,
     Model,
     /// A path that takes other methods; the router says which.
@@ -103,7 +106,15 @@ enum Target {
 impl Target {
     /// It may make an engine work.
     fn asks_engine(self) -> bool {
-        matches!(self, Self::Answer(_) | Self::Respond | Self::Compact | Self::InputTokens | Self::Embeddings)
+        matches!(
+            self,
+            Self::Answer(_)
+                | Self::Respond
+                | Self::Compact
+                | Self::InputTokens
+                | Self::Embeddings
+                | Self::Relayed
+        )
     }
 
     fn route(self) -> Route {
@@ -119,6 +130,7 @@ impl Target {
             | Self::Compact => Route::Responses,
             Self::Conversing(_) => Route::Conversations,
             Self::Embeddings => Route::Embeddings,
+            Self::Relayed => Route::Relay,
             Self::Models | Self::Model => Route::Models,
             Self::OtherMethod | Self::Nothing => Route::Unknown,
         }
@@ -140,6 +152,14 @@ async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Doo
     leavings::arm(&head.headers);
     // A target with a host in it is meant for a proxy of another kind.
     let target = if head.uri.authority().is_some() { Target::Nothing } else { target };
+    let is_other = target == Target::Nothing && head.uri.authority().is_none();
+    let way = is_other.then(|| relayed::find(head.uri.path(), &app.config.relayed)).flatten();
+    let is_relayed = way.is_some();
+    let (target, door) = match way {
+        Some((door, _)) if head.method == Method::POST => (Target::Relayed, door),
+        Some((door, _)) => (Target::OtherMethod, door),
+        None => (target, door),
+    };
     let record = Record::new(&app, target.route(), request_id).traced(&head);
     let announced = head.headers.contains_key(TRANSFER_ENCODING)
         || head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
@@ -164,6 +184,9 @@ async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Doo
     let mut response = result.unwrap_or_else(|failure| handling.refuse(&failure));
     if target == Target::Nothing && response.status() == StatusCode::METHOD_NOT_ALLOWED {
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, POST"));
+    }
+    if is_relayed && response.status() == StatusCode::METHOD_NOT_ALLOWED {
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
     }
     if response.status() == StatusCode::UPGRADE_REQUIRED {
         headers::offer_socket(&mut response);
@@ -215,7 +238,7 @@ pub(super) struct Handling {
     pub(super) caller: Option<Arc<Caller>>,
     pub(super) record: Option<Record>,
     /// The client may still be sending.
-    unread: bool,
+    pub(super) unread: bool,
     /// Headers of the engine's answer that pass.
     pub(super) passed: HeaderMap,
     /// Two engines broke off on it.
@@ -286,6 +309,9 @@ impl Handling {
         self.door.check(head, &self.app.config.azure)?;
         if target == Target::Socket {
             return if self.unread { Err(Fault::UpgradeRequired.into()) } else { self.upgrade(head).await };
+        }
+        if target == Target::Relayed {
+            return Box::pin(self.relayed(head, body)).await;
         }
         headers::check(&head.headers)?;
         match target {
@@ -369,7 +395,9 @@ impl Handling {
         let (limit, answer_limit) = (limits.other_body_bytes, limits.max_answer_bytes);
         let body = self.body(body, limit).await?;
         let mut wanted = Wanted::read(&body, self.rules())?;
-        if wanted.model.is_empty()
+        if let Some(deployment) = self.door.deployment(head) {
+            wanted.name_model(&deployment);
+        } else if wanted.model.is_empty()
             && let Some(model) = self.default_model(&head.headers).await?
         {
             wanted.name_model(&model);
@@ -384,8 +412,13 @@ impl Handling {
         let request = |to: &To<'_>| {
             let route = sender.route(to, &model);
             let body = wanted.body(&body, route.model_alias.as_deref(), route.options.request_unknown)?;
-            Ok(sender.outgoing(to, "POST", "/v1/embeddings", body))
+            let outgoing = sender.outgoing(to, "POST", "/v1/embeddings", body);
+            let accept = if wanted.is_foreign { relayed::accept(&head.headers) } else { Outgoing::JSON };
+            Ok(Outgoing { accept, ..outgoing })
         };
+        if wanted.is_foreign {
+            return self.pass_on(&sender, &mut search, None, request).await;
+        }
         let answer = self.ask(&sender, &mut search, answer_limit, request).await?;
         let mut out = BytesMut::new();
         let prompt = wire::embeddings::rewrite(&answer, &model, &mut out)?;
@@ -527,7 +560,7 @@ impl Chat {
     fn asking(&self, to: &To<'_>, path: &'static str, body: Bytes) -> Asking {
         let mut request = self.sender.outgoing(to, "POST", path, body);
         if self.ask.stream {
-            request.accept = "text/event-stream";
+            request.accept = HeaderValue::from_static("text/event-stream");
         }
         asking(self.sender.client(to.upstream), request)
     }

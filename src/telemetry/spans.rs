@@ -274,7 +274,7 @@ fn operation(route: Route) -> Option<&'static str> {
         Route::Chat | Route::Responses => Some("chat"),
         Route::Completions => Some("text_completion"),
         Route::Embeddings => Some("embeddings"),
-        Route::Conversations | Route::Models | Route::Unknown => None,
+        Route::Conversations | Route::Relay | Route::Models | Route::Unknown => None,
     }
 }
 
@@ -286,6 +286,8 @@ fn route(route: Route) -> Option<&'static str> {
         Route::Conversations => "/v1/conversations",
         Route::Embeddings => "/v1/embeddings",
         Route::Models => "/v1/models",
+        // Operators may add as many paths as they like; a name has to be one of few.
+        Route::Relay => "/{relayed}",
         Route::Unknown => return None,
     })
 }

@@ -6,7 +6,9 @@
 use super::client::Line;
 use super::http1::{Framing, Head};
 use super::http2::{Piece, Stream};
+use super::upload::{Sending, Sent};
 use bytes::{Buf, BytesMut};
+use http::header::CONTENT_LENGTH;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -39,6 +41,8 @@ pub struct Answer {
     /// Status and headers.
     pub head: Head,
     source: Source,
+    /// The rest of the request's body, where the answer has come before it was sent.
+    upload: Option<Box<Sending>>,
     /// What came along with the head.
     rest: BytesMut,
     /// The last read took all there was.
@@ -73,7 +77,31 @@ impl Answer {
     }
 
     fn from(head: Head, source: Source, rest: BytesMut) -> Self {
-        Self { head, source, rest, drained: false, seen: BytesMut::new(), attempts: 1, closed: false }
+        Self {
+            head,
+            source,
+            upload: None,
+            rest,
+            drained: false,
+            seen: BytesMut::new(),
+            attempts: 1,
+            closed: false,
+        }
+    }
+
+    /// The same while the rest of the request's body is still being sent.
+    pub(super) fn with_upload(self, upload: Option<Sending>) -> Self {
+        Self { upload: upload.map(Box::new), ..self }
+    }
+
+    /// Returns how many bytes the body has, where the engine says so. Nothing has been read of it yet.
+    pub fn length(&self) -> Option<u64> {
+        match (&self.source, self.head.framing) {
+            (_, Framing::Over) => Some(0),
+            (Source::Line(_), Framing::Length(length)) => Some(length),
+            (Source::Stream(_), _) => self.head.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok(),
+            (Source::Line(_), _) => None,
+        }
     }
 
     /// Looks at the front of the body, as far as `enough` says, and no further than `limit` bytes or its end. It is still
@@ -110,7 +138,17 @@ impl Answer {
             return Poll::Ready(Ok(Read::End));
         }
         let line = match &mut self.source {
-            Source::Line(line) => line,
+            Source::Line(line) => {
+                if let Some(upload) = &mut self.upload
+                    && let Poll::Ready(sent) = upload.poll(&mut line.stream, cx)
+                {
+                    self.upload = None;
+                    if let Sent::Broken(_) = sent {
+                        return Poll::Ready(Err(Broken::Reset));
+                    }
+                }
+                line
+            }
             Source::Stream(stream) => {
                 let piece = ready!(stream.poll_read(cx, sink));
                 return Poll::Ready(self.piece(piece));

@@ -11,6 +11,7 @@ use super::addresses::Addresses;
 use super::answer::Answer;
 use super::http1::{HEAD_LIMIT, Head, Malformed};
 use super::http2::{self, Lines};
+use super::upload::{self, Upload};
 use crate::config::{HttpVersion, Timeouts, UpstreamConfig};
 use crate::error::{Class, Error};
 use crate::telemetry::{Onward, Peer};
@@ -20,6 +21,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderValue;
 use rustix::io::Errno;
 use socket2::{SockRef, TcpKeepalive};
+use std::borrow::Cow;
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -36,17 +38,20 @@ const PARTS: u32 = 4;
 /// How long an answer that is complete may take to end.
 const TAIL: Duration = Duration::from_millis(100);
 /// Interim answers (1xx) before the answer.
-const INTERIM: usize = 8;
+pub(super) const INTERIM: usize = 8;
 
 /// A request as it goes to an engine.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
     /// `GET` or `POST`.
     pub method: &'static str,
-    /// The path from `/v1` or `/health` on: a constant, never the client's.
-    pub path: &'static str,
+    /// The path behind the upstream's prefix, with a query if there is one: a path of the API, or one that the configuration
+    /// lets through.
+    pub path: Cow<'static, str>,
     /// What the answer may be.
-    pub accept: &'static str,
+    pub accept: HeaderValue,
+    /// What the body of a `POST` is.
+    pub content_type: Option<HeaderValue>,
     /// The key.
     pub authorization: Option<HeaderValue>,
     /// The id under which the engine logs it.
@@ -56,8 +61,29 @@ pub struct Outgoing {
     pub again: bool,
     /// The trace that it is part of.
     pub trace: Onward,
-    /// The body.
+    /// The body, or as much of it as is held.
     pub body: Bytes,
+    /// The rest of the body, which is sent while it comes.
+    pub upload: Option<Upload>,
+}
+
+impl Outgoing {
+    /// What bodies are unless somebody says something else.
+    pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+    /// Bytes of the body; `None`: they are not known.
+    pub(super) fn length(&self) -> Option<u64> {
+        let held = u64::try_from(self.body.len()).unwrap_or(u64::MAX);
+        match &self.upload {
+            Some(upload) => Some(held.saturating_add(upload.length?)),
+            None => Some(held),
+        }
+    }
+
+    /// Whether it can be sent on another connection.
+    fn is_repeatable(&self) -> bool {
+        !self.upload.as_ref().is_some_and(Upload::has_begun)
+    }
 }
 
 /// The way to one upstream.
@@ -159,6 +185,11 @@ impl Client {
         let head = self.head(request);
         // Whose turn it is comes before who has a connection, so that new engines behind a name get their part.
         let to = self.turn();
+        if let Some(rest) = &request.upload {
+            // Of a connection that has died with age it would be known too late.
+            let line = self.connection(to).await?;
+            return Box::pin(upload::exchange(line, &head, request.body.clone(), rest)).await;
+        }
         if !request.again
             && let Some(line) = self.checkout(to)
         {
@@ -183,8 +214,12 @@ impl Client {
             };
             let first = after == 0;
             after = newest.max(place.number());
-            match http2::exchange(place, head.clone(), request.body.clone()).await {
-                Err(error) if error.aged && first && (!request.again || error.class == Class::Unsent) => {}
+            match http2::exchange(place, head.clone(), request).await {
+                Err(error)
+                    if error.aged
+                        && request.is_repeatable()
+                        && first
+                        && (!request.again || error.class == Class::Unsent) => {}
                 other => return other,
             }
         }
@@ -196,7 +231,7 @@ impl Client {
             parts.iter().for_each(|part| head.extend_from_slice(part));
             head.extend_from_slice(b"\r\n");
         };
-        let (path, length) = (request.path.as_bytes(), request.body.len().to_string());
+        let path = request.path.as_bytes();
         line(&[request.method.as_bytes(), b" ", self.prefix.as_bytes(), path, b" HTTP/1.1"]);
         line(&[b"host: ", self.authority.as_bytes()]);
         line(&[b"user-agent: samewire/", env!("CARGO_PKG_VERSION").as_bytes()]);
@@ -210,8 +245,13 @@ impl Client {
             line(&[name.as_bytes(), b": ", value.as_bytes()]);
         }
         if request.method == "POST" {
-            line(&[b"content-type: application/json"]);
-            line(&[b"content-length: ", length.as_bytes()]);
+            if let Some(kind) = &request.content_type {
+                line(&[b"content-type: ", kind.as_bytes()]);
+            }
+            match request.length() {
+                Some(length) => line(&[b"content-length: ", length.to_string().as_bytes()]),
+                None => line(&[b"transfer-encoding: chunked"]),
+            }
         }
         line(&[]);
         head

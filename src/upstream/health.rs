@@ -8,6 +8,7 @@ use crate::engine::{self, Engine};
 use crate::error::{Class, Side};
 use crate::telemetry::Onward;
 use bytes::{Bytes, BytesMut};
+use http::HeaderValue;
 use std::time::Duration;
 
 /// How soon it is looked again where there has been no good probe yet. An engine takes minutes to load, but may have been
@@ -237,13 +238,15 @@ impl<'u> Probe<'u> {
         };
         let request = Outgoing {
             method: "GET",
-            path,
-            accept: "*/*",
+            path: path.into(),
+            accept: HeaderValue::from_static("*/*"),
+            content_type: None,
             authorization,
             request_id: "samewire-probe".to_owned(),
             again: false,
             trace: Onward::Passed(Vec::new()),
             body: Bytes::new(),
+            upload: None,
         };
         let probes = &self.upstream.probes;
         let mut answer = probes.send(&request).await.map_err(|error| {

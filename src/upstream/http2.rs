@@ -7,10 +7,11 @@
 use super::answer::Answer;
 use super::client::Outgoing;
 use super::http1::{HEAD_LIMIT, Head};
+use super::upload::{Sent, Streaming};
 use crate::error::{Class, Error};
 use crate::telemetry::Peer;
 use crate::tls::Socket;
-use crate::wire::fault::Fault;
+use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
 use h2::client::{Builder, Connection, SendRequest};
 use h2::{Ping, PingPong, Reason, RecvStream, SendStream};
@@ -21,6 +22,7 @@ use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{Method, Request};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -270,7 +272,7 @@ impl Lines {
         let headers = head.headers_mut();
         let agent = concat!("samewire/", env!("CARGO_PKG_VERSION"));
         headers.insert(USER_AGENT, HeaderValue::from_static(agent));
-        headers.insert(ACCEPT, HeaderValue::from_static(request.accept));
+        headers.insert(ACCEPT, request.accept.clone());
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let id = HeaderValue::try_from(&request.request_id).ok()?;
         headers.insert(HeaderName::from_static("x-request-id"), id);
@@ -282,8 +284,12 @@ impl Lines {
         }
         if *head.method() == Method::POST {
             let headers = head.headers_mut();
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            headers.insert(CONTENT_LENGTH, HeaderValue::from(request.body.len()));
+            if let Some(kind) = &request.content_type {
+                headers.insert(CONTENT_TYPE, kind.clone());
+            }
+            if let Some(length) = request.length() {
+                headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+            }
         }
         Some(head)
     }
@@ -314,20 +320,49 @@ async fn silence(mut pings: PingPong, state: &State) {
 ///
 /// # Errors
 /// No answer, or nothing that is HTTP/2.
-pub(super) async fn exchange(mut place: Place, head: Request<()>, body: Bytes) -> Result<Answer, Error> {
-    let sent = place.line.requests.send_request(head, body.is_empty());
+pub(super) async fn exchange(
+    mut place: Place,
+    head: Request<()>,
+    request: &Outgoing,
+) -> Result<Answer, Error> {
+    let body = request.body.clone();
+    let is_over = body.is_empty() && request.upload.is_none();
+    let sent = place.line.requests.send_request(head, is_over);
     // It has not left this process.
     let (mut response, mut stream) = sent.map_err(|error| refused(&error))?;
-    let response = tokio::select! {
-        biased;
-        response = &mut response => response,
-        () = deliver(&mut stream, body) => response.await,
+    let mut upload = None;
+    let response = match &request.upload {
+        Some(rest) => {
+            upload = Some(Streaming::new(stream, body, rest.clone()));
+            let answered = std::future::poll_fn(|cx| match poll_upload(&mut upload, cx) {
+                Ok(()) => Pin::new(&mut response).poll(cx).map(Ok),
+                Err(failure) => Poll::Ready(Err(Error::from(failure).classed(Class::Never))),
+            });
+            answered.await?
+        }
+        None => tokio::select! {
+            biased;
+            response = &mut response => response,
+            () = deliver(&mut stream, body) => response.await,
+        },
     };
     let (head, body) = response.map_err(|error| failed(&error, &place))?.into_parts();
     place.line.state.served.store(true, Ordering::Relaxed);
     place.line.state.heard.fetch_add(1, Ordering::Relaxed);
     let head = Head::of_stream(head.status.as_u16(), head.headers);
-    Ok(Answer::of_stream(head, Stream { body, place }))
+    // Who is refused need not be sent the rest.
+    let upload = upload.filter(|_| head.status < 400).map(Box::new);
+    Ok(Answer::of_stream(head, Stream { body, place, upload }))
+}
+
+/// Sends as much of a body as the engine takes.
+///
+/// # Errors
+/// It breaks off.
+fn poll_upload(upload: &mut Option<Streaming>, cx: &mut Context<'_>) -> Result<(), Failure> {
+    let Some(Poll::Ready(sent)) = upload.as_mut().map(|upload| upload.poll(cx)) else { return Ok(()) };
+    *upload = None;
+    if let Sent::Broken(failure) = sent { Err(failure) } else { Ok(()) }
 }
 
 /// Sends the body, as far as the engine takes it.
@@ -380,6 +415,8 @@ fn failed(error: &h2::Error, place: &Place) -> Error {
 pub(super) struct Stream {
     body: RecvStream,
     place: Place,
+    /// The rest of the request's body, where the answer has come before it was sent.
+    upload: Option<Box<Streaming>>,
 }
 
 /// How far reading has come.
@@ -393,6 +430,14 @@ pub(super) enum Piece {
 impl Stream {
     /// Gives the next piece to `sink`.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, sink: &mut dyn FnMut(&[u8])) -> Poll<Piece> {
+        if let Some(upload) = &mut self.upload
+            && let Poll::Ready(sent) = upload.poll(cx)
+        {
+            self.upload = None;
+            if let Sent::Broken(_) = sent {
+                return Poll::Ready(Piece::Reset);
+            }
+        }
         let piece = match std::task::ready!(self.body.poll_data(cx)) {
             Some(Ok(bytes)) => {
                 self.place.line.state.heard.fetch_add(1, Ordering::Relaxed);

@@ -13,6 +13,7 @@ mod look;
 pub mod models;
 mod pool;
 mod tries;
+mod upload;
 
 pub use answer::{Answer, Broken, Read};
 pub use client::{Client, Outgoing};
@@ -21,6 +22,7 @@ pub use found::{By, Found};
 pub use http1::Head;
 pub use pool::{Chosen, Nobody, Pool, Wish};
 pub use tries::Tries;
+pub use upload::{Source, Upload};
 
 use crate::config::{Config, Timeouts, UpstreamConfig};
 use crate::engine::fallback::Fallbacks;

@@ -31,7 +31,7 @@ use crate::wire::options::ResponsesDialect;
 use crate::wire::{Out, Rewriter, Stamp};
 use bytes::Bytes;
 use futures::Stream;
-use http::{HeaderMap, Response};
+use http::{HeaderMap, HeaderValue, Response};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -362,7 +362,7 @@ impl Held {
         let fallbacks = body.as_ref().map(Fitted::fallbacks).unwrap_or_default();
         let to = To::first(&legs.upstream);
         let mut request = legs.sender.outgoing(&to, "POST", path, body.unwrap_or_default().body);
-        request.accept = "text/event-stream";
+        request.accept = HeaderValue::from_static("text/event-stream");
         // Ids that are made here must not come twice.
         let stamp = Chance::draw().map_or_else(|_| self.stamp.clone(), |chance| chance.stamp());
         let options = Arc::clone(&route.options);

@@ -10,6 +10,7 @@ use crate::server::relay::Asking;
 use crate::wire::encode::{Hold, Response as Encoder, Sealing};
 use crate::wire::fault::Failure;
 use crate::wire::{Out, Rewriter, Shape, Stamp};
+use http::HeaderValue;
 use std::sync::Arc;
 
 /// What is asked, to be sent to any upstream that is asked in the same way.
@@ -47,7 +48,7 @@ impl Request {
         let (names, fallbacks) = (fitted.names(), fitted.fallbacks());
         let mut request = self.sender.outgoing(to, "POST", path, fitted.body);
         if reply.stream {
-            request.accept = "text/event-stream";
+            request.accept = HeaderValue::from_static("text/event-stream");
         }
         Ok(Made {
             shape: Shape { stream: reply.stream, fitted: names, ..shape },

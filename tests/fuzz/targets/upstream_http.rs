@@ -73,13 +73,15 @@ async fn ask(writes: &[&[u8]]) -> (Read, bool) {
     let client = Client::new(upstream, timeouts);
     let request = Outgoing {
         method: "GET",
-        path: "/health",
-        accept: "*/*",
+        path: "/health".into(),
+        accept: http::HeaderValue::from_static("*/*"),
+        content_type: None,
         authorization: None,
         request_id: "r".to_owned(),
         again: false,
         trace: Onward::Passed(Vec::new()),
         body: bytes::Bytes::new(),
+        upload: None,
     };
     let (asked, had_read) = tokio::sync::oneshot::channel();
     let engine = async {

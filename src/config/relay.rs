@@ -1,0 +1,151 @@
+//! `[relay]`: the routes of engines that are relayed as they are (product 3.1).
+
+use super::mistakes::Mistakes;
+use serde::{Deserialize, Serialize};
+
+/// Routes for inference that engines have and that are not rewritten.
+const PATHS: [&str; 17] = [
+    "/v1/rerank",
+    "/rerank",
+    "/v2/rerank",
+    "/v1/score",
+    "/score",
+    "/pooling",
+    "/classify",
+    "/tokenize",
+    "/detokenize",
+    "/v1/audio/transcriptions",
+    "/v1/audio/translations",
+    "/v1/audio/speech",
+    "/v1/images/generations",
+    "/v1/images/edits",
+    "/v1/images/variations",
+    "/v1/moderations",
+    "/generate",
+];
+
+/// Routes that samewire answers by itself, with all that is below them.
+const OWN: [&str; 9] = [
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/responses",
+    "/v1/conversations",
+    "/v1/embeddings",
+    "/v1/messages",
+    "/v1/models",
+    "/health",
+    "/openai",
+];
+
+/// Bytes of a path.
+const LONGEST: usize = 256;
+
+/// What is relayed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct RelayFile {
+    pub paths: Vec<String>,
+}
+
+/// The paths that are relayed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Relayed(Vec<String>);
+
+impl Relayed {
+    /// Returns what the file means: the usual paths, and those that it adds or, with a `!` before them, removes.
+    pub(super) fn meant(file: &RelayFile, mistakes: &mut Mistakes) -> Self {
+        let mut paths: Vec<String> = PATHS.map(str::to_owned).into();
+        for (place, entry) in file.paths.iter().enumerate() {
+            let mut wrong = |why: String| mistakes.add(format!("relay.paths[{place}]"), why);
+            let (removes, path) =
+                entry.strip_prefix('!').map_or((false, entry.as_str()), |path| (true, path));
+            let known = paths.iter().position(|known| known == path);
+            match (removes, known) {
+                (true, Some(at)) => _ = paths.remove(at),
+                (true, None) => wrong(format!("'{path}' is not relayed, so it cannot be removed")),
+                (false, Some(_)) => {}
+                (false, None) if !is_path(path) => {
+                    let must = "must be a path such as /v1/rerank, of at most 256 letters, digits and ._~-, without a \
+                                query or a slash at its end; a ! before it removes it";
+                    wrong(must.to_owned());
+                }
+                (false, None) if is_own(path) => wrong(format!("samewire answers '{path}' by itself")),
+                (false, None) => paths.push(path.to_owned()),
+            }
+        }
+        Self(paths)
+    }
+
+    /// Whether a path is relayed. It is compared as it stands.
+    pub fn has(&self, path: &str) -> bool {
+        self.0.iter().any(|known| known == path)
+    }
+}
+
+fn is_path(path: &str) -> bool {
+    let good = |part: &str| {
+        !matches!(part, "" | "." | "..")
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._~-".contains(&byte))
+    };
+    path.len() <= LONGEST && path.strip_prefix('/').is_some_and(|rest| rest.split('/').all(good))
+}
+
+fn is_own(path: &str) -> bool {
+    OWN.iter().any(|own| path.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_added_and_removed() {
+        let mut mistakes = Mistakes::default();
+        let paths = ["!/generate", "/flush_cache", "/flush_cache", "!/rerank", "/rerank"];
+        let file = RelayFile { paths: paths.map(str::to_owned).into() };
+        let relayed = Relayed::meant(&file, &mut mistakes);
+        assert_eq!(mistakes, Mistakes::default());
+        for (path, is_relayed) in [
+            ("/v1/rerank", true),
+            ("/v1/rerank/", false),
+            ("/V1/rerank", false),
+            ("/generate", false),
+            ("/flush_cache", true),
+            ("/rerank", true),
+            ("/server_info", false),
+        ] {
+            assert_eq!(relayed.has(path), is_relayed, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_path_or_not_to_be_relayed_is_a_mistake() {
+        for path in [
+            "",
+            "rerank",
+            "/",
+            "/a/",
+            "//a",
+            "/a//b",
+            "/a/../b",
+            "/./a",
+            "/a?b=c",
+            "/a#b",
+            "/a b",
+            "/ä",
+            "/a%2fb",
+            "!/nothing",
+            "!",
+            "/v1/models",
+            "/v1/chat/completions",
+            "/v1/responses/x",
+            "/openai/v1/x",
+            "/health",
+        ] {
+            let mut mistakes = Mistakes::default();
+            Relayed::meant(&RelayFile { paths: vec![path.to_owned()] }, &mut mistakes);
+            assert!(mistakes.to_string().contains("relay.paths[0]"), "{path}: {mistakes}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The member `model` of a JSON object, found while the object passes.
+
+use super::{MODEL, Named, VALUE, too_long};
+use crate::request::check;
+use crate::request::rules::Rules;
+use crate::wire::fault::{Failure, Fault};
+use memchr::memchr2;
+
+/// Bytes of a key that are kept: more than any key that matters has, with all its characters escaped.
+const KEY: usize = 256;
+
+/// How far the object is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Json {
+    state: State,
+    depth: usize,
+    /// The next text at the top is a key.
+    at_key: bool,
+    /// The value that comes is the model's.
+    at_model: bool,
+    /// What is kept of the text or word that passes.
+    token: Vec<u8>,
+    /// Where that began, if it is kept.
+    token_at: Option<usize>,
+    /// The place behind the opening brace.
+    pub(super) opened: Option<usize>,
+    /// There is no member yet.
+    pub(super) is_empty: bool,
+    pub(super) named: Option<Named>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// Before the first brace.
+    #[default]
+    Start,
+    Outside,
+    Text,
+    /// Behind a backslash in a text.
+    Escape,
+    /// Behind the object, or in something that is none.
+    Over,
+}
+
+impl Json {
+    /// Whether nothing of the object is to come.
+    pub(super) fn is_over(&self) -> bool {
+        self.state == State::Over
+    }
+
+    /// Reads on; `base` bytes have passed before.
+    pub(super) fn push(&mut self, bytes: &[u8], base: usize, rules: &Rules) -> Result<(), Failure> {
+        let mut at = 0;
+        while let Some(byte) = bytes.get(at).copied() {
+            match self.state {
+                State::Start => {
+                    self.start(byte, base + at);
+                    at += 1;
+                }
+                State::Outside => {
+                    self.outside(byte, base + at, rules)?;
+                    at += 1;
+                }
+                State::Escape => {
+                    self.keep(&[byte])?;
+                    self.state = State::Text;
+                    at += 1;
+                }
+                State::Text => {
+                    let rest = bytes.get(at..).unwrap_or_default();
+                    let length = memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
+                    self.keep(rest.get(..length).unwrap_or_default())?;
+                    at += length;
+                    let Some(byte) = rest.get(length).copied() else { break };
+                    self.keep(&[byte])?;
+                    at += 1;
+                    if byte == b'\\' {
+                        self.state = State::Escape;
+                    } else {
+                        self.state = State::Outside;
+                        self.text_ended(base + at, rules)?;
+                    }
+                }
+                State::Over => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, byte: u8, at: usize) {
+        match byte {
+            b' ' | b'\t' | b'\r' | b'\n' => {}
+            // A byte-order mark.
+            0xef | 0xbb | 0xbf if at < 3 => {}
+            b'{' => {
+                (self.state, self.depth, self.at_key, self.is_empty) = (State::Outside, 1, true, true);
+                self.opened = Some(at + 1);
+            }
+            _ => self.state = State::Over,
+        }
+    }
+
+    fn outside(&mut self, byte: u8, at: usize, rules: &Rules) -> Result<(), Failure> {
+        let top = self.depth == 1;
+        if top && matches!(byte, b',' | b'}' | b' ' | b'\t' | b'\r' | b'\n') {
+            self.word_ended(at)?;
+        }
+        match byte {
+            b' ' | b'\t' | b'\r' | b'\n' => return Ok(()),
+            // Engines that look for other encodings than UTF-8 find them by these.
+            0..=31 => return Err(Fault::InvalidJson.into()),
+            _ => {}
+        }
+        match byte {
+            b'"' => {
+                self.state = State::Text;
+                if top && (self.at_key || self.at_model) {
+                    if self.token_at.is_some() {
+                        return Err(not_text());
+                    }
+                    self.token_at = Some(at);
+                    self.keep(b"\"")?;
+                }
+            }
+            b'{' | b'[' => {
+                if top && self.at_model && !self.at_key {
+                    return Err(not_text());
+                }
+                self.depth += 1;
+                if self.depth > rules.caps.depth {
+                    let message =
+                        format!("The request body is nested more than {} levels deep.", rules.caps.depth);
+                    return Err(Failure::from(Fault::TooDeep).with_message(message));
+                }
+            }
+            b'}' | b']' => {
+                self.depth -= 1;
+                if self.depth == 0 {
+                    self.state = State::Over;
+                }
+            }
+            b':' if top => self.at_key = false,
+            b',' if top => (self.at_key, self.at_model) = (true, false),
+            byte if top && self.at_model && !self.at_key => {
+                self.token_at.get_or_insert(at);
+                self.keep(&[byte])?;
+            }
+            _ => {}
+        }
+        if byte != b'}' || self.depth > 0 {
+            self.is_empty = false;
+        }
+        Ok(())
+    }
+
+    /// Keeps what belongs to a key, or to the model's value.
+    fn keep(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        if self.token_at.is_none() {
+            return Ok(());
+        }
+        if self.at_key {
+            let room = KEY.saturating_sub(self.token.len());
+            self.token.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+        } else if self.token.len() + bytes.len() > VALUE {
+            return Err(too_long());
+        } else {
+            self.token.extend_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    /// A text has ended before `end`.
+    fn text_ended(&mut self, end: usize, rules: &Rules) -> Result<(), Failure> {
+        let Some(begin) = self.token_at.take() else { return Ok(()) };
+        let text = serde_json::from_slice::<String>(&self.token).ok();
+        self.token.clear();
+        if !self.at_key {
+            // A second value, which no JSON has, is no model either.
+            self.at_model = false;
+            let model = text.ok_or_else(not_text)?;
+            self.named = Some(Named { model, at: begin..end });
+            return Ok(());
+        }
+        let key = text.unwrap_or_default();
+        check::may_steer(&key, rules)?;
+        self.at_model = key == MODEL;
+        if self.at_model && self.named.is_some() { Err(check::repeated(MODEL.to_owned())) } else { Ok(()) }
+    }
+
+    /// A word such as `null` has ended before `end`, if there is one.
+    fn word_ended(&mut self, end: usize) -> Result<(), Failure> {
+        let Some(begin) = self.token_at.take().filter(|_| !self.at_key) else { return Ok(()) };
+        let is_null = self.token == b"null";
+        self.token.clear();
+        self.at_model = false;
+        if !is_null {
+            return Err(not_text());
+        }
+        self.named = Some(Named { model: String::new(), at: begin..end });
+        Ok(())
+    }
+}
+
+fn not_text() -> Failure {
+    check::invalid(MODEL, "it must be a string")
+}

@@ -1,0 +1,360 @@
+//! Requests that are relayed as they are: which model they name, found while the body passes.
+//!
+//! Takes: the bytes of a body, cut anywhere. Gives: the model, and the same bytes with another name for it. Never: keeps
+//! more than one key and the model's value, or lets a second value for the model pass.
+
+mod json;
+mod multipart;
+
+use super::check::invalid;
+use super::rules::Rules;
+use crate::wire::fault::{Failure, Fault};
+use bytes::{Bytes, BytesMut};
+use json::Json;
+use multipart::Multipart;
+use std::ops::Range;
+
+/// The member, or the part of a form, that names the model.
+const MODEL: &str = "model";
+
+/// Bytes that the value of `model` may have as it is written.
+const VALUE: usize = 1 << 10;
+
+/// The model as a body names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The name; empty for `null` and for an empty text.
+    pub model: String,
+    /// Where its value stands in the body, with quotes if it has any.
+    pub at: Range<usize>,
+}
+
+/// A body that is searched for the model's name while it passes.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    form: Form,
+    /// Bytes that have passed.
+    offset: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Form {
+    Json(Json),
+    Multipart(Multipart),
+    /// A form in which no model is looked for.
+    Other,
+}
+
+impl Scan {
+    /// Begins with a body of this `content-type`.
+    pub fn of(content_type: &str) -> Self {
+        let (kind, parameters) = content_type.split_once(';').unwrap_or((content_type, ""));
+        let kind = kind.trim().to_ascii_lowercase();
+        let form = match kind.as_str() {
+            "multipart/form-data" => Multipart::of(parameters).map_or(Form::Other, Form::Multipart),
+            // What comes without a type, or with the one that `curl -d` writes, is JSON if it begins like it.
+            "" | "application/json" | "application/x-www-form-urlencoded" => Form::Json(Json::default()),
+            kind if kind.ends_with("+json") => Form::Json(Json::default()),
+            _ => Form::Other,
+        };
+        Self { form, offset: 0 }
+    }
+
+    /// Reads on.
+    ///
+    /// # Errors
+    /// The model is named twice, or by something that is not text; a field steers the engine (faults 11); or the body is
+    /// written in a way that engines may read differently.
+    pub fn push(&mut self, bytes: &[u8], rules: &Rules) -> Result<(), Failure> {
+        match &mut self.form {
+            Form::Json(json) => json.push(bytes, self.offset, rules)?,
+            Form::Multipart(form) => form.push(bytes, self.offset, rules)?,
+            Form::Other => {}
+        }
+        self.offset += bytes.len();
+        Ok(())
+    }
+
+    /// Returns the model, once its value has passed.
+    pub fn named(&self) -> Option<&Named> {
+        match &self.form {
+            Form::Json(json) => json.named.as_ref(),
+            Form::Multipart(form) => form.named.as_ref(),
+            Form::Other => None,
+        }
+    }
+
+    /// Whether what is still to come cannot name the model for the first time.
+    pub fn is_settled(&self) -> bool {
+        self.named().is_some()
+            || match &self.form {
+                Form::Json(json) => json.is_over(),
+                Form::Multipart(form) => form.is_over(),
+                Form::Other => true,
+            }
+    }
+
+    /// Whether a model can be named in the body: it is an object, or a form.
+    pub fn can_name(&self) -> bool {
+        match &self.form {
+            Form::Json(json) => json.opened.is_some(),
+            Form::Multipart(form) => form.opened.is_some(),
+            Form::Other => false,
+        }
+    }
+
+    /// Makes [`Scan::push`] fail where the rest of the body names a model: another one has been named instead.
+    pub fn forbid(&mut self) {
+        let named = Some(Named { model: String::new(), at: 0..0 });
+        match &mut self.form {
+            Form::Json(json) => json.named = named,
+            Form::Multipart(form) => form.named = named,
+            Form::Other => {}
+        }
+    }
+
+    /// Whether the body is a JSON object, as far as it has passed.
+    pub fn is_json(&self) -> bool {
+        matches!(&self.form, Form::Json(json) if json.opened.is_some())
+    }
+
+    /// Writes `model` as the model's name into the front of the body, which is all that has passed so far. `None` for a body
+    /// in which there is no place for it.
+    pub fn renamed(&self, front: &Bytes, model: &str) -> Option<Bytes> {
+        let at = self.named().map(|named| named.at.clone());
+        let (at, text) = match &self.form {
+            Form::Json(json) => {
+                let name = serde_json::to_string(model).ok()?;
+                match at {
+                    Some(at) => (at, name),
+                    None => {
+                        let comma = if json.is_empty { "" } else { "," };
+                        let at = json.opened?;
+                        (at..at, format!("\"{MODEL}\":{name}{comma}"))
+                    }
+                }
+            }
+            Form::Multipart(form) => match at {
+                Some(at) => (at, model.to_owned()),
+                None => {
+                    let at = form.opened?;
+                    (at..at, form.part(model))
+                }
+            },
+            Form::Other => return None,
+        };
+        let mut out = BytesMut::with_capacity(front.len() + text.len());
+        out.extend_from_slice(front.get(..at.start)?);
+        out.extend_from_slice(text.as_bytes());
+        out.extend_from_slice(front.get(at.end..)?);
+        Some(out.freeze())
+    }
+}
+
+/// Fails on a value of `model` that is too long to be a name.
+fn too_long() -> Failure {
+    invalid(MODEL, &format!("it must have at most {VALUE} bytes"))
+}
+
+/// Fails on a multipart body that cannot be read.
+fn unreadable(what: &str) -> Failure {
+    Failure::from(Fault::InvalidRequest).with_message(format!("The multipart body cannot be read: {what}."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FORM: &str = "multipart/form-data; boundary=\"b-1\"";
+
+    /// Scans a body in pieces of `size` bytes.
+    fn scan(kind: &str, body: &[u8], size: usize) -> Result<Scan, Failure> {
+        let mut scan = Scan::of(kind);
+        let rules = Rules::default();
+        body.chunks(size.max(1)).try_for_each(|piece| scan.push(piece, &rules))?;
+        Ok(scan)
+    }
+
+    fn read_again(kind: &str, body: &[u8], size: usize) -> Result<Scan, Failure> {
+        scan(kind, body, size)
+    }
+
+    fn part(disposition: &str, value: &str) -> String {
+        format!("--b-1\r\nContent-Disposition: form-data; {disposition}\r\n\r\n{value}\r\n")
+    }
+
+    fn form(parts: &[(&str, &str)]) -> String {
+        let parts: String = parts.iter().map(|(disposition, value)| part(disposition, value)).collect();
+        parts + "--b-1--\r\n"
+    }
+
+    #[test]
+    fn the_model_is_found_wherever_the_body_is_cut() {
+        let nested = r#" {"input":{"model":"no","x":["model",{"model":1}]},"a\"b":"\\","mod\u0065l" : "a\/b\u00e9" ,"z":1}"#;
+        let file = "\r\n--b-2\r\n--b-\r\r\n--b\r\n-x".repeat(5);
+        let file_first =
+            form(&[(r#"name="file"; filename="m;odel\".wav""#, &file), (r#"name="model""#, "whisper")]);
+        let model_first = form(&[(r"name=model", "whisper"), (r#"name="file"; filename="a""#, &file)]);
+        for (kind, body, expected) in [
+            ("application/json", r#"{"model":"m"}"#, Some("m")),
+            ("application/json", nested, Some("a/bé")),
+            ("application/json", "\u{feff}{\"model\":\"m\"}", Some("m")),
+            ("", r#"{"input":"x","model":"m"}"#, Some("m")),
+            ("application/x-www-form-urlencoded", r#"{"model":"m"}"#, Some("m")),
+            ("application/vnd.api+json; charset=utf-8", r#"{"model":"m"}"#, Some("m")),
+            ("application/json", r#"{"model":null,"input":1}"#, Some("")),
+            ("application/json", r#"{"model":"","input":1}"#, Some("")),
+            ("application/json", r#"{"input":"model","models":"m"}"#, None),
+            ("application/json", r#"["model","m"]"#, None),
+            ("application/json", "{}", None),
+            ("application/json", "model=m", None),
+            ("application/octet-stream", r#"{"model":"m"}"#, None),
+            (FORM, &file_first, Some("whisper")),
+            (FORM, &model_first, Some("whisper")),
+            (FORM, &form(&[(r#"name="models""#, "x")]), None),
+            (FORM, "--b-1--\r\n", None),
+        ] {
+            for size in 1..=body.len() {
+                let scan = scan(kind, body.as_bytes(), size).unwrap();
+                let named = scan.named();
+                assert_eq!(named.map(|named| named.model.as_str()), expected, "{body} in pieces of {size}");
+                assert!(scan.is_settled(), "{body} in pieces of {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn half_a_body_is_not_settled_before_the_model_has_passed() {
+        let file = form(&[(r#"name="file"; filename="a""#, "audio"), (r#"name="model""#, "whisper")]);
+        for (kind, body, behind) in
+            [("application/json", r#"{"a":[1],"model": "m" }"#, r#""m""#), (FORM, &file, "whisper\r\n--b-1")]
+        {
+            let known = body.find(behind).unwrap() + behind.len();
+            for cut in 0..=body.len() {
+                let scan = scan(kind, &body.as_bytes()[..cut], cut).unwrap();
+                assert_eq!(scan.named().is_some(), cut >= known, "{cut} of {body:?}");
+                assert_eq!(scan.is_settled(), cut >= known, "{cut} of {body:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn another_name_is_written_in_its_place() {
+        let named = form(&[(r#"name="file""#, "x"), (r#"name="model""#, "small"), (r#"name="n""#, "1")]);
+        let renamed = form(&[(r#"name="file""#, "x"), (r#"name="model""#, "large"), (r#"name="n""#, "1")]);
+        let without = form(&[(r#"name="file""#, "x")]);
+        let with = form(&[(r#"name="model""#, "large"), (r#"name="file""#, "x")]);
+        for (kind, body, expected) in [
+            ("application/json", r#"{"input":1, "model" : "small" }"#, r#"{"input":1, "model" : "large" }"#),
+            ("application/json", r#"{"model":null}"#, r#"{"model":"large"}"#),
+            ("application/json", r#" { "input":1}"#, r#" {"model":"large", "input":1}"#),
+            ("application/json", "{}", r#"{"model":"large"}"#),
+            (FORM, &named, &renamed),
+            (
+                FORM,
+                &without,
+                &with.replace("Content-Disposition", "content-disposition").replacen(
+                    "content-disposition: form-data; name=\"file\"",
+                    "Content-Disposition: form-data; name=\"file\"",
+                    1,
+                ),
+            ),
+        ] {
+            let scan = scan(kind, body.as_bytes(), 7).unwrap();
+            let renamed = scan.renamed(&Bytes::copy_from_slice(body.as_bytes()), "large").unwrap();
+            assert_eq!(std::str::from_utf8(&renamed).unwrap(), expected);
+        }
+        let quoted = scan("application/json", br#"{"model":"x"}"#, 3).unwrap();
+        let renamed = quoted.renamed(&Bytes::from_static(br#"{"model":"x"}"#), "a\"b").unwrap();
+        assert_eq!(&renamed[..], br#"{"model":"a\"b"}"#);
+        for (kind, body) in [("application/json", "[]"), ("text/plain", "{}"), (FORM, "x")] {
+            let scan = scan(kind, body.as_bytes(), 9).unwrap();
+            assert_eq!(scan.renamed(&Bytes::copy_from_slice(body.as_bytes()), "large"), None, "{body}");
+        }
+    }
+
+    /// The engine and the proxy might each take another one.
+    #[test]
+    fn what_can_be_read_in_two_ways_is_refused() {
+        let long = format!(r#"{{"model":"{}"}}"#, "x".repeat(2000));
+        let deep = format!(r#"{{"input":{}"#, "[".repeat(200));
+        let long_form = form(&[(r#"name="model""#, &"x".repeat(2000))]);
+        let header = format!("--b-1\r\nx: {}", "y".repeat(20_000));
+        for (kind, body, what) in [
+            ("application/json", r#"{"model":"a","model":"b"}"#, "twice"),
+            ("application/json", r#"{"model":"a","mod\u0065l":"b"}"#, "twice"),
+            ("application/json", r#"{"model":null,"model":"b"}"#, "twice"),
+            ("application/json", r#"{"model":7}"#, "'model'"),
+            ("application/json", r#"{"model":true}"#, "'model'"),
+            ("application/json", r#"{"model":["a"]}"#, "'model'"),
+            ("application/json", r#"{"model":{}}"#, "'model'"),
+            ("application/json", "{\"model\":\"\\ud800\"}", "'model'"),
+            ("application/json", &long, "'model'"),
+            ("application/json", "{\0\"\0m\0o\0", "JSON"),
+            ("application/json", &deep, "nested"),
+            ("application/json", r#"{"bootstrap_host":"x"}"#, "bootstrap_host"),
+            (FORM, &form(&[(r#"name="model""#, "a"), (r#"name="model""#, "b")]), "twice"),
+            (FORM, &form(&[("name*=utf-8''model", "a")]), "name"),
+            (FORM, &form(&[(r#"name="a"; name="model""#, "a")]), "name"),
+            (FORM, &form(&[(r#"name="mod\el""#, "a")]), "name"),
+            (FORM, &form(&[(r#"name="lora_path""#, "a")]), "lora_path"),
+            (FORM, &long_form, "'model'"),
+            (FORM, "--b-1x\r\n", "boundary"),
+            (FORM, &header, "head"),
+        ] {
+            for size in [1, 2, 5, 64, body.len()] {
+                let failure = scan(kind, body.as_bytes(), size).expect_err(body);
+                assert!(failure.message.contains(what), "{body}: {}", failure.message);
+                assert_eq!(failure.status, 400, "{body}");
+            }
+        }
+    }
+
+    /// Whatever comes, in whatever pieces: the same result and no panic.
+    #[test]
+    fn noise_is_read_alike_in_all_pieces() {
+        let mut seed = 7_u64;
+        let mut next = |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(seed >> 33).unwrap() % below
+        };
+        let words: [&[u8]; 18] = [
+            b"{",
+            b"}",
+            b"[",
+            b"]",
+            b"\"",
+            b"\\",
+            b":",
+            b",",
+            b"\"model\"",
+            b"\"m\"",
+            b"null",
+            b" ",
+            b"\r\n",
+            b"--b-1",
+            b"--",
+            b"Content-Disposition: form-data; name=\"model\"",
+            b"\r\n\r\n",
+            b"\xff",
+        ];
+        for _ in 0..20_000 {
+            let mut body = if next(2) == 0 { b"{".to_vec() } else { b"--b-1\r\n".to_vec() };
+            for _ in 0..next(24) {
+                body.extend_from_slice(words[next(words.len())]);
+            }
+            let kind = if next(2) == 0 { FORM } else { "application/json" };
+            let read = |size| scan(kind, &body, size).map(|scan| (scan.named().cloned(), scan.is_settled()));
+            let whole = read(body.len());
+            for size in [1, 2, 3, 1 + next(9)] {
+                assert_eq!(read(size), whole, "{:?} in pieces of {size}", String::from_utf8_lossy(&body));
+            }
+            if let Ok((Some(named), _)) = whole {
+                let scan = scan(kind, &body, 5).unwrap();
+                let again = scan.renamed(&Bytes::from(body.clone()), "another").unwrap();
+                let again = read_again(kind, &again, 5).unwrap();
+                assert_eq!(again.named().map(|named| named.model.as_str()), Some("another"), "{named:?}");
+            }
+        }
+    }
+}

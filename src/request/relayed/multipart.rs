@@ -1,0 +1,252 @@
+//! The part `model` of a multipart form, found while the form passes (RFC 7578).
+
+use super::{MODEL, Named, VALUE, too_long, unreadable};
+use crate::request::check;
+use crate::request::rules::Rules;
+use crate::wire::fault::Failure;
+use memchr::memchr;
+
+/// Bytes of the head of a part.
+const HEAD: usize = 16 << 10;
+/// Characters of a boundary (RFC 2046, 5.1.1).
+const BOUNDARY: usize = 70;
+
+/// How far the form is.
+#[derive(Clone, Debug)]
+pub(super) struct Multipart {
+    /// What stands between two parts: a line end, two dashes and the boundary.
+    delimiter: Vec<u8>,
+    state: State,
+    /// Bytes of the delimiter that have passed.
+    matched: usize,
+    /// The head of the part that passes.
+    head: Vec<u8>,
+    /// The value, if the part names the model.
+    value: Vec<u8>,
+    /// Where that value begins.
+    value_at: Option<usize>,
+    /// The place of the first part.
+    pub(super) opened: Option<usize>,
+    pub(super) named: Option<Named>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// In a part, or before the first.
+    Data,
+    /// Behind a delimiter.
+    Behind,
+    /// Behind a delimiter and a dash.
+    Dash,
+    /// Behind a delimiter and a carriage return.
+    Return,
+    Head,
+    Over,
+}
+
+impl Multipart {
+    /// Begins with a form of these parameters of its `content-type`. `None` without a boundary.
+    pub(super) fn of(parameters: &str) -> Option<Self> {
+        let boundary = parameters.split(';').find_map(|parameter| {
+            let (name, value) = parameter.split_once('=')?;
+            name.trim().eq_ignore_ascii_case("boundary").then(|| value.trim().trim_matches('"'))
+        })?;
+        let good = (1..=BOUNDARY).contains(&boundary.len())
+            && boundary.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
+        good.then(|| Self {
+            delimiter: format!("\r\n--{boundary}").into_bytes(),
+            state: State::Data,
+            // The first part needs no line end before it.
+            matched: 2,
+            head: Vec::new(),
+            value: Vec::new(),
+            value_at: None,
+            opened: None,
+            named: None,
+        })
+    }
+
+    /// Whether no part is to come.
+    pub(super) fn is_over(&self) -> bool {
+        self.state == State::Over
+    }
+
+    /// Returns a part that names the model.
+    pub(super) fn part(&self, model: &str) -> String {
+        let boundary = String::from_utf8_lossy(self.delimiter.get(2..).unwrap_or_default());
+        format!("{boundary}\r\ncontent-disposition: form-data; name=\"{MODEL}\"\r\n\r\n{model}\r\n")
+    }
+
+    /// Reads on; `base` bytes have passed before.
+    pub(super) fn push(&mut self, bytes: &[u8], base: usize, rules: &Rules) -> Result<(), Failure> {
+        let mut at = 0;
+        while let Some(byte) = bytes.get(at).copied() {
+            if self.state == State::Data && self.matched == 0 {
+                let rest = bytes.get(at..).unwrap_or_default();
+                let length = memchr(b'\r', rest).unwrap_or(rest.len());
+                self.keep(rest.get(..length).unwrap_or_default())?;
+                at += length;
+                if length == rest.len() {
+                    break;
+                }
+                self.matched = 1;
+                at += 1;
+                continue;
+            }
+            at += 1;
+            self.byte(byte, base + at, rules)?;
+        }
+        Ok(())
+    }
+
+    /// Takes one byte, which ends at `end`.
+    fn byte(&mut self, byte: u8, end: usize, rules: &Rules) -> Result<(), Failure> {
+        match (self.state, byte) {
+            (State::Data, byte) => return self.data(byte, end),
+            (State::Behind, b'-') => self.state = State::Dash,
+            (State::Dash, b'-') => self.state = State::Over,
+            (State::Behind, b'\r') => self.state = State::Return,
+            (State::Behind, b' ' | b'\t') => {}
+            (State::Return, b'\n') => {
+                self.state = State::Head;
+                self.head.clear();
+                self.head.extend_from_slice(b"\r\n");
+            }
+            (State::Head, byte) => {
+                self.head.push(byte);
+                if self.head.len() > HEAD {
+                    return Err(unreadable("the head of a part is too long"));
+                }
+                if self.head.ends_with(b"\r\n\r\n") {
+                    return self.begin(end, rules);
+                }
+            }
+            (State::Over, _) => {}
+            (State::Behind | State::Dash | State::Return, _) => {
+                return Err(unreadable("a boundary is followed by something else than the end of its line"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A byte that may be of the delimiter.
+    fn data(&mut self, byte: u8, end: usize) -> Result<(), Failure> {
+        if self.delimiter.get(self.matched) == Some(&byte) {
+            self.matched += 1;
+            if self.matched < self.delimiter.len() {
+                return Ok(());
+            }
+            let begin = end.saturating_sub(self.delimiter.len());
+            // The first delimiter may have no line end.
+            let opened = end.saturating_sub(self.delimiter.len() - 2);
+            self.opened.get_or_insert(opened);
+            self.matched = 0;
+            self.state = State::Behind;
+            return self.part_ended(begin);
+        }
+        // A carriage return stands nowhere in a delimiter but at its front.
+        let passed = self.delimiter.get(..self.matched).unwrap_or_default().to_vec();
+        self.keep(&passed)?;
+        if byte == b'\r' {
+            self.matched = 1;
+            return Ok(());
+        }
+        self.matched = 0;
+        self.keep(&[byte])
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        if self.value_at.is_none() {
+            return Ok(());
+        }
+        if self.value.len() + bytes.len() > VALUE {
+            return Err(too_long());
+        }
+        self.value.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// The head of a part has ended before `end`.
+    fn begin(&mut self, end: usize, rules: &Rules) -> Result<(), Failure> {
+        self.state = State::Data;
+        let name = name(&self.head)?;
+        check::may_steer(&name, rules)?;
+        if name == MODEL {
+            if self.named.is_some() {
+                return Err(check::repeated(MODEL.to_owned()));
+            }
+            self.value_at = Some(end);
+        }
+        Ok(())
+    }
+
+    /// A part has ended before `end`.
+    fn part_ended(&mut self, end: usize) -> Result<(), Failure> {
+        let Some(begin) = self.value_at.take() else { return Ok(()) };
+        let model = String::from_utf8(std::mem::take(&mut self.value));
+        let model = model.map_err(|_| check::invalid(MODEL, "it must be text in UTF-8"))?;
+        self.named = Some(Named { model, at: begin..end.max(begin) });
+        Ok(())
+    }
+}
+
+/// The name of a part; empty if it has none.
+///
+/// # Errors
+/// Engines might each read another one.
+fn name(head: &[u8]) -> Result<String, Failure> {
+    let doubtful = || unreadable("the name of a part can be read in several ways");
+    let head = String::from_utf8_lossy(head);
+    let mut found = None;
+    for line in head.split("\r\n") {
+        let Some((field, value)) = line.split_once(':') else { continue };
+        if !field.trim().eq_ignore_ascii_case("content-disposition") {
+            continue;
+        }
+        for (key, value) in parameters(value) {
+            let is_extended =
+                key.eq_ignore_ascii_case("name*") || key.to_ascii_lowercase().starts_with("name*");
+            if is_extended || key.eq_ignore_ascii_case("name") && (found.is_some() || value.contains('\\')) {
+                return Err(doubtful());
+            }
+            if key.eq_ignore_ascii_case("name") {
+                found = Some(value.to_owned());
+            }
+        }
+    }
+    Ok(found.unwrap_or_default())
+}
+
+/// The parameters of a header's value: semicolons within quotes part nothing.
+fn parameters(value: &str) -> Vec<(&str, &str)> {
+    let (mut found, mut rest) = (Vec::new(), value);
+    while let Some((_, behind)) = rest.split_once(';') {
+        let Some((key, value)) = behind.split_once('=') else { break };
+        // A parameter without a value stands before it.
+        let key = key.rsplit(';').next().unwrap_or_default().trim();
+        let value = value.trim_start();
+        let Some(quoted) = value.strip_prefix('"') else {
+            let end = value.find(';').unwrap_or(value.len());
+            let (word, behind) = value.split_at_checked(end).unwrap_or((value, ""));
+            found.push((key, word.trim()));
+            rest = behind;
+            continue;
+        };
+        let end = end_of_quoted(quoted);
+        let (word, behind) = quoted.split_at_checked(end).unwrap_or((quoted, ""));
+        found.push((key, word));
+        rest = behind;
+    }
+    found
+}
+
+/// The place of the quote that ends a quoted text.
+fn end_of_quoted(text: &str) -> usize {
+    let mut escaped = false;
+    let end = text.bytes().position(|byte| {
+        let ends = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        ends
+    });
+    end.unwrap_or(text.len())
+}

@@ -1,0 +1,446 @@
+//! Routes of engines that are relayed as they are (product 3.1): which paths these are, what of a body is held before an
+//! engine is chosen, and the attempts.
+//!
+//! A body is held as far as its model is named, and whole if it is short: then it can be sent to another upstream. What is
+//! not held is sent while it comes, and once a piece of that has gone out the request stays with its upstream.
+
+mod client_body;
+
+use super::attempt::{Search, Sender, To, tell};
+use super::body::Body;
+use super::budget::Share;
+use super::door::Door;
+use super::headers::{self, RETRY_AFTER, Success};
+use super::pass_through::{Opened, PassThrough, Underway};
+use super::routes::Handling;
+use crate::config::Relayed;
+use crate::error::{Class, Error};
+use crate::request::relayed::Scan;
+use crate::upstream::{Outgoing, Read, Upload, Upstream};
+use crate::wire::fault::{Failure, Fault};
+use axum::body::Body as Incoming;
+use bytes::{Bytes, BytesMut};
+use client_body::ClientBody;
+pub(super) use client_body::Progress;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Response, request};
+use http_body::Body as _;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// Bytes of a body that is held whole, so that it can be sent again.
+const WHOLE: usize = 256 << 10;
+/// Bytes in which the model is looked for where it decides nothing.
+const LOOK: usize = 64 << 10;
+
+/// Returns how a path leads to a relayed route: by which routes, and to which path of the engine.
+pub(super) fn find(path: &str, relayed: &Relayed) -> Option<(Door, String)> {
+    let of_deployment = || path.strip_prefix("/openai/deployments/")?.split_once('/').map(|(_, rest)| rest);
+    let below = |door, rest: Option<&str>| rest.map(|rest| (door, format!("/v1/{rest}")));
+    let ways = [
+        Some((Door::Plain, path.to_owned())),
+        below(Door::Undated, path.strip_prefix("/openai/v1/")),
+        below(Door::Deployment, of_deployment()),
+        below(Door::Dated, path.strip_prefix("/openai/")),
+    ];
+    ways.into_iter().flatten().find(|(_, path)| relayed.has(path))
+}
+
+/// What is held of a request's body.
+struct Held {
+    front: Bytes,
+    scan: Scan,
+    /// What is still to come.
+    rest: Option<ClientBody>,
+    /// Bytes of that.
+    rest_length: Option<u64>,
+}
+
+/// The model that a request is for.
+#[derive(Default)]
+struct Wanted {
+    /// The client's name for it; empty, if the engine chooses.
+    model: String,
+    /// The engine is told it by name.
+    is_written: bool,
+}
+
+/// An attempt from which nothing has gone to the client.
+struct Refused {
+    error: Error,
+    /// The engine's, where it is an error.
+    status: Option<u16>,
+    passed: HeaderMap,
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self { error, status: None, passed: HeaderMap::new() }
+    }
+}
+
+impl Handling {
+    /// Answers a request for a route that is relayed.
+    pub(super) async fn relayed(
+        &mut self,
+        head: &request::Parts,
+        body: Option<Incoming>,
+    ) -> Result<Response<Body>, Failure> {
+        headers::check_relayed(&head.headers)?;
+        let Some((_, path)) = find(head.uri.path(), &self.app.config.relayed) else {
+            return Err(Fault::UnknownUrl.into());
+        };
+        let mut held = self.hold(head, body).await?;
+        let Wanted { model, is_written } = self.model_of(head, &mut held).await?;
+        let Held { front, scan, rest, rest_length } = held;
+        if let Some(record) = &mut self.record {
+            record.model = self.app.pool.label(&model);
+        }
+        let progress = rest.as_ref().map(ClientBody::progress);
+        let upload = rest.map(|rest| Upload::new(rest, rest_length));
+        let sender = self.sender(&head.headers);
+        let mut search = self.search(&model, &head.headers, None, Vec::<&str>::new);
+        let path = format!("{path}{}", query(head.uri.query(), self.door));
+        let (accept, content_type) = (accept(&head.headers), content_type(&head.headers, &scan));
+        let request = |to: &To<'_>| {
+            let route = sender.route(to.upstream, &model);
+            let name = route.model_alias.as_deref().unwrap_or(&model);
+            let is_named = !is_written || scan.named().is_some_and(|named| named.model == name);
+            let renamed = if is_named { None } else { scan.renamed(&front, name) };
+            let body = renamed.unwrap_or_else(|| front.clone());
+            let outgoing = sender.outgoing(to, "POST", path.clone(), body);
+            let (accept, content_type) = (accept.clone(), content_type.clone());
+            Ok(Outgoing { accept, content_type, upload: upload.clone(), ..outgoing })
+        };
+        let result = self.pass_on(&sender, &mut search, progress.as_deref(), request).await;
+        if let Some(progress) = progress {
+            self.unread = !progress.has_ended();
+        }
+        result
+    }
+
+    /// Reads as much of a body as is needed to choose an upstream, or all of it if it is short.
+    async fn hold(&mut self, head: &request::Parts, body: Option<Incoming>) -> Result<Held, Failure> {
+        let label = head.headers.get(CONTENT_TYPE).and_then(|label| label.to_str().ok()).unwrap_or("");
+        let scan = Scan::of(label);
+        let app = Arc::clone(&self.app);
+        let Some(body) = body else {
+            self.held_all(&scan, b"");
+            return Ok(Held { front: Bytes::new(), scan, rest: None, rest_length: None });
+        };
+        let limits = &app.config.limits;
+        let declared = body.size_hint().exact();
+        if declared.is_some_and(|length| {
+            usize::try_from(length).is_ok_and(|length| length > limits.relay_body_bytes)
+        }) {
+            return Err(Fault::TooLarge.into());
+        }
+        let is_short =
+            declared.is_some_and(|length| usize::try_from(length).is_ok_and(|length| length <= WHOLE));
+        let is_restricted = self.caller.as_ref().is_some_and(|caller| !caller.models.is_empty());
+        let decides = is_restricted || app.pool.goes_by_model() || self.door.deployment(head).is_some();
+        let most = if decides { limits.relay_buffer_bytes.max(LOOK) } else { LOOK };
+        let mut body = ClientBody::new(body, scan, &app, &self.busy);
+        if let Some(record) = &mut self.record {
+            record.uploaded = Some(body.progress());
+        }
+        let mut share = app.budget.share(0)?;
+        let mut front = BytesMut::new();
+        loop {
+            let is_enough = !is_short && (body.scan.is_settled() || front.len() >= most);
+            if is_enough && (declared.is_some() || front.len() >= WHOLE) {
+                break;
+            }
+            let piece = tokio::select! {
+                piece = std::future::poll_fn(|cx| match body.poll_next(cx) {
+                    // What is there already is held, too: it may be all.
+                    Poll::Pending if is_enough => Poll::Ready(None),
+                    piece => piece.map(Some),
+                }) => piece,
+                () = app.cut() => return Err(Fault::Draining.into()),
+            };
+            let Some(Some(piece)) = piece else { break };
+            let piece = piece?;
+            share.reach(front.len() + piece.len())?;
+            front.extend_from_slice(&piece);
+        }
+        let front = Share::hold(self.share.insert(Arc::new(share)), front.freeze());
+        let scan = body.scan.clone();
+        if body.progress().has_ended() {
+            self.held_all(&scan, &front);
+            return Ok(Held { front, scan, rest: None, rest_length: None });
+        }
+        let length = u64::try_from(front.len()).unwrap_or(u64::MAX);
+        let rest_length = declared.map(|declared| declared.saturating_sub(length));
+        Ok(Held { front, scan, rest: Some(body), rest_length })
+    }
+
+    /// The whole body is held.
+    fn held_all(&mut self, scan: &Scan, body: &[u8]) {
+        self.unread = false;
+        self.busy.has_read();
+        if let Some(record) = &mut self.record {
+            // Other forms are no text.
+            record.has_read(if scan.is_json() { body } else { b"" });
+        }
+    }
+
+    /// Returns the model that a request is for, by the client's name for it; empty, if it does not matter which one it is.
+    async fn model_of(&mut self, head: &request::Parts, held: &mut Held) -> Result<Wanted, Failure> {
+        let is_restricted = self.caller.as_ref().is_some_and(|caller| !caller.models.is_empty());
+        let wanted = match (self.door.deployment(head), held.scan.named()) {
+            (Some(deployment), _) => Wanted { model: deployment, is_written: true },
+            (None, Some(named)) if !named.model.is_empty() => {
+                Wanted { model: named.model.clone(), is_written: true }
+            }
+            _ => self.unnamed_model(&head.headers, held, is_restricted).await?,
+        };
+        if wanted.model.is_empty() {
+            return Ok(wanted);
+        }
+        self.check_model(&wanted.model)?;
+        if held.scan.named().is_none() && wanted.is_written {
+            if is_restricted && !held.scan.can_name() {
+                let message =
+                    "This key may use some models only, and no model can be named in a body of this form.";
+                return Err(Failure::from(Fault::MissingParameter).with_message(message).with_param("model"));
+            }
+            if let Some(rest) = &mut held.rest {
+                rest.scan.forbid();
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// Returns the model of a request that names none, as far as that is known.
+    async fn unnamed_model(
+        &mut self,
+        headers: &HeaderMap,
+        held: &Held,
+        is_restricted: bool,
+    ) -> Result<Wanted, Failure> {
+        if let Some([only]) = self.caller.as_ref().map(|caller| caller.models.as_slice()) {
+            return Ok(Wanted { model: only.clone(), is_written: true });
+        }
+        if !is_restricted && !self.app.pool.goes_by_model() {
+            return Ok(Wanted::default());
+        }
+        if !held.scan.is_settled() && (is_restricted || !self.app.pool.is_single()) {
+            let message = "Missing required parameter: 'model'. Put it before the file and other long parts of the body.";
+            return Err(Failure::from(Fault::MissingParameter).with_message(message).with_param("model"));
+        }
+        match self.default_model(headers).await {
+            Ok(Some(model)) => Ok(Wanted { model: model.to_string(), is_written: is_restricted }),
+            Ok(None) => Ok(Wanted::default()),
+            // Engines that are all the same choose by themselves.
+            Err(_) if !is_restricted && self.app.pool.look("", self.chance.number()).1 => {
+                Ok(Wanted::default())
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Asks one upstream after another, and passes on the answer of the first that gives one.
+    pub(super) async fn pass_on(
+        &mut self,
+        sender: &Sender,
+        search: &mut Search,
+        progress: Option<&Progress>,
+        mut request: impl FnMut(&To<'_>) -> Result<Outgoing, Failure>,
+    ) -> Result<Response<Body>, Failure> {
+        let app = Arc::clone(&self.app);
+        let mut underway = Underway::begin(self.choose(search)?);
+        let mut wait = None;
+        loop {
+            let upstream = Arc::clone(underway.chosen.upstream());
+            let outgoing = request(&To { attempt: search.attempts(), ..To::first(&upstream) })?;
+            if let Some(record) = &mut self.record {
+                record.attempts = search.attempts();
+                record.upstream = Some(Arc::clone(&upstream));
+            }
+            underway.is_over = false;
+            let refused = match self.opened(sender, &upstream, &outgoing, progress).await {
+                Ok(opened) => return self.passing(opened, underway, outgoing.upload),
+                Err(refused) => refused,
+            };
+            let Refused { error, status, passed } = refused;
+            tell(&mut underway.chosen, Some(&error.public), status, &passed);
+            self.passed = passed;
+            let code = error.public.code.as_deref().unwrap_or("refused");
+            app.metrics.attempt(&upstream.figures, code);
+            underway.is_over = !matches!(error.public.fault, Fault::Timeout | Fault::Draining);
+            drop(underway);
+            let may_again = !outgoing.upload.as_ref().is_some_and(Upload::has_begun);
+            let next = if may_again { search.after(error.class, &app) } else { None };
+            let Some((next, pause)) = next else {
+                headers::soonest(&mut self.passed, wait);
+                self.is_poison = search.is_poison();
+                if let Some(record) = &mut self.record {
+                    record.because(&error);
+                }
+                return Err(error.public);
+            };
+            if error.class == Class::Pushed {
+                let said = headers::retry_after(self.passed.get(RETRY_AFTER));
+                wait = Some(wait.map_or(said, |least: u64| least.min(said)));
+            }
+            tokio::time::sleep(pause).await;
+            underway = Underway::begin(next);
+        }
+    }
+
+    /// Sends a request, and waits for the answer's first byte as long as it may take to be heard of.
+    async fn opened(
+        &self,
+        sender: &Sender,
+        upstream: &Arc<Upstream>,
+        outgoing: &Outgoing,
+        progress: Option<&Progress>,
+    ) -> Result<Opened, Refused> {
+        let patience = *self.app.config.timeouts.first_token;
+        tokio::select! {
+            opened = self.open(sender, upstream, outgoing) => opened,
+            () = silence(patience, progress) => Err(Error::from(Fault::Timeout).classed(Class::Perhaps).into()),
+            () = self.app.cut() => Err(Error::from(Fault::Draining).into()),
+        }
+    }
+
+    async fn open(
+        &self,
+        sender: &Sender,
+        upstream: &Arc<Upstream>,
+        outgoing: &Outgoing,
+    ) -> Result<Opened, Refused> {
+        let mut answer = sender.client(upstream).send(outgoing).await?;
+        let (status, passed) = (answer.head.status, headers::passed(&answer.head.headers));
+        if status >= 400 {
+            let collected = answer.collect(sender.error_bytes()).await;
+            let body = if answer.head.is_encoded() {
+                BytesMut::new()
+            } else {
+                collected.unwrap_or_else(|(body, _)| body)
+            };
+            let failure = Failure::of_answer(status, &body, upstream.config.auth.are_ours());
+            let error =
+                Error::from(no_such_route(failure, status, outgoing)).classed(Class::of_status(status));
+            return Err(Refused { error, status: Some(status), passed });
+        }
+        if !(200..300).contains(&status) {
+            return Err(Refused { passed, ..Error::from(Fault::InvalidResponse).into() });
+        }
+        let (length, mut first) = (answer.length(), BytesMut::new());
+        let reading = std::future::poll_fn(|cx| {
+            loop {
+                let read = answer.poll_read(cx, &mut |bytes| first.extend_from_slice(bytes));
+                match read {
+                    Poll::Ready(Ok(Read::More)) if first.is_empty() => {}
+                    read => return read,
+                }
+            }
+        });
+        let longest = self.app.pool.usual_options(None).commit_after_seconds;
+        let read =
+            tokio::time::timeout(Duration::from_secs(longest), reading).await.unwrap_or(Ok(Read::More));
+        if read.is_err() && first.is_empty() {
+            return Err(Refused { passed, ..Error::from(Fault::Reset).into() });
+        }
+        Ok(Opened { answer: Box::new(answer), length, first, read, passed })
+    }
+
+    /// The answer to the client.
+    fn passing(
+        &mut self,
+        opened: Opened,
+        underway: Underway,
+        upload: Option<Upload>,
+    ) -> Result<Response<Body>, Failure> {
+        let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
+        let status = opened.answer.head.status;
+        record.answered(status);
+        record.first_token = (!opened.first.is_empty()).then(|| record.started.elapsed());
+        let head =
+            Success { request_id: &record.request_id, passed: &opened.passed, attempts: record.attempts };
+        let response = head.relayed(status, &opened.answer.head.headers);
+        let body = PassThrough::new(opened, underway, (record, self.worker.thread), upload);
+        Ok(response.map(|()| Body::pass_through(body)))
+    }
+}
+
+/// Returns when the engine has neither said anything nor taken anything of the body for so long.
+async fn silence(patience: Duration, progress: Option<&Progress>) {
+    let mut until = Instant::now() + patience;
+    loop {
+        sleep_until(until).await;
+        match progress.map(|progress| progress.moved() + patience) {
+            Some(later) if later > until => until = later,
+            _ => return,
+        }
+    }
+}
+
+/// Says of a route that the engine does not have which one it is.
+fn no_such_route(failure: Failure, status: u16, outgoing: &Outgoing) -> Failure {
+    let is_plain = failure.fault == Fault::InvalidResponse || failure.message == "Not Found";
+    if status != 404 || !is_plain {
+        return failure;
+    }
+    let path = outgoing.path.split('?').next().unwrap_or_default();
+    let message = format!("The upstream engine does not serve {} {path}.", outgoing.method);
+    Failure::from(Fault::NotFound).with_message(message)
+}
+
+/// The query as the engine gets it, with its question mark; that of Azure's routes without the version.
+fn query(query: Option<&str>, door: Door) -> String {
+    let mut out = String::new();
+    for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+        if door != Door::Plain && pair.split('=').next() == Some("api-version") {
+            continue;
+        }
+        out.push(if out.is_empty() { '?' } else { '&' });
+        for byte in pair.bytes() {
+            match byte {
+                b'!'..=b'~' if byte != b'#' => out.push(char::from(byte)),
+                _ => _ = write!(out, "%{byte:02X}"),
+            }
+        }
+    }
+    out
+}
+
+/// What the client takes, as far as it is plain.
+pub(super) fn accept(headers: &HeaderMap) -> HeaderValue {
+    let mut all = headers.get_all(ACCEPT).iter();
+    let first = all.next().filter(|_| all.next().is_none());
+    first.cloned().unwrap_or(HeaderValue::from_static("*/*"))
+}
+
+/// What the body is. JSON may come without a label, or with the one that `curl -d` writes.
+fn content_type(headers: &HeaderMap, scan: &Scan) -> Option<HeaderValue> {
+    let given = headers.get(CONTENT_TYPE);
+    let is_form =
+        given.is_some_and(|label| label.as_bytes().starts_with(b"application/x-www-form-urlencoded"));
+    if scan.is_json() && (given.is_none() || is_form) { Some(Outgoing::JSON) } else { given.cloned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_pass_as_they_are() {
+        for (given, door, expected) in [
+            (None, Door::Plain, ""),
+            (Some(""), Door::Plain, ""),
+            (Some("a=b&c=%20d"), Door::Plain, "?a=b&c=%20d"),
+            (Some("a=b&&api-version=1"), Door::Plain, "?a=b&api-version=1"),
+            (Some("api-version=2024-10-21&a=b"), Door::Deployment, "?a=b"),
+            (Some("api-version=2024-10-21"), Door::Dated, ""),
+            (Some("a=é"), Door::Plain, "?a=%C3%A9"),
+        ] {
+            assert_eq!(query(given, door), expected, "{given:?}");
+        }
+    }
+}
