@@ -136,6 +136,10 @@ mod ranges;
 mod recorded;
 #[path = "proxy/refusals.rs"]
 mod refusals;
+#[path = "proxy/relayed.rs"]
+mod relayed;
+#[path = "proxy/relayed_uploads.rs"]
+mod relayed_uploads;
 #[path = "proxy/reload.rs"]
 mod reload;
 #[path = "proxy/replicas.rs"]

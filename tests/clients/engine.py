@@ -12,6 +12,7 @@ Run it alone with `python3 engine.py`; it prints one JSON line with its address.
 from __future__ import annotations
 
 import base64
+import email
 import itertools
 import json
 import socket
@@ -573,6 +574,26 @@ def embed(path: str, body: dict[str, Any], headers: dict[str, str]) -> Answer:
     )
 
 
+# --- routes that are relayed ------------------------------------------------------
+
+SPOKEN = bytes(range(256)) * 400
+
+
+def form(headers: dict[str, str], raw: bytes) -> dict[str, bytes]:
+    """The parts of a multipart form, by their names."""
+    message = email.message_from_bytes(b"content-type: " + headers["content-type"].encode() + b"\r\n\r\n" + raw)
+    return {
+        str(part.get_param("name", header="content-disposition")): part.get_payload(decode=True)
+        for part in message.get_payload()
+    }
+
+
+def told(parts: dict[str, bytes]) -> Answer:
+    """What came, as a transcription and as an image."""
+    what = f"{parts['model'].decode()}: {len(parts.get('file') or parts['image'])} bytes"
+    return whole({"text": what, "created": CREATED, "data": [{"url": what}]})
+
+
 def models() -> Answer:
     rows = [
         {
@@ -603,6 +624,10 @@ def respond(method: str, path: str, headers: dict[str, str], raw: bytes) -> Answ
         if path == "/version":
             return whole({"version": "0.21.0"})
         return whole({"detail": "Not Found"}, 404)
+    if path in ("/v1/audio/transcriptions", "/v1/images/edits"):
+        return told(form(headers, raw))
+    if path == "/v1/audio/speech":
+        return Answer(200, {"content-type": "audio/mpeg"}, json.loads(raw)["model"].encode() + SPOKEN)
     if path not in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings"):
         return whole({"detail": "Not Found"}, 404)
     body = json.loads(raw)

@@ -49,7 +49,7 @@ async fn versions_are_checked_on_dated_routes_alone() {
         ("/openai/deployments/m/chat/completions?api-version=", 400),
         ("/openai/deployments/m/chat/completions?api-version=latest", 400),
         ("/openai/deployments/m/chat/completions?api-version=2023-05-15", 400),
-        ("/openai/deployments/m/embeddings?api-version=2024-10-21", 404),
+        ("/openai/deployments/m/nothing?api-version=2024-10-21", 404),
         ("/openai/deployments//chat/completions?api-version=2024-10-21", 404),
         ("/openai/chat/completions?api-version=2024-10-21", 404),
         ("/openai/v1/v1/chat/completions", 404),

@@ -47,11 +47,11 @@ async fn fault_c27_paths_that_only_look_like_a_route() {
         "/readyz",
         "/livez",
         "/drain",
-        "/generate",
+        "/generate/",
         "/v1/load_lora_adapter",
         "/flush_cache",
         "/get_server_info",
-        "/v1/audio/speech",
+        "/v1/audio/speech/",
         "/v1/models/",
         "http://localhost/metrics",
     ];

@@ -40,6 +40,22 @@ class Azure(unittest.TestCase):
             whole = client.completions.create(model="anything", prompt="Once upon")
         self.assertEqual(whole.choices[0].text, " a time")
 
+    def test_routes_that_are_relayed(self) -> None:
+        audio = ("a.wav", bytes(300_000), "audio/wav")
+        heard = self.client.audio.transcriptions.create(model="text", file=audio)
+        self.assertEqual(heard.text, "text: 300000 bytes")
+        with self.client.audio.speech.with_streaming_response.create(model="text", voice="alloy", input="x") as spoken:
+            self.assertEqual(spoken.headers["content-type"], "audio/mpeg")
+            self.assertEqual(len(spoken.read()), len("text") + 256 * 400)
+        drawn = self.client.images.edit(model="text", image=("a.png", bytes(70_000), "image/png"), prompt="x")
+        self.assertEqual(drawn.data[0].url, "text: 70000 bytes")
+
+    def test_embeddings_of_a_deployment(self) -> None:
+        answer = self.client.embeddings.create(model="embed", input=["one", "two"])
+        self.assertEqual([row.embedding for row in answer.data], [[0.25, -0.5, 1.0], [0.125, 2.0, -4.0]])
+        with azure(azure_deployment="embed") as client:
+            self.assertEqual(len(client.embeddings.create(model="anything", input="one").data), 2)
+
     def test_models(self) -> None:
         self.assertIn("text", {model.id for model in self.client.models.list()})
 

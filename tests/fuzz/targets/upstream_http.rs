@@ -74,7 +74,7 @@ async fn ask(writes: &[&[u8]]) -> (Read, bool) {
     let request = Outgoing {
         method: "GET",
         path: "/health".into(),
-        accept: http::HeaderValue::from_static("*/*"),
+        accept: Outgoing::JSON,
         content_type: None,
         authorization: None,
         request_id: "r".to_owned(),
