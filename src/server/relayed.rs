@@ -196,7 +196,7 @@ impl Handling {
             (None, Some(named)) if !named.model.is_empty() => {
                 Wanted { model: named.model.clone(), is_written: true }
             }
-            _ => self.unnamed_model(&head.headers, held, is_restricted).await?,
+            _ => self.unnamed_model(&head.headers, held.scan.is_settled(), is_restricted).await?,
         };
         if wanted.model.is_empty() {
             return Ok(wanted);
@@ -215,11 +215,11 @@ impl Handling {
         Ok(wanted)
     }
 
-    /// Returns the model of a request that names none, as far as that is known.
+    /// Returns the model of a request that names none. `is_settled`: what is not held of it cannot name one either.
     async fn unnamed_model(
         &mut self,
         headers: &HeaderMap,
-        held: &Held,
+        is_settled: bool,
         is_restricted: bool,
     ) -> Result<Wanted, Failure> {
         if let Some([only]) = self.caller.as_ref().map(|caller| caller.models.as_slice()) {
@@ -228,7 +228,7 @@ impl Handling {
         if !is_restricted && !self.app.pool.goes_by_model() {
             return Ok(Wanted::default());
         }
-        if !held.scan.is_settled() && (is_restricted || !self.app.pool.is_single()) {
+        if !is_settled && (is_restricted || !self.app.pool.is_single()) {
             let message = "Missing required parameter: 'model'. Put it before the file and other long parts of the body.";
             return Err(Failure::from(Fault::MissingParameter).with_message(message).with_param("model"));
         }
