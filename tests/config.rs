@@ -126,6 +126,16 @@ fn every_mistake_is_told_with_its_path() {
             &with("[limits]\nmax_body_bytes = \"1 MB\""),
             "limits.max_body_bytes: expected a whole number, found a text",
         ),
+        (&with("[limits]\nrelay_body_bytes = 0"), "limits.relay_body_bytes: must be at least 1"),
+        (&with("[relay]\npaths = \"/a\""), "relay.paths: expected a list, found a text"),
+        (
+            &with("[relay]\npaths = [\"/a\", \"!/b\"]"),
+            "relay.paths[1]: '/b' is not relayed, so it cannot be removed",
+        ),
+        (
+            &with("[relay]\npaths = [\"/v1/chat/completions\"]"),
+            "relay.paths[0]: samewire answers '/v1/chat/completions' by itself",
+        ),
         (&with("[limits]\nmax_head_bytes = 1"), "limits.max_head_bytes: must be at least 8192"),
         (&with("[limits]\nmax_headers = 1001"), "limits.max_headers: must be at most 1000"),
         (&with("[limits]\nmax_uri_bytes = 65535"), "limits.max_uri_bytes: must be at most 65534"),
