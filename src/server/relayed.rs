@@ -106,7 +106,7 @@ impl Handling {
         let path = format!("{path}{}", query(head.uri.query(), self.door));
         let (accept, content_type) = (accept(&head.headers), content_type(&head.headers, &scan));
         let request = |to: &To<'_>| {
-            let route = sender.route(to.upstream, &model);
+            let route = sender.route(to, &model);
             let name = route.model_alias.as_deref().unwrap_or(&model);
             let is_named = !is_written || scan.named().is_some_and(|named| named.model == name);
             let renamed = if is_named { None } else { scan.renamed(&front, name) };
