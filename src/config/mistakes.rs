@@ -141,7 +141,10 @@ mod tests {
                 "expected a list, found a text",
             ),
             ("invalid type: string \"a\", expected struct Other", "expected a table, found a text"),
-            ("invalid value: integer `-1`, expected usize", "expected a whole number, found integer"),
+            (
+                "invalid value: integer `-1`, expected usize",
+                "expected a whole number, found one that is below 0 or too large",
+            ),
             ("must be more than 0", "must be more than 0"),
             ("unknown variant `sk-1`, expected `off` or `text`", "expected `off` or `text`"),
         ] {

@@ -3,9 +3,9 @@
 //! Takes: events as engines dictate them. Gives: role once, finish once and last, usage last, dense tool calls, one end.
 //! Remembers: one small [`Choice`] each, the held finish, the last usage. Never: text, but arguments that wait for a name.
 
+mod calls;
 mod short;
 
-use super::arguments::Arguments;
 use super::encode::Encode;
 use super::event::{Delta, Event, Finish, Head, Reason, Riders, ToolEntry, ToolKind, Usage};
 use super::fault::{Failure, Fault};
@@ -15,6 +15,7 @@ use super::options::{MissingFinish, NamedToolChoiceFinish, SystemFingerprint};
 use super::rule::{Rule, Tally};
 use super::{Api, Ending, Out, PROMPT_TOKEN_IDS, Shape, Stamp, TOKEN_IDS, ident};
 use crate::json::{Extras, Kept, Raw, Text};
+use calls::Calls;
 
 /// Tool calls of one choice. Models make a handful; with the square of their number grows what it costs to tell them apart.
 const CALLS: usize = 1024;
@@ -98,21 +99,7 @@ struct Choice {
     /// The engine has spoken of it: its role frame may also be due to a later choice's.
     started: bool,
     finished: Option<Reason>,
-    calls: Vec<Call>,
-}
-
-#[derive(Debug, Default)]
-struct Call {
-    engine_index: Option<u64>,
-    engine_id: Option<String>,
-    name: Option<String>,
-    namespace: Option<String>,
-    kind: ToolKind,
-    /// The index the client knows. It is given with the header, so that headers count from 0 in their order.
-    started: Option<u32>,
-    /// Arguments that came before the name, in JSON spelling.
-    waiting: Vec<u8>,
-    arguments: Arguments,
+    calls: Calls,
 }
 
 /// A finish that waits for the next event of the engine (wire-format 2.3 rule 7).
@@ -328,7 +315,9 @@ impl Normaliser {
             }
             Delta::Finish(finish) => self.hold(index, finish, riders),
             Delta::Done { slot: Some(said), cut } => {
-                if let Some(slot) = self.choices.get(index as usize).and_then(|choice| choice.place(said)) {
+                if let Some(slot) =
+                    self.choices.get(index as usize).and_then(|choice| choice.calls.place(said))
+                {
                     to.delta(index, Delta::Done { slot: Some(slot), cut }, riders);
                 }
             }
@@ -455,10 +444,10 @@ impl Normaliser {
         let id = entry.id.map(|id| id.decoded()).filter(|id| !id.is_empty());
         let name = entry.name.map(|name| name.decoded()).filter(|name| !name.is_empty());
         let slot = match entry.whole {
-            true => choice.open(entry.index),
-            false => choice.slot(entry.index, id.as_deref(), name.is_some()),
+            true => choice.calls.open(entry.index),
+            false => choice.calls.slot(entry.index, id.as_deref(), name.is_some()),
         };
-        if choice.calls.len() > CALLS {
+        if choice.calls.0.len() > CALLS {
             let message = "The upstream engine sent more tool calls than an answer can have.";
             self.fail(Failure::from(Fault::InvalidEvent).with_message(message), to);
             return riders;
@@ -467,8 +456,8 @@ impl Normaliser {
             self.tally.count(Rule::ToolSecond);
             return riders;
         }
-        let next = choice.started();
-        let Some(call) = choice.calls.get_mut(slot) else { return riders };
+        let next = choice.calls.started();
+        let Some(call) = choice.calls.0.get_mut(slot) else { return riders };
         if call.started.is_some() && (id.is_some() || name.is_some()) {
             self.tally.count(Rule::ToolRepeat);
         }
@@ -516,10 +505,10 @@ impl Normaliser {
     fn name_calls(&mut self, index: usize, to: &mut Output<'_>) -> bool {
         let naming = Naming::of(self.envelope.as_ref().map_or("", |envelope| &envelope.id), &self.shape);
         let Some(choice) = self.choices.get_mut(index) else { return true };
-        let mut next = choice.started();
+        let mut next = choice.calls.started();
         let mut named = true;
         let wanted = if self.shape.one_call { 1 } else { CALLS };
-        for call in choice.calls.iter_mut().take(wanted).filter(|call| call.started.is_none()) {
+        for call in choice.calls.0.iter_mut().take(wanted).filter(|call| call.started.is_none()) {
             let Some(forced) = &self.shape.forced_function else {
                 named = false;
                 continue;
@@ -577,7 +566,7 @@ impl Normaliser {
     /// The canonical reason (2.6, after the table of words).
     fn reason(&mut self, index: u32, said: Reason) -> Reason {
         let Some(choice) = self.choices.get(index as usize) else { return said };
-        let called = !choice.calls.is_empty();
+        let called = !choice.calls.0.is_empty();
         let named = self.shape.forced_function.is_some()
             && self.shape.options.named_tool_choice_finish == NamedToolChoiceFinish::Openai;
         let reason = match said {
@@ -585,7 +574,7 @@ impl Normaliser {
             Reason::ToolCalls if !called => Reason::Stop,
             other => other,
         };
-        let broken = match choice.calls.iter().max_by_key(|call| call.started) {
+        let broken = match choice.calls.0.iter().max_by_key(|call| call.started) {
             Some(call) => call.kind == ToolKind::Function && !call.arguments.is_complete(),
             None => said == Reason::ToolCalls,
         };
@@ -681,73 +670,5 @@ impl Normaliser {
             _ => {}
         }
         to.event(Event::End);
-    }
-}
-
-impl Choice {
-    /// How many calls have their header.
-    fn started(&self) -> u32 {
-        self.calls.iter().filter(|call| call.started.is_some()).count().try_into().unwrap_or(u32::MAX)
-    }
-
-    /// The place that the client knows of the call with this index of the engine.
-    fn place(&self, said: u32) -> Option<u32> {
-        let known = |call: &&Call| call.engine_index == Some(u64::from(said));
-        self.calls.iter().rfind(known)?.started
-    }
-
-    /// Which call an entry belongs to (2.5 rule 2); a new one is appended.
-    fn slot(&mut self, index: Option<u64>, id: Option<&str>, named: bool) -> usize {
-        let known = match index {
-            Some(_) => self.calls.iter().rposition(|call| call.engine_index == index).filter(|at| {
-                let recorded = self.calls.get(*at).and_then(|call| call.engine_id.as_deref());
-                let other = id.zip(recorded).is_some_and(|(id, recorded)| id != recorded);
-                !(other && named)
-            }),
-            None => match id
-                .and_then(|id| self.calls.iter().position(|call| call.engine_id.as_deref() == Some(id)))
-            {
-                Some(at) => Some(at),
-                None if id.is_some() || named => None,
-                None => self.calls.len().checked_sub(1),
-            },
-        };
-        known.unwrap_or_else(|| self.open(index))
-    }
-
-    fn open(&mut self, index: Option<u64>) -> usize {
-        self.calls.push(Call { engine_index: index, ..Call::default() });
-        self.calls.len() - 1
-    }
-}
-
-impl Call {
-    /// Sends the header and the arguments that waited for it. `place`: choice and slot.
-    fn start(
-        &mut self,
-        place: (u32, u32),
-        naming: &Naming<'_>,
-        riders: &mut Option<Riders<'_>>,
-        tally: &mut Tally,
-        to: &mut Output<'_>,
-    ) {
-        let (choice, slot) = place;
-        let id = naming.id(self.engine_id.as_deref(), choice, slot);
-        if self.engine_id.as_deref() != Some(&id) {
-            tally.count(Rule::ToolId);
-        }
-        let name = self.name.as_deref().unwrap_or_default();
-        let start =
-            Delta::ToolStart { slot, id: &id, name, namespace: self.namespace.as_deref(), kind: self.kind };
-        let usage = riders.as_ref().and_then(|riders| riders.usage.clone());
-        to.delta(choice, start, riders.take().unwrap_or_default());
-        self.started = Some(slot);
-        if let Ok(waiting) = std::str::from_utf8(&self.waiting)
-            && !waiting.is_empty()
-        {
-            let riders = Riders { usage, ..Riders::default() };
-            to.delta(choice, Delta::ToolArgs { slot, args: Text::json(waiting) }, riders);
-        }
-        self.waiting = Vec::new();
     }
 }

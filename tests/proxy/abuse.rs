@@ -208,7 +208,13 @@ async fn fault_c30_nearly_a_key_is_none() {
     for key in &wrong {
         let answer = world.ask(&with(&Request::stream(""), key)).await;
         assert_eq!(answer.head.status, 401, "{key}");
-        bodies.insert(answer.text().to_owned());
+        // The refusal says the ends of what came, and nothing else that depends on it.
+        let text = answer.text();
+        let (before, said) = text.split_once("provided: ").expect("the words of the refusal");
+        let (shown, after) = said.split_once(". ").expect("the end of what is shown");
+        let ends = shown.split_once("***").expect("a mask");
+        assert!(ends.0.len() <= 5 && ends.1.len() <= 4, "{text}");
+        bodies.insert(format!("{before}{after}"));
     }
     assert_eq!(bodies.len(), 1, "{bodies:?}");
     assert_eq!(world.engine.attempt_count(), 0);

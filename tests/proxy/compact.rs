@@ -59,9 +59,11 @@ async fn the_engine_counts_the_whole_chat() {
     // Azure's clients find it too.
     let azure = Request::post("/openai/v1/responses/input_tokens", r#"{"model":"m","input":"a"}"#);
     assert_eq!(object(&world.ask(&azure).await)["input_tokens"], 1);
-    for (body, param) in
-        [(r#""input":"a""#, "model"), (r#""model":"m""#, "input"), (r#""model":"m","input":3"#, "input")]
-    {
+    for (body, param) in [
+        (r#""model":5,"input":"a""#, "model"),
+        (r#""model":"m""#, "input"),
+        (r#""model":"m","input":3"#, "input"),
+    ] {
         let answer = world.ask(&count(body)).await;
         assert_eq!(answer.head.status, 400);
         assert_eq!(serde_json::from_str::<Value>(answer.text()).unwrap()["error"]["param"], param);
@@ -168,7 +170,7 @@ async fn what_cannot_be_made_short() {
     ];
     let world = World::start(Engine::in_turn(scripts).await, Setup::new().faulty()).await;
     for (body, param) in [
-        (r#""input":"a""#, "model"),
+        (r#""model":5,"input":"a""#, "model"),
         (r#""model":"m""#, "input"),
         (r#""model":"m","input":[]"#, "input"),
         (r#""model":"m","input":"a","stream":true"#, "stream"),

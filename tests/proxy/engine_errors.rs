@@ -447,7 +447,6 @@ async fn fault_u28_u29_u30_events_that_cannot_be_read() {
         b"hello".to_vec(),
         b"[]".to_vec(),
         b"5".to_vec(),
-        b"null".to_vec(),
         b"[DONE".to_vec(),
         chunk("5"),
         chunk("[5]"),
@@ -485,6 +484,7 @@ async fn fault_u30_harmless_oddities() {
     let script = Script::new()
         .head_sse()
         .role()
+        .ev("null")
         .ev(&odd("null"))
         .ev(&odd("[]"))
         .ev(&odd(r#"[{"index":0,"delta":null,"finish_reason":null,"z":1}]"#))

@@ -90,6 +90,10 @@ fn vector(text: &str) -> Option<Vector> {
         "prompt" => "a".into(),
         _ => serde_json::json!([{"role": "user", "content": "a"}]),
     });
+    if let Some(name) = asked.get("tool_choice").and_then(|choice| choice["function"]["name"].as_str()) {
+        let tools = serde_json::json!([{"type": "function", "function": {"name": name}}]);
+        asked.entry("tools").or_insert(tools);
+    }
     let whole: Whole<'_> = serde_json::from_str(text).expect("a vector is JSON");
     let expected = match value["expected"].as_array() {
         Some(lines) => {
