@@ -267,7 +267,7 @@ async fn who_asks_for_summaries_gets_them_beside_the_text() {
         ("\"none\"", false),
     ] {
         let more = format!(r#","reasoning":{{"summary":{word}}}"#);
-        let whole: Value = serde_json::from_str(&world.ask(&prompt("reason", &more)).await.text()).unwrap();
+        let whole: Value = serde_json::from_str(world.ask(&prompt("reason", &more)).await.text()).unwrap();
         let streamed = events(&world.ask(&prompt("reason", &format!(r#"{more},"stream":true"#))).await);
         for object in [&whole, last(&streamed)] {
             let item = &object["output"][0];
