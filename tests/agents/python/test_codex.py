@@ -80,7 +80,8 @@ class Workplace:
 
 
 def events(run: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+    # Not `splitlines`: the text has characters that it takes for ends of lines.
+    return [json.loads(line) for line in run.stdout.split("\n") if line.startswith("{")]
 
 
 def items(run: subprocess.CompletedProcess[str], kind: str) -> list[dict[str, Any]]:
