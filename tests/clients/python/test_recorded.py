@@ -195,7 +195,10 @@ class Recorded(unittest.TestCase):
         answer = self.send(scenario)
         written = json.loads((scenario.folder / "upstream.json").read_text())
         self.assertEqual([choice.index for choice in answer.choices], list(range(len(written["choices"]))))
-        self.assertEqual(answer.model_extra, {})
+        # What is no part of the API is there only where the request asks the engine for it.
+        extensions = [key for field, key in EXTENSIONS.items() if scenario.body.get(field) is not None]
+        asked_for = {key: written[key] for key in extensions if written.get(key) is not None}
+        self.assertEqual(answer.model_extra, asked_for)
         for choice, engine in zip(answer.choices, written["choices"]):
             if scenario.api == "completions":
                 self.assertEqual(choice.text, engine["text"])
@@ -230,6 +233,9 @@ class Recorded(unittest.TestCase):
                 self.assertEqual(comparable(state.current_completion_snapshot), comparable(self.send(whole)))
         self.assertGreaterEqual(pairs, 6, "too few scenarios recorded in both forms")
 
+
+# Parameters of engines, and what answers have of them beside their choices.
+EXTENSIONS = {"return_token_ids": "prompt_token_ids", "prompt_logprobs": "prompt_logprobs"}
 
 # Scenarios in which the engine itself answers one request differently in its two forms.
 ENGINE_DIFFERS = {

@@ -71,7 +71,7 @@ class WebSocket(unittest.TestCase):
     def test_errors(self) -> None:
         with self.client.responses.connect() as connection:
             for more, status, code, param in (
-                ({"temperature": 9}, 400, "invalid_value", "temperature"),
+                ({"temperature": "warm"}, 400, "invalid_value", "temperature"),
                 ({"stream": True}, 400, "unsupported_parameter", "stream"),
                 ({"previous_response_id": "resp_none"}, 400, "previous_response_not_found", "previous_response_id"),
             ):
