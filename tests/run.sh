@@ -110,6 +110,7 @@ step "Rust tests" cargo test --locked --no-fail-fast -- --quiet
 step "release build" cargo build --release --locked
 if [[ -z $fast ]]; then
   step "deployment files" lint_deployment
+  step "llama.cpp" env SAMEWIRE_BIN=target/release/samewire tests/live.sh --engine llamacpp
   step "official client libraries" tests/clients.sh libraries
   step "agents" tests/clients.sh agents
   step "bench rewrite, smoke run" cargo bench --locked --bench rewrite -- --quick

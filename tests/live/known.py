@@ -32,8 +32,10 @@ KNOWN = [
     Known("vllm 0.21", "its own Responses take no chat_template_kwargs", SILENT, ("native",)),
     Known("", "without a reasoning parser an engine holds the reasoning to the schema, too", ("schema",), ("parsers",)),
     Known("vllm 0.21", "a stop string spoils a stream's text around the end of reasoning", ("stop-silent",), ("whole",)),
-    Known("sglang 0.5.12", "a call of a function that nobody offered is text, of which a stream has the end alone", ("unknown",)),
-    Known("sglang 0.5.12", "its grammar of forced calls is one that the model has not learnt", ("required", "named"), ("engines",)),
+    Known("llamacpp", "its grammar lets the model call only what is offered", ("unknown",), ("raw", "parsers")),
+    Known("sglang", "a call of a function that nobody offered is text, of which a stream has the end alone", ("unknown",)),
+    Known("sglang", "its grammar of forced calls is one that the model has not learnt", ("required", "named"), ("engines",)),
+    Known("sglang 0.5.23", "a number that is too large is spelled otherwise in its whole answers", ("required",), ("whole",)),
     Known(
         "sglang 0.5.12",
         "in a stream, text that comes in one piece with a call is lost, as happens on a busy machine",

@@ -1,4 +1,5 @@
-"""What is no comparison of answers: errors, clients that leave, many at once, conversations, and that the engine is recognised."""
+"""What is no comparison of answers: errors, clients that leave, many at once, several prompts and choices, conversations, and that the
+engine is recognised."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import json
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Callable
 
 import openai
 
@@ -20,7 +21,7 @@ LEAVE_SECONDS = 5
 
 
 def ask(run: Run, engine: Engine, proxy: Samewire, client: openai.OpenAI) -> None:
-    for check in (recognised, many, leaves, wrong_model, too_long, continued):
+    for check in (recognised, many, leaves, wrong_model, too_long, unnamed, prompts, logprobs, choices, continued):
         try:
             failure = check(run, engine, proxy, client)
         except Exception as error:  # noqa: BLE001: whatever goes wrong is this check's failure
@@ -55,8 +56,12 @@ def many(run: Run, engine: Engine, proxy: Samewire, _client: openai.OpenAI) -> s
 
 
 def running(engine: Engine) -> float:
-    name = {"vllm": "vllm:num_requests_running", "sglang": "sglang:num_running_reqs"}[engine.name]
-    found = re.findall(rf"^{name}\{{.*\}} (\S+)$", page(engine.address, "/metrics"), re.MULTILINE)
+    name = {
+        "vllm": "vllm:num_requests_running",
+        "sglang": "sglang:num_running_reqs",
+        "llamacpp": "llamacpp:requests_processing",
+    }[engine.name]
+    found = re.findall(rf"^{name}(?:\{{.*\}})? (\S+)$", page(engine.address, "/metrics"), re.MULTILINE)
     return sum(map(float, found))
 
 
@@ -93,8 +98,8 @@ def refused(client: openai.OpenAI, kind: type[openai.APIStatusError], code: str 
 
 def wrong_model(run: Run, engine: Engine, proxy: Samewire, client: openai.OpenAI) -> str | None:
     """a model that is not there is the library's NotFoundError, model_not_found"""
-    if engine.name == "sglang":
-        return None  # It answers under any name.
+    if engine.name in ("sglang", "llamacpp"):
+        return None  # They answer under any name.
     body = {"model": "nobody", "messages": [{"role": "user", "content": "hello"}]}
     return refused(client, openai.NotFoundError, "model_not_found", **body)
 
@@ -106,6 +111,65 @@ def too_long(run: Run, engine: Engine, proxy: Samewire, client: openai.OpenAI) -
         if wrong := refused(client, openai.BadRequestError, "context_length_exceeded", stream=stream, **body):
             return wrong
     return None
+
+
+def unnamed(run: Run, engine: Engine, proxy: Samewire, _client: openai.OpenAI) -> str | None:
+    """a request without a model is for the only one"""
+    body = QUESTIONS[0].chat(engine.model, False)
+    answer = asking.through(proxy.address, "chat", {key: value for key, value in body.items() if key != "model"})
+    wanted = run.answers.get((QUESTIONS[0].name, "chat whole"), answer)
+    return None if answer.content and answer.said() == wanted.said() else f"{answer}"
+
+
+def of_choices(stream: Any, part: Callable[[Any], str]) -> tuple[list[str], list[str]]:
+    """The text of each choice of a stream, and the ids of its chunks."""
+    texts: dict[int, str] = {}
+    ids = set()
+    for chunk in stream:
+        ids.add(chunk.id)
+        for choice in chunk.choices:
+            texts[choice.index] = texts.get(choice.index, "") + part(choice)
+    return [texts[index] for index in sorted(texts)], sorted(ids)
+
+
+def prompts(run: Run, engine: Engine, proxy: Samewire, client: openai.OpenAI) -> str | None:
+    """several prompts are one answer, whole and as a stream, with an id of completions"""
+    asked = [QUESTIONS[at].completions(engine.model, False)["prompt"] for at in (0, 3)]
+    body = {"model": engine.model, "prompt": asked, "max_tokens": 40, "temperature": 0}
+    whole = client.completions.create(**body)
+    wanted = [choice.text for choice in sorted(whole.choices, key=lambda choice: choice.index)]
+    told, ids = of_choices(client.completions.create(**body, stream=True), lambda choice: choice.text)
+    if told != wanted or len(told) != 2 or not all(told):
+        return f"{told} and {wanted}"
+    odd = [id for id in (*ids, whole.id) if not re.fullmatch("cmpl-[0-9A-Za-z_-]+", id) or "chatcmpl" in id]
+    return f"ids {odd} of {len(ids)}" if odd or len(ids) != 1 else None
+
+
+def logprobs(run: Run, engine: Engine, proxy: Samewire, client: openai.OpenAI) -> str | None:
+    """logprobs of completions are four lists of one length, whole and as a stream"""
+    body = {"model": engine.model, "prompt": QUESTIONS[0].completions(engine.model, False)["prompt"], "max_tokens": 5, "temperature": 0, "logprobs": 2}
+    (choice,) = client.completions.create(**body).choices
+    whole = choice.logprobs
+    parts = [choice.logprobs for chunk in client.completions.create(**body, stream=True) for choice in chunk.choices if choice.logprobs]
+    for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+        one, other = getattr(whole, name), [entry for part in parts for entry in getattr(part, name)]
+        if len(one or []) != 5 or len(other) != 5 or name == "tokens" and one != other:
+            return f"{name}: {one} and {other}"
+    return None
+
+
+def choices(run: Run, engine: Engine, proxy: Samewire, client: openai.OpenAI) -> str | None:
+    """two choices come where two are asked for, whole and as a stream"""
+    body = {"model": engine.model, "messages": [{"role": "user", "content": "long"}], "max_tokens": 20, "temperature": 0.5, "n": 2}
+    whole = client.chat.completions.create(**body)
+    told, ids = of_choices(client.chat.completions.create(**body, stream=True), lambda choice: text(choice.delta))
+    if [choice.index for choice in whole.choices] != [0, 1] or not all(text(choice.message) for choice in whole.choices):
+        return f"whole: {whole.choices}"
+    return None if len(told) == 2 and all(told) and len(ids) == 1 else f"stream: {told}, {ids}"
+
+
+def text(message: Any) -> str:
+    return (getattr(message, "reasoning_content", None) or "") + (message.content or "")
 
 
 def continued(run: Run, engine: Engine, proxy: Samewire, client: openai.OpenAI) -> str | None:

@@ -20,6 +20,10 @@ START_SECONDS = 1800
 STOP_SECONDS = 30
 
 
+# What makes an engine start its front end in Rust.
+RUST = {"vllm": {"VLLM_USE_RUST_FRONTEND": "1"}, "sglang": {"SGLANG_RUST_SERVER": "1"}}
+
+
 class Unfit(Exception):
     """This machine cannot do it; the text says what went wrong."""
 
@@ -95,9 +99,13 @@ class Engine:
         self.model = model.name
         self.label = f"{name} {version}" + ("" if parsers else " without parsers")
         self.address = f"127.0.0.1:{free_port()}"
-        python = str(work / f"{name}-{version}" / "bin" / "python")
+        # A version with +rust has its front end in Rust.
+        release, _, self.front_end = version.partition("+")
+        python = str(work / f"{name}-{release}" / "bin" / "python")
         log = work / "logs" / f"{self.label.replace(' ', '-')}.log"
         command, extra = getattr(self, name)(python, model)
+        if self.front_end:
+            extra |= RUST[name]
         self.server = Server(command, log, clean_environment() | extra, model.parent)
         self.start_seconds = 0
 
@@ -133,6 +141,10 @@ class Engine:
         if self.parsers:
             command += ["--reasoning-parser", "qwen3", "--tool-call-parser", "qwen25"]
         return command, {"SGLANG_USE_CPU_ENGINE": "1", "PYTHONPATH": str(HERE / "sglang"), "SGLANG_EXTERNAL_MODEL_PACKAGE": "without_cuda"}
+
+    def llamacpp(self, python: str, model: Path) -> tuple[list[str], dict[str, str]]:
+        command = [python, str(HERE / "llamacpp.py"), str(model), self.port()]
+        return (command if self.parsers else [*command, "--bare"]), {}
 
     def stop(self) -> None:
         self.server.stop()
