@@ -3,6 +3,7 @@
 //! Takes: the TOML file, the environment, flags; a flag beats the environment, which beats the file. Gives: a
 //! [`Config`], or every mistake at once, each with its path. The only module that reads the environment.
 
+mod browsers;
 mod file;
 mod harmony;
 mod keys;
@@ -16,6 +17,7 @@ mod tls;
 mod trace;
 mod upstreams;
 
+pub use browsers::{AdminFile, AdminHosts, Cors, CorsFile};
 pub use file::{
     Auth, AuthFile, Azure, Codex, Compaction, File, FrontEnd, Health, Hidden, HttpVersion, KeyFile, Level,
     Log, SealFile, Seconds, StoreFile, UpstreamFile,
@@ -56,6 +58,8 @@ pub struct Overrides {
     pub listen: Option<String>,
     /// Where operators look.
     pub admin_listen: Option<String>,
+    /// Names of the admin listener; they replace the file's list.
+    pub admin_host: Vec<String>,
     /// Serve anybody who can connect.
     pub insecure_no_auth: Option<bool>,
     /// Threads that serve.
@@ -93,6 +97,7 @@ impl Overrides {
             engine: variable("SAMEWIRE_ENGINE"),
             listen: variable("SAMEWIRE_LISTEN"),
             admin_listen: variable("SAMEWIRE_ADMIN_LISTEN"),
+            admin_host: list("SAMEWIRE_ADMIN_HOST").unwrap_or_default(),
             insecure_no_auth: insecure,
             threads,
             store: variable("SAMEWIRE_STORE"),
@@ -144,6 +149,9 @@ impl Overrides {
         file.listen = self.listen.clone().unwrap_or_else(|| std::mem::take(&mut file.listen));
         file.admin_listen =
             self.admin_listen.clone().unwrap_or_else(|| std::mem::take(&mut file.admin_listen));
+        if !self.admin_host.is_empty() {
+            file.admin.hosts.clone_from(&self.admin_host);
+        }
         file.insecure_no_auth = self.insecure_no_auth.unwrap_or(file.insecure_no_auth);
         file.threads = self.threads.unwrap_or(file.threads);
         if let Some(store) = &self.store {
@@ -242,6 +250,10 @@ pub struct Config {
     pub azure: Azure,
     /// Routes of engines that are relayed.
     pub relayed: Relayed,
+    /// Whose pages may call the API.
+    pub cors: Cors,
+    /// Names of the admin listener.
+    pub admin_hosts: AdminHosts,
     /// Where responses are kept.
     pub store: StoreConfig,
     /// What seals reasoning; `None`: a key of this process's own.
@@ -379,6 +391,8 @@ impl Config {
         let auth = keys::keyring(&file.auth, &mut mistakes);
         let store = StoreConfig::meant(&file.store, &file.timeouts, &mut mistakes);
         let relayed = Relayed::meant(&file.relay, &mut mistakes);
+        let cors = Cors::meant(&file.cors, &mut mistakes);
+        let admin_hosts = AdminHosts::meant(&file.admin, &mut mistakes);
         let seal = seal_keys(&file.seal, &mut mistakes);
         let rules = requests::rules(&file, &mut mistakes);
         let tls = TlsConfig::meant(&file.tls, &mut mistakes);
@@ -403,6 +417,8 @@ impl Config {
             auth,
             azure: file.azure.clone(),
             relayed,
+            cors,
+            admin_hosts,
             store,
             seal,
             compaction: file.compaction.clone(),
@@ -465,6 +481,7 @@ mod tests {
                 "SAMEWIRE_UPSTREAM" => "http://a:1,http://b:2",
                 "SAMEWIRE_INSECURE_NO_AUTH" => "true",
                 "SAMEWIRE_THREADS" => "3",
+                "SAMEWIRE_ADMIN_HOST" => "a,b.c",
                 _ => return None,
             };
             Some(value.to_owned())
@@ -472,6 +489,7 @@ mod tests {
         let (read, mistakes) = Overrides::from_variables(variables);
         assert_eq!(mistakes, Mistakes::default());
         assert_eq!(read.upstream, ["http://a:1", "http://b:2"]);
+        assert_eq!(read.admin_host, ["a", "b.c"]);
         assert_eq!((read.insecure_no_auth, read.threads), (Some(true), Some(3)));
         assert_ne!(Overrides::from_variables(|_| Some("maybe".to_owned())).1, Mistakes::default());
     }

@@ -136,6 +136,23 @@ fn every_mistake_is_told_with_its_path() {
             &with("[relay]\npaths = [\"/v1/chat/completions\"]"),
             "relay.paths[0]: samewire answers '/v1/chat/completions' by itself",
         ),
+        (&with("[cors]\norigins = \"*\""), "cors.origins: expected a list, found a text"),
+        (
+            &with("[cors]\norigins = [\"*\", \"https://app.example/\"]"),
+            "cors.origins[1]: must be an origin such as https://app.example or http://localhost:3000 (scheme, host and port, without a path or a slash at its end), or \"*\" for all",
+        ),
+        (
+            &with("[cors]\norigins = [\"null\"]"),
+            "cors.origins[0]: any page can have the origin 'null', from a sandboxed frame: say \"*\" if that is meant",
+        ),
+        (
+            &with("[cors]\norigins = [\"https://*.example\"]"),
+            "cors.origins[0]: a '*' within an origin is not supported: list each origin, or say \"*\" for all",
+        ),
+        (
+            &with("[admin]\nhosts = [\"a\", \"http://b\"]"),
+            "admin.hosts[1]: must be the name of a host, such as samewire.internal, without a scheme, a port or a path",
+        ),
         (&with("[limits]\nmax_head_bytes = 1"), "limits.max_head_bytes: must be at least 8192"),
         (&with("[limits]\nmax_headers = 1001"), "limits.max_headers: must be at most 1000"),
         (&with("[limits]\nmax_uri_bytes = 65535"), "limits.max_uri_bytes: must be at most 65534"),

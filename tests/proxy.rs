@@ -52,6 +52,8 @@ mod configuration;
 mod connections;
 #[path = "proxy/conversations.rs"]
 mod conversations;
+#[path = "proxy/cors.rs"]
+mod cors;
 #[path = "proxy/crashes.rs"]
 mod crashes;
 #[path = "proxy/cuts.rs"]

@@ -44,6 +44,9 @@ pub(super) struct Settings {
     /// Where health checks and metrics are served [default: 127.0.0.1:9090]
     #[arg(long, value_name = "ADDRESS")]
     admin_listen: Option<String>,
+    /// A name under which the admin address may be asked, beside addresses and localhost, such as samewire.internal
+    #[arg(long, value_name = "NAME")]
+    admin_host: Vec<String>,
     /// The configuration file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -69,6 +72,7 @@ impl Settings {
             engine: self.engine.clone(),
             listen: self.listen.clone(),
             admin_listen: self.admin_listen.clone(),
+            admin_host: self.admin_host.clone(),
             insecure_no_auth: self.insecure_no_auth.then_some(true),
             threads: self.threads,
             store: self.store.clone(),

@@ -1,5 +1,6 @@
 //! The file as it is written: its keys, their defaults, and reading it key by key so that every mistake is found.
 
+use super::browsers::{AdminFile, CorsFile};
 use super::harmony::HarmonyFile;
 use super::limits::{Limits, Timeouts};
 use super::mistakes::{Mistakes, explain};
@@ -40,6 +41,8 @@ pub struct File {
     pub auth: AuthFile,
     pub azure: Azure,
     pub relay: RelayFile,
+    pub cors: CorsFile,
+    pub admin: AdminFile,
     pub store: StoreFile,
     pub seal: SealFile,
     pub compaction: Compaction,
@@ -70,6 +73,8 @@ impl Default for File {
             auth: AuthFile::default(),
             azure: Azure::default(),
             relay: RelayFile::default(),
+            cors: CorsFile::default(),
+            admin: AdminFile::default(),
             store: StoreFile::default(),
             seal: SealFile::default(),
             compaction: Compaction::default(),

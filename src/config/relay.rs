@@ -77,6 +77,11 @@ impl Relayed {
         Self(paths)
     }
 
+    /// Returns the paths that are relayed.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
     /// Whether a path is relayed. It is compared as it stands.
     pub fn has(&self, path: &str) -> bool {
         self.0.iter().any(|known| known == path)

@@ -1,11 +1,15 @@
 //! The admin listener: whether the process lives, whether it should get traffic, its figures, and how it drains. It serves no
 //! `/v1`.
 
+use super::browsers::Stranger;
 use super::descriptors::{Spare, is_wanted};
-use super::{App, Phase, Present};
+use super::readiness::Trouble;
+use super::{Phase, Present};
 use crate::upstream::Upstream;
 use axum::Router;
-use axum::extract::{RawQuery, State};
+use axum::extract::{RawQuery, Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
@@ -14,6 +18,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -62,7 +67,27 @@ fn router(present: Arc<Present>) -> Router {
         .route("/drain", post(drain))
         .route("/drain/wait", get(drained))
         .fallback(async || (StatusCode::NOT_FOUND, "not found\n"))
+        .layer(from_fn_with_state(Arc::clone(&present), admit))
         .with_state(present)
+}
+
+/// Answers what is not sent by a browser for a page of somebody else (product 3.2).
+async fn admit(State(present): State<Arc<Present>>, request: Request, next: Next) -> Response {
+    /// Whoever scrapes under a name that is not listed does so for ever: once is enough.
+    static IS_TOLD: AtomicBool = AtomicBool::new(false);
+    let (head, body) = request.into_parts();
+    let why = match Stranger::of(&head, &present.app().config.admin_hosts) {
+        None => return next.run(Request::from_parts(head, body)).await,
+        Some(Stranger::Page(why)) => why,
+        Some(Stranger::Host(why)) => {
+            if !IS_TOLD.swap(true, Ordering::Relaxed) {
+                let reason = why.trim_end();
+                tracing::warn!(reason, "the admin listener refused a request; others like it are not told");
+            }
+            why
+        }
+    };
+    (StatusCode::FORBIDDEN, why).into_response()
 }
 
 async fn ready(State(present): State<Arc<Present>>, RawQuery(query): RawQuery) -> (StatusCode, String) {
@@ -71,10 +96,12 @@ async fn ready(State(present): State<Arc<Present>>, RawQuery(query): RawQuery) -
         Some("verbose") => app.pool.upstreams().iter().map(|upstream| told(upstream)).collect(),
         _ => String::new(),
     };
-    match trouble(&app) {
-        None => (StatusCode::OK, format!("ok\n{more}")),
-        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n{more}")),
-    }
+    let why = match app.trouble() {
+        None => return (StatusCode::OK, format!("ok\n{more}")),
+        Some(Trouble::Draining) => "draining".to_owned(),
+        Some(Trouble::Upstreams(all)) => all,
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n{more}"))
 }
 
 /// A line of what is known of an upstream.
@@ -107,16 +134,4 @@ async fn drained(State(present): State<Arc<Present>>) -> (StatusCode, String) {
 
 async fn metrics(State(present): State<Arc<Present>>) -> ([(http::HeaderName, &'static str); 1], String) {
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], present.app().metrics.rendered())
-}
-
-fn trouble(app: &App) -> Option<String> {
-    if app.is_draining() {
-        return Some("draining".to_owned());
-    }
-    let mut all = Vec::new();
-    for upstream in app.pool.upstreams() {
-        // One that is ready is enough.
-        all.push(format!("upstream {}: {}", upstream.config.name, upstream.trouble()?));
-    }
-    Some(all.join("\n"))
 }

@@ -2,14 +2,16 @@
 
 use super::attempt::{Fan, Letter, Part, Sender, Sent, To};
 use super::body::{self, Body};
+use super::browsers::{self, Sharing};
 use super::budget::Share;
 use super::clock;
 use super::connection::{Busy, Stage};
-use super::door::{self, DOORS, Door};
+use super::door::{self, Door};
+use super::paths::{self, Target};
 use super::quota::Standing;
+use super::readiness::Trouble;
 use super::record::Record;
 use super::relay::{Asking, Order, Relay, asking};
-use super::responses::{Conversing, Stored};
 use super::{App, Worker, auth, headers, leavings, panics, relayed};
 use crate::auth::Caller;
 use crate::config::Limits;
@@ -25,55 +27,25 @@ use crate::wire::{self, Api, Gather, Rewriter, Shape, Stamp, Summary};
 use axum::Router;
 use axum::body::Body as Incoming;
 use axum::extract::{Request, State};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get};
 use bytes::{Bytes, BytesMut};
-use http::header::{ALLOW, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, request};
 use http_body::Body as _;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The routes, each to its [`Target`]. Paths are compared as they stand: what is decoded or normalised in one place and
 /// not in the other opens doors.
 pub(super) fn router(worker: Arc<Worker>) -> Router {
     let to = |target, door| move |State(worker), request| answer(worker, request, target, door);
-    let mut router = Router::new();
-    for (door, before) in DOORS {
-        let at = |path| format!("{before}{path}");
-        if door != Door::Dated {
-            router = router
-                .route(&at("/chat/completions"), post(to(Target::Answer(Api::Chat), door)))
-                .route(&at("/completions"), post(to(Target::Answer(Api::Completions), door)));
-        }
-        router =
-            router.route(&at("/responses"), post(to(Target::Respond, door)).get(to(Target::Socket, door)));
-        if door != Door::Deployment {
-            router = router
-                .route(&at("/responses/{id}"), {
-                    let itself = to(Target::Stored(Stored::Itself), door);
-                    get(itself).delete(itself)
-                })
-                .route(&at("/responses/{id}/input_items"), get(to(Target::Stored(Stored::InputItems), door)))
-                .route(&at("/responses/{id}/cancel"), post(to(Target::Stored(Stored::Cancel), door)))
-                .route(&at("/responses/{id}/tool_outputs"), post(to(Target::ToolOutputs, door)))
-                .route(&at("/responses/input_tokens"), post(to(Target::InputTokens, door)))
-                .route(&at("/responses/compact"), post(to(Target::Compact, door)));
-            let about = |what| to(Target::Conversing(what), door);
-            let (one, items, item) = (Conversing::One, Conversing::Items, Conversing::Item);
-            router = router
-                .route(&at("/conversations"), post(about(Conversing::New)))
-                .route(&at("/conversations/{id}"), get(about(one)).post(about(one)).delete(about(one)))
-                .route(&at("/conversations/{id}/items"), get(about(items)).post(about(items)))
-                .route(&at("/conversations/{id}/items/{item}"), get(about(item)).delete(about(item)));
-        }
-        if door != Door::Dated {
-            router = router.route(&at("/embeddings"), post(to(Target::Embeddings, door)));
-        }
-        if door != Door::Deployment {
-            router = router
-                .route(&at("/models"), get(to(Target::Models, door)))
-                .route(&at("/models/{*id}"), get(to(Target::Model, door)));
-        }
+    let mut router = Router::new().route(paths::HEALTH, get(to(Target::Health, Door::Plain)));
+    for (pattern, door, path) in paths::all() {
+        let mut methods = MethodRouter::new();
+        methods = path.get.into_iter().fold(methods, |methods, target| methods.get(to(target, door)));
+        methods = path.post.into_iter().fold(methods, |methods, target| methods.post(to(target, door)));
+        methods = path.delete.into_iter().fold(methods, |methods, target| methods.delete(to(target, door)));
+        router = router.route(&pattern, methods);
     }
     router
         .method_not_allowed_fallback(to(Target::OtherMethod, Door::Plain))
@@ -81,71 +53,83 @@ pub(super) fn router(worker: Arc<Worker>) -> Router {
         .with_state(worker)
 }
 
-/// What a path and a method ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Target {
-    Answer(Api),
-    Respond,
-    /// Responses, as messages of a WebSocket.
-    Socket,
-    Stored(Stored),
-    ToolOutputs,
-    InputTokens,
-    Compact,
-    Conversing(Conversing),
-    Embeddings,
-    /// A route of engines that is relayed.
-    Relayed,
-    Models,
-    Model,
-    /// A path that takes other methods; the router says which.
-    OtherMethod,
-    Nothing,
-}
-
-impl Target {
-    /// It may make an engine work.
-    fn asks_engine(self) -> bool {
-        matches!(
-            self,
-            Self::Answer(_)
-                | Self::Respond
-                | Self::Compact
-                | Self::InputTokens
-                | Self::Embeddings
-                | Self::Relayed
-        )
-    }
-
-    fn route(self) -> Route {
-        match self {
-            Self::Answer(Api::Chat) => Route::Chat,
-            Self::Answer(Api::Completions) => Route::Completions,
-            Self::Answer(Api::Responses)
-            | Self::Respond
-            | Self::Socket
-            | Self::Stored(_)
-            | Self::ToolOutputs
-            | Self::InputTokens
-            | Self::Compact => Route::Responses,
-            Self::Conversing(_) => Route::Conversations,
-            Self::Embeddings => Route::Embeddings,
-            Self::Relayed => Route::Relay,
-            Self::Models | Self::Model => Route::Models,
-            Self::OtherMethod | Self::Nothing => Route::Unknown,
-        }
-    }
-}
-
-/// Answers one request.
+/// Answers one request, and lets the page that it comes from read the answer, if it may.
 async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Door) -> Response<Body> {
-    let (mut head, body) = request.into_parts();
     let app = worker.present.app();
+    let sharing = Sharing::of(&app.config.cors, request.headers());
+    let (mut head, body) = request.into_parts();
     let busy = Busy::begin(&head.extensions.remove::<Stage>().unwrap_or_default());
-    if let Some(status) = refused_by_its_head(&head, &app.config.limits) {
-        return bare(status);
+    let mut response = match (refused_by_its_head(&head, &app.config.limits), Chance::draw()) {
+        (Some(status), _) => bare(status),
+        (None, Err(_)) => bare(StatusCode::INTERNAL_SERVER_ERROR),
+        (None, Ok(chance)) => {
+            // Neither is anybody's request: no key, no limit and no record is asked for.
+            let open = sharing.preflight(&head).or_else(|| (target == Target::Health).then(|| health(&app)));
+            match open {
+                Some(answer) => unrecorded(answer, &head, has_body(&head, &body), &chance, busy, &app),
+                None => handle((app, worker, busy, chance), (head, body), target, door).await,
+            }
+        }
+    };
+    sharing.sign(response.headers_mut());
+    response
+}
+
+/// Whether requests should come here; which of the engines has what is not told to everybody.
+fn health(app: &App) -> Result<Response<Bytes>, Failure> {
+    match app.trouble() {
+        None => {
+            let mut response = Response::new(Bytes::from_static(b"{\"status\":\"ok\"}"));
+            let headers = response.headers_mut();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            Ok(response)
+        }
+        Some(Trouble::Draining) => Err(Fault::Draining.into()),
+        Some(Trouble::Upstreams(_)) => Err(Fault::NoUpstream.into()),
     }
-    let Ok(chance) = Chance::draw() else { return bare(StatusCode::INTERNAL_SERVER_ERROR) };
+}
+
+/// An answer to a request of which there is no record.
+fn unrecorded(
+    answer: Result<Response<Bytes>, Failure>,
+    head: &request::Parts,
+    has_body: bool,
+    chance: &Chance,
+    busy: Busy,
+    app: &App,
+) -> Response<Body> {
+    let mut response = answer.unwrap_or_else(|failure| {
+        let refusal = headers::Refusal {
+            failure: &failure,
+            is_final: false,
+            attempts: 0,
+            passed: &HeaderMap::new(),
+            elapsed: Duration::ZERO,
+        };
+        let given = headers::request_id(&head.headers);
+        refusal.response(&given.map_or_else(|| chance.request_id(), ToOwned::to_owned))
+    });
+    if has_body || app.is_draining() {
+        headers::close(&mut response);
+    }
+    response.map(|body| Body::full(body).with(busy))
+}
+
+/// Whether a request has a body, which may still be on its way.
+fn has_body(head: &request::Parts, body: &Incoming) -> bool {
+    let announced = head.headers.contains_key(TRANSFER_ENCODING)
+        || head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
+    if head.version == Version::HTTP_2 { !body.is_end_stream() } else { announced }
+}
+
+/// Answers a request that is one for somebody.
+async fn handle(
+    (app, worker, busy, chance): (Arc<App>, Arc<Worker>, Busy, Chance),
+    (head, body): (request::Parts, Incoming),
+    target: Target,
+    door: Door,
+) -> Response<Body> {
     let request_id =
         headers::request_id(&head.headers).map_or_else(|| chance.request_id(), ToOwned::to_owned);
     panics::arm(&head.headers, &request_id);
@@ -161,9 +145,7 @@ async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Doo
         None => (target, door),
     };
     let record = Record::new(&app, target.route(), request_id).traced(&head);
-    let announced = head.headers.contains_key(TRANSFER_ENCODING)
-        || head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
-    let has_body = if head.version == Version::HTTP_2 { !body.is_end_stream() } else { announced };
+    let has_body = has_body(&head, &body);
     let body = has_body.then_some(body);
     let mut handling = Handling {
         app: Arc::clone(&app),
@@ -273,7 +255,7 @@ impl Handling {
             caller: None,
             record: Some(record),
             unread: false,
-            passed: HeaderMap::new(),
+                passed: HeaderMap::new(),
             is_poison: false,
             by_socket: true,
             share: None,
@@ -293,12 +275,16 @@ impl Handling {
         panics::point("handler", self.record.as_ref().map(|record| record.request_id.as_str()).or(Some("")));
         match target {
             Target::Nothing if matches!(head.method, Method::CONNECT | Method::TRACE) => {
-                return Err(Fault::MethodNotSupported.into());
+                let message = format!("The method {} is not supported.", head.method);
+                return Err(Failure::from(Fault::MethodNotSupported).with_message(message));
             }
-            Target::Nothing => return Err(Fault::UnknownUrl.into()),
-            Target::OtherMethod => return Err(Fault::MethodNotSupported.into()),
+            Target::Nothing => {
+                return Err(paths::unknown(&head.method, head.uri.path(), &self.app.config.relayed));
+            }
+            Target::OtherMethod => return Err(paths::other_method(&head.method, head.uri.path())),
             _ => {}
         }
+        browsers::check_form(head, &self.app.config.cors)?;
         // A WebSocket counts only while it is asked something.
         if target != Target::Socket || self.app.refuses() {
             self.admit()?;

@@ -131,7 +131,7 @@ async fn fault_o03_a_second_sigterm_changes_nothing_and_what_is_idle_holds_nothi
     let mut half = Client::connect(samewire.proxy).await;
     half.send(b"POST /v1/chat/completions HTTP/1.1\r\nho").await;
     let mut scrape = Client::connect(samewire.admin).await;
-    scrape.send(b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\nGET /met").await;
+    scrape.send(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\nGET /met").await;
     samewire.signal("TERM");
     samewire.signal("TERM");
     until("it drains", PATIENCE, || samewire.logs().iter().any(|line| line.contains("draining"))).await;

@@ -1,6 +1,7 @@
 //! Whether the engine is there: what probes come to, and what readiness says.
 
-use crate::sim::{Client, Engine, Gate, Manner, PATIENCE, Request, Script, Setup, World, until};
+use crate::keys::entry;
+use crate::sim::{Client, Engine, Gate, KEY, Manner, PATIENCE, Request, Script, Setup, World, until};
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
@@ -159,4 +160,58 @@ async fn fault_o19_probes_that_are_broken_off_count_while_it_streams() {
         client.event_with("[DONE]").await;
         world.end().await;
     }
+}
+
+/// What clients and balancers are told: the same as operators, to anybody, and nothing about the engines.
+#[tokio::test]
+async fn clients_are_told_whether_there_is_an_engine() {
+    let engine = Engine::script(Script::answer("a", 1)).await;
+    let setup = Setup::new().config(&entry(KEY, "")).config("[limits]\nrequests = 1").config(QUICK).faulty();
+    let world = World::start(engine, setup).await;
+    becomes(&world, 200).await;
+    let ask = |method: &str| Request::new(method, "/health").without("authorization");
+    let answer = world.ask(&ask("GET")).await;
+    assert_eq!((answer.head.status, answer.text()), (200, r#"{"status":"ok"}"#));
+    assert_eq!(answer.head.header("content-type"), Some("application/json"));
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&[ask("HEAD").bytes(), ask("GET").bytes()].concat()).await;
+    let head = client.bare_head().await;
+    assert_eq!((head.status, head.header("content-length")), (200, Some("15")));
+    assert_eq!(client.answer().await.text(), r#"{"status":"ok"}"#, "the connection goes on");
+    assert_eq!(world.ask(&ask("POST").header("content-length", "0")).await.head.status, 401);
+    let post = world.ask(&Request::new("POST", "/health").header("content-length", "0")).await;
+    assert_eq!((post.head.status, post.fault().message.as_str()), (405, "/health takes GET, not POST."));
+    world.engine.set_health(status("500 Internal Server Error"));
+    becomes(&world, 503).await;
+    let answer = world.ask(&ask("GET")).await;
+    let expected = (503, "server_error".into(), Some("no_healthy_upstream".into()));
+    assert_eq!(answer.failure(), expected);
+    assert!(
+        !answer.text().contains("127.0.0.1") && answer.head.header("retry-after").is_some(),
+        "{answer:?}"
+    );
+    assert_eq!(world.samewire.has_said(r#""status":503"#), 0, "a probe every second fills no log");
+    world.engine.set_health(status("200 OK"));
+    becomes(&world, 200).await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn clients_are_told_of_a_drain_and_at_the_limit_of_requests() {
+    let gate = Gate::default();
+    let script = Script::new().head_sse().role().text("a").wait(&gate).finish("stop").done().end();
+    let setup = Setup::new().config("[limits]\nrequests = 1").config(QUICK);
+    let world = World::start(Engine::script(script).await, setup).await;
+    becomes(&world, 200).await;
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&Request::stream("").bytes()).await;
+    client.event_with_head("\"a\"").await;
+    assert_eq!(world.ask(&Request::stream("")).await.head.status, 503, "that is one too many");
+    assert_eq!(world.ask(&Request::get("/health")).await.head.status, 200);
+    assert_eq!(Request::new("POST", "/drain").ask(world.samewire.admin).await.head.status, 200);
+    let answer = world.ask(&Request::get("/health")).await;
+    assert_eq!(answer.failure(), (503, "server_error".into(), Some("draining".into())));
+    gate.open();
+    client.rest().await;
+    world.end().await;
 }

@@ -43,7 +43,7 @@ async fn fault_c27_paths_that_only_look_like_a_route() {
         "/v1/chat/completions.json",
         "/chat/completions",
         "/metrics",
-        "/health",
+        "/health/",
         "/readyz",
         "/livez",
         "/drain",
@@ -68,6 +68,45 @@ async fn fault_c27_paths_that_only_look_like_a_route() {
             );
         }
     }
+    end(world).await;
+}
+
+/// What was asked for, what was probably meant, and nothing that may be a secret.
+#[tokio::test]
+async fn an_unknown_path_is_told_with_what_was_probably_meant() {
+    let world = world().await;
+    let base = "The client's base URL should end in /v1.";
+    let long = format!("/{}", "x".repeat(3000));
+    for (target, expected) in [
+        ("/chat/completions", format!("Unknown request URL: POST /chat/completions. Did you mean {CHAT}? {base}")),
+        (
+            "/v1/v1/chat/completions?key=sk-CANARY-query",
+            format!(
+                "Unknown request URL: POST /v1/v1/chat/completions. Did you mean {CHAT}? It has /v1 twice: the client's \
+                 base URL, or what the client adds to it, has one too many."
+            ),
+        ),
+        ("/v1/chat/completions/", format!("Unknown request URL: POST {CHAT}/. Did you mean {CHAT}?")),
+        ("//v1/chat/completions", format!("Unknown request URL: POST /{CHAT}. Did you mean {CHAT}?")),
+        ("/v1/chat/completion", format!("Unknown request URL: POST /v1/chat/completion. Did you mean {CHAT}?")),
+        ("/v1/response", "Unknown request URL: POST /v1/response. Did you mean /v1/responses?".to_owned()),
+        ("/v1/tokenize", "Unknown request URL: POST /v1/tokenize. Did you mean /tokenize?".to_owned()),
+        (
+            "/v1",
+            "Unknown request URL: POST /v1. The API is below /v1, as POST /v1/chat/completions and GET /v1/models: a \
+             client's base URL ends in /v1."
+                .to_owned(),
+        ),
+        ("/sleep?level=1", "Unknown request URL: POST /sleep.".to_owned()),
+        (&long, format!("Unknown request URL: POST {}....", &long[..120])),
+    ] {
+        let answer = world.ask(&Request::stream("").target(target)).await;
+        assert_eq!((answer.head.status, answer.fault().message), (404, expected), "{target}");
+    }
+    let answer = world.ask(&Request::new("PUT", CHAT).header("content-length", "0")).await;
+    assert_eq!(answer.fault().message, format!("{CHAT} takes POST, not PUT."));
+    let answer = world.ask(&Request::new("DELETE", "/v1/responses").header("content-length", "0")).await;
+    assert_eq!(answer.fault().message, "/v1/responses takes GET and POST, not DELETE.");
     end(world).await;
 }
 

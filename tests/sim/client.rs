@@ -378,6 +378,13 @@ impl Client {
         self.try_head().await.expect("an answer, not a close")
     }
 
+    /// The head of an answer to HEAD, which has no body whatever it says.
+    pub async fn bare_head(&mut self) -> Head {
+        let head = self.head().await;
+        self.framing = Framing::Length(0);
+        head
+    }
+
     fn frame(&mut self, head: &Head) {
         self.ended = None;
         self.text.clear();

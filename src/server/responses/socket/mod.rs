@@ -16,6 +16,7 @@ mod turn;
 use super::dialect;
 use crate::auth::Caller;
 use crate::server::body::Body;
+use crate::server::browsers;
 use crate::server::connection::Upgraded;
 use crate::server::door::Door;
 use crate::server::headers::REQUEST_ID;
@@ -26,7 +27,7 @@ use axum::extract::FromRequestParts;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
 use bytes::Bytes;
 use futures::{Sink, Stream};
-use http::header::{HOST, HeaderValue, ORIGIN};
+use http::header::HeaderValue;
 use http::{HeaderMap, Response, request};
 use memory::Memory;
 use std::collections::VecDeque;
@@ -79,10 +80,7 @@ impl Handling {
         head: &request::Parts,
     ) -> Result<Response<Body>, Failure> {
         dialect(&head.headers)?;
-        if !is_at_home(&head.headers) {
-            return Err(Failure::from(Fault::Permission)
-                .with_message("Pages of another origin may not open a WebSocket here."));
-        }
+        browsers::check_socket(&head.headers, &self.app.config.cors)?;
         let mut head = head.clone();
         let upgrade = WebSocketUpgrade::from_request_parts(&mut head, &()).await;
         let Ok(upgrade) = upgrade else { return Err(Fault::UpgradeRequired.into()) };
@@ -116,17 +114,6 @@ impl Handling {
 fn has_habit(headers: &HeaderMap) -> bool {
     let (name, word) = HABIT;
     headers.get_all(name).iter().any(|value| value.to_str().is_ok_and(|value| value.contains(word)))
-}
-
-/// Browsers let any page open a WebSocket to anywhere, this machine included, and ask nobody, as they would before other
-/// requests. Who is not a browser sends no origin, or that of the address it connects to.
-fn is_at_home(headers: &HeaderMap) -> bool {
-    let host = headers.get(HOST).map(HeaderValue::as_bytes);
-    headers.get_all(ORIGIN).iter().all(|origin| {
-        let scheme = memchr::memmem::find(origin.as_bytes(), b"://");
-        let authority = scheme.and_then(|at| origin.as_bytes().get(at + b"://".len()..));
-        authority.zip(host).is_some_and(|(authority, host)| authority.eq_ignore_ascii_case(host))
-    })
 }
 
 /// One connection.

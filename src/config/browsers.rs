@@ -1,0 +1,241 @@
+//! `[cors]` and `[admin]`: which pages and names browsers may come from (product 3.2).
+
+use super::mistakes::Mistakes;
+use serde::{Deserialize, Serialize};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Pages that may call the API.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct CorsFile {
+    pub origins: Vec<String>,
+}
+
+/// The admin listener.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct AdminFile {
+    pub hosts: Vec<String>,
+}
+
+/// The origins whose pages may call the API, as browsers spell them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cors {
+    is_any: bool,
+    origins: Vec<String>,
+}
+
+impl Cors {
+    /// Returns what the file means.
+    pub(super) fn meant(file: &CorsFile, mistakes: &mut Mistakes) -> Self {
+        let mut this = Self::default();
+        for (place, entry) in file.origins.iter().enumerate() {
+            match entry.as_str() {
+                "*" => this.is_any = true,
+                entry => match origin(entry) {
+                    Ok(origin) => this.origins.push(origin),
+                    Err(why) => mistakes.add(format!("cors.origins[{place}]"), why),
+                },
+            }
+        }
+        this
+    }
+
+    /// Whether any origin may.
+    pub fn is_on(&self) -> bool {
+        self.is_any || !self.origins.is_empty()
+    }
+
+    /// Whether all origins may.
+    pub fn is_any(&self) -> bool {
+        self.is_any
+    }
+
+    /// Whether an origin is listed by its name. Browsers spell origins in one way.
+    pub fn lists(&self, origin: &[u8]) -> bool {
+        self.origins.iter().any(|listed| listed.as_bytes() == origin)
+    }
+
+    /// Whether the pages of an origin may call the API.
+    pub fn allows(&self, origin: &[u8]) -> bool {
+        self.is_any || self.lists(origin)
+    }
+}
+
+/// Returns an origin as browsers spell it (RFC 6454, 6.2): in lower case, without the port that goes without saying.
+fn origin(entry: &str) -> Result<String, String> {
+    const MUST: &str = "must be an origin such as https://app.example or http://localhost:3000 (scheme, host and port, \
+                        without a path or a slash at its end), or \"*\" for all";
+    if entry == "null" {
+        return Err(
+            "any page can have the origin 'null', from a sandboxed frame: say \"*\" if that is meant"
+                .to_owned(),
+        );
+    }
+    let lower = entry.to_ascii_lowercase();
+    let Some((scheme, authority)) = lower.split_once("://") else { return Err(MUST.to_owned()) };
+    let (host, port) = host_and_port(authority).ok_or(MUST)?;
+    if host.contains('*') {
+        return Err(
+            "a '*' within an origin is not supported: list each origin, or say \"*\" for all".to_owned()
+        );
+    }
+    if !host.is_ascii() {
+        return Err("the host must be written as browsers send it, in ASCII (xn--…)".to_owned());
+    }
+    let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+    if !is_scheme || !is_host(host) {
+        return Err(MUST.to_owned());
+    }
+    let is_usual = matches!((scheme, port), ("http", Some(80)) | ("https", Some(443)));
+    Ok(match port.filter(|_| !is_usual) {
+        Some(port) => format!("{scheme}://{host}:{port}"),
+        None => format!("{scheme}://{host}"),
+    })
+}
+
+/// Names under which browsers may reach the admin listener, beside addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdminHosts(Vec<String>);
+
+impl AdminHosts {
+    /// Returns what the file means.
+    pub(super) fn meant(file: &AdminFile, mistakes: &mut Mistakes) -> Self {
+        let mut hosts = Vec::new();
+        for (place, entry) in file.hosts.iter().enumerate() {
+            let host = entry.to_ascii_lowercase();
+            if is_host(&host) {
+                hosts.push(host.trim_end_matches('.').to_owned());
+            } else {
+                let must = "must be the name of a host, such as samewire.internal, without a scheme, a port or a path";
+                mistakes.add(format!("admin.hosts[{place}]"), must);
+            }
+        }
+        Self(hosts)
+    }
+
+    /// Whether a `Host`, or the authority of an origin, has a name that is listed.
+    pub fn lists(&self, authority: &str) -> bool {
+        let host = host_and_port(authority).map_or("", |(host, _)| host.trim_end_matches('.'));
+        self.0.iter().any(|listed| listed.eq_ignore_ascii_case(host))
+    }
+
+    /// Whether a request for this `Host` may be answered: no foreign page can have it. A page can give its own name the
+    /// address of this machine, but it has no address for a name, and browsers look up `localhost` nowhere.
+    pub fn allows(&self, authority: &str) -> bool {
+        let Some((host, _)) = host_and_port(authority) else { return false };
+        let lower = host.to_ascii_lowercase();
+        let name = lower.trim_end_matches('.');
+        let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
+            || host.parse::<Ipv4Addr>().is_ok()
+            || name == "localhost"
+            || name.ends_with(".localhost")
+            || self.lists(authority)
+    }
+}
+
+/// Splits an authority; nothing, if its port is no number.
+fn host_and_port(authority: &str) -> Option<(&str, Option<u16>)> {
+    // The colons of an IPv6 address stand in brackets.
+    let end = authority.rfind(']').map_or(0, |bracket| bracket + 1);
+    let colon = authority.get(end..)?.find(':').map(|at| end + at);
+    match colon {
+        None => Some((authority, None)),
+        Some(colon) => {
+            let port = authority.get(colon + 1..)?.parse().ok()?;
+            Some((authority.get(..colon)?, Some(port)))
+        }
+    }
+}
+
+/// Whether it is a name, an IPv4 address, or an IPv6 address in brackets.
+fn is_host(host: &str) -> bool {
+    if let Some(rest) = host.strip_prefix('[') {
+        return rest.strip_suffix(']').is_some_and(|address| address.parse::<Ipv6Addr>().is_ok());
+    }
+    !host.is_empty()
+        && host.len() <= 253
+        && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origins_are_spelled_as_browsers_spell_them() {
+        for (entry, expected) in [
+            ("https://app.example", Some("https://app.example")),
+            ("HTTPS://App.Example:443", Some("https://app.example")),
+            ("http://app.example:80", Some("http://app.example")),
+            ("http://app.example:443", Some("http://app.example:443")),
+            ("http://localhost:3000", Some("http://localhost:3000")),
+            ("http://127.0.0.1:3000", Some("http://127.0.0.1:3000")),
+            ("http://[::1]:3000", Some("http://[::1]:3000")),
+            ("app://obsidian.md", Some("app://obsidian.md")),
+            ("chrome-extension://abcdefgh", Some("chrome-extension://abcdefgh")),
+            ("", None),
+            ("null", None),
+            ("app.example", None),
+            ("://app.example", None),
+            ("https://", None),
+            ("https://app.example/", None),
+            ("https://app.example/path", None),
+            ("https://app.example?x", None),
+            ("https://user@app.example", None),
+            ("https://app.example:port", None),
+            ("https://app.example:", None),
+            ("https://app.example:99999", None),
+            ("https://*.app.example", None),
+            ("https://äpp.example", None),
+            ("https://[::g]", None),
+            (" https://app.example", None),
+        ] {
+            assert_eq!(origin(entry).ok().as_deref(), expected, "{entry}");
+        }
+    }
+
+    #[test]
+    fn hosts_that_no_foreign_page_can_have() {
+        let mut mistakes = Mistakes::default();
+        let file = AdminFile { hosts: vec!["Samewire.Internal".to_owned(), "under_score".to_owned()] };
+        let hosts = AdminHosts::meant(&file, &mut mistakes);
+        assert_eq!(mistakes, Mistakes::default());
+        for (host, is_allowed) in [
+            ("127.0.0.1:9090", true),
+            ("10.1.2.3", true),
+            ("[::1]:9090", true),
+            ("[fe80::1]", true),
+            ("localhost:9090", true),
+            ("LOCALHOST", true),
+            ("samewire.localhost:9090", true),
+            ("samewire.internal:9090", true),
+            ("SAMEWIRE.internal.", true),
+            ("under_score:1", true),
+            ("", false),
+            ("evil.example:9090", false),
+            ("x.samewire.internal", false),
+            ("localhost.evil.example", false),
+            ("127.0.0.1.evil.example", false),
+            ("127.0.0.1:x", false),
+            ("[::1", false),
+            ("::1", false),
+            ("0x7f000001", false),
+            ("2130706433", false),
+        ] {
+            assert_eq!(hosts.allows(host), is_allowed, "{host}");
+        }
+        for host in ["", "http://a", "a:9090", "a/b", "*", "a b"] {
+            let mut mistakes = Mistakes::default();
+            AdminHosts::meant(&AdminFile { hosts: vec![host.to_owned()] }, &mut mistakes);
+            assert!(
+                mistakes.to_string().starts_with("admin.hosts[0]: must be the name"),
+                "{host}: {mistakes}"
+            );
+        }
+    }
+}

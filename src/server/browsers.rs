@@ -1,0 +1,327 @@
+//! Requests that browsers send for pages: whose pages may read answers (CORS), send forms and open WebSockets, and whose may
+//! reach the admin listener (product 3.2).
+//!
+//! CORS is written out here because `tower-http`'s layer is built once and answers every `OPTIONS` with 200, while this list
+//! follows reloads, leaves `OPTIONS` a 405 where it is empty, and decides about WebSockets and forms, too.
+
+use crate::config::{AdminHosts, Cors};
+use crate::wire::fault::{Failure, Fault};
+use bytes::Bytes;
+use http::header::{
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
+    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, CONTENT_TYPE, HOST, HeaderMap, HeaderName,
+    HeaderValue, ORIGIN, USER_AGENT, VARY,
+};
+use http::{Method, Response, StatusCode, request};
+
+const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// Chrome asks with these before a page of the internet reaches an address of a private network.
+const ASKS_PRIVATE: HeaderName = HeaderName::from_static("access-control-request-private-network");
+const ALLOWS_PRIVATE: HeaderName = HeaderName::from_static("access-control-allow-private-network");
+
+/// Methods of all routes.
+const METHODS: &str = "GET, POST, DELETE";
+/// Seconds for which a browser may remember the answer to a preflight: a change of the list is soon known.
+const MAX_AGE: &str = "600";
+/// What the answer to a preflight depends on.
+const VARIES: &str = "origin, access-control-request-method, access-control-request-headers";
+
+/// Headers of answers that pages may read, beside those that they always may. A `*` would not do with credentials.
+const EXPOSED: &str = "x-request-id, retry-after, retry-after-ms, x-should-retry, openai-processing-ms, openai-version, \
+                       x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, \
+                       x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, \
+                       x-samewire-attempts, x-samewire-dropped, apim-request-id, x-ms-request-id, \
+                       x-ms-client-request-id, x-ms-region, api-supported-versions, content-disposition, \
+                       content-encoding, metadata, allow, www-authenticate";
+
+/// Bytes of a foreign name that stand in a message.
+const SHOWN: usize = 100;
+
+/// What an answer says of the page that it is for.
+pub(super) struct Sharing {
+    /// The list is not empty: answers differ from page to page.
+    is_on: bool,
+    /// The value of `access-control-allow-origin`.
+    allowed: Option<HeaderValue>,
+    /// The page may send cookies and the like.
+    with_credentials: bool,
+}
+
+impl Sharing {
+    /// Returns what an answer to a request with these headers says.
+    pub(super) fn of(cors: &Cors, headers: &HeaderMap) -> Self {
+        let origin = only(headers, &ORIGIN);
+        let listed = origin.filter(|origin| cors.lists(origin.as_bytes()));
+        let allowed = match listed {
+            Some(origin) => Some(origin.clone()),
+            None => origin.filter(|_| cors.is_any()).map(|_| HeaderValue::from_static("*")),
+        };
+        Self { is_on: cors.is_on(), allowed, with_credentials: listed.is_some() }
+    }
+
+    /// Returns the answer to a preflight; nothing, if the request is none, or there is no list.
+    ///
+    /// # Errors
+    /// The list does not have the origin.
+    pub(super) fn preflight(&self, head: &request::Parts) -> Option<Result<Response<Bytes>, Failure>> {
+        let headers = &head.headers;
+        let asks = |name| headers.contains_key(name);
+        if !self.is_on
+            || head.method != Method::OPTIONS
+            || !asks(ORIGIN)
+            || !asks(ACCESS_CONTROL_REQUEST_METHOD)
+        {
+            return None;
+        }
+        if self.allowed.is_none() {
+            return Some(Err(foreign(headers, "may not call this API")));
+        }
+        let mut response = Response::new(Bytes::new());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        let out = response.headers_mut();
+        out.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
+        out.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(MAX_AGE));
+        // Client libraries send many headers, and ever new ones; what is not known is passed over anyway.
+        if let Some(asked) = headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
+            out.insert(ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());
+        }
+        if headers.get(ASKS_PRIVATE).is_some_and(|asked| asked == "true") {
+            out.insert(ALLOWS_PRIVATE, HeaderValue::from_static("true"));
+        }
+        out.insert(VARY, HeaderValue::from_static(VARIES));
+        Some(Ok(response))
+    }
+
+    /// Lets the page read the answer, if it may.
+    pub(super) fn sign(self, headers: &mut HeaderMap) {
+        if !self.is_on {
+            return;
+        }
+        headers.entry(VARY).or_insert(HeaderValue::from_static("origin"));
+        let Some(allowed) = self.allowed else { return };
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, allowed);
+        if self.with_credentials {
+            headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+        }
+        if !headers.contains_key(ACCESS_CONTROL_ALLOW_METHODS) {
+            let exposed = exposed(headers);
+            headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
+        }
+    }
+}
+
+/// Returns the names of all headers that a page may read; an engine may have limits of other names.
+fn exposed(headers: &HeaderMap) -> HeaderValue {
+    let known = |name: &str| EXPOSED.split(", ").any(|exposed| exposed == name);
+    let limits = headers.keys().map(HeaderName::as_str);
+    let mut more = limits.filter(|name| name.starts_with("x-ratelimit-") && !known(name)).peekable();
+    if more.peek().is_none() {
+        return HeaderValue::from_static(EXPOSED);
+    }
+    let all = more.fold(EXPOSED.to_owned(), |all, name| all + ", " + name);
+    HeaderValue::try_from(all).unwrap_or(HeaderValue::from_static(EXPOSED))
+}
+
+/// Checks who opens a WebSocket: browsers let any page open one to anywhere, this machine included, and ask nobody. A client
+/// that is no browser sends no origin, or that of the address it connects to.
+///
+/// # Errors
+/// The page is of another origin, which is not listed.
+pub(super) fn check_socket(headers: &HeaderMap, cors: &Cors) -> Result<(), Failure> {
+    let may = headers.get_all(ORIGIN).iter().all(|origin| is_own(origin, headers) || allows(cors, origin));
+    if may { Ok(()) } else { Err(foreign(headers, "may not open a WebSocket here")) }
+}
+
+/// Checks what browsers send for any page without a preflight: forms, and bodies without a type. A page could not read the
+/// answer, but would make an engine work (faults C17b). Clients that are no pages of the web have origins of other schemes.
+///
+/// # Errors
+/// The page is of another origin, which is not listed.
+pub(super) fn check_form(head: &request::Parts, cors: &Cors) -> Result<(), Failure> {
+    let headers = &head.headers;
+    let is_web = |origin: &HeaderValue| {
+        let origin = origin.as_bytes();
+        origin == b"null" || origin.starts_with(b"http://") || origin.starts_with(b"https://")
+    };
+    let mut origins = headers.get_all(ORIGIN).iter();
+    let is_foreign =
+        origins.any(|origin| is_web(origin) && !is_own(origin, headers) && !allows(cors, origin));
+    let is_form = headers.get(CONTENT_TYPE).is_none_or(|label| {
+        let kind = label.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+        let forms = ["application/x-www-form-urlencoded", "multipart/form-data", "text/plain"];
+        forms.iter().any(|form| kind.trim_ascii().eq_ignore_ascii_case(form.as_bytes()))
+    });
+    if head.method == Method::POST && is_foreign && is_form {
+        return Err(foreign(headers, "may not send this"));
+    }
+    Ok(())
+}
+
+/// Returns the refusal of a page.
+fn foreign(headers: &HeaderMap, what: &str) -> Failure {
+    let origin = headers.get(ORIGIN).map_or_else(String::new, |origin| printable(origin.as_bytes(), SHOWN));
+    let message = format!("Pages of the origin '{origin}' {what}: cors.origins does not list it.");
+    Failure::from(Fault::Permission).with_message(message)
+}
+
+fn allows(cors: &Cors, origin: &HeaderValue) -> bool {
+    cors.allows(origin.as_bytes())
+}
+
+/// Whether a page is of the address that it sends its request to. Behind a proxy that writes another `Host` the browser alone
+/// can say so, and no page can make it.
+fn is_own(origin: &HeaderValue, headers: &HeaderMap) -> bool {
+    if only(headers, &SITE).is_some_and(|site| site == "same-origin") {
+        return true;
+    }
+    let host = headers.get(HOST).map(HeaderValue::as_bytes);
+    authority(origin).zip(host).is_some_and(|(authority, host)| authority.eq_ignore_ascii_case(host))
+}
+
+/// The part of an origin behind its scheme.
+fn authority(origin: &HeaderValue) -> Option<&[u8]> {
+    let at = memchr::memmem::find(origin.as_bytes(), b"://")?;
+    origin.as_bytes().get(at + b"://".len()..)
+}
+
+/// The value of a header that is there once.
+fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h HeaderValue> {
+    let mut all = headers.get_all(name).iter();
+    all.next().filter(|_| all.next().is_none())
+}
+
+/// Foreign bytes as they may stand in a message: what is no printable ASCII becomes a question mark, and at most `most` of
+/// them are shown.
+pub(super) fn printable(bytes: &[u8], most: usize) -> String {
+    let shown = bytes.iter().take(most).map(|byte| match byte {
+        b' '..=b'~' => char::from(*byte),
+        _ => '?',
+    });
+    let mut text: String = shown.collect();
+    if bytes.len() > most {
+        text.push_str("...");
+    }
+    text
+}
+
+/// Why the admin listener does not answer a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Stranger {
+    /// It is asked under a name that it may not have: a page can give its own name any address.
+    Host(String),
+    /// It is asked by a page of another origin.
+    Page(String),
+}
+
+impl Stranger {
+    /// Returns why a request to the admin listener is not answered, or nothing if it is.
+    pub(super) fn of(head: &request::Parts, hosts: &AdminHosts) -> Option<Self> {
+        let headers = &head.headers;
+        let named = headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
+        let named = named.chain(head.uri.authority().map(|authority| authority.as_str().as_bytes()));
+        for host in named {
+            if !std::str::from_utf8(host).is_ok_and(|host| hosts.allows(host)) {
+                return Some(Self::Host(format!(
+                    "The host '{}' is neither an address nor listed. If that is a name of this listener, add it to \
+                     admin.hosts (or --admin-host, or SAMEWIRE_ADMIN_HOST).\n",
+                    printable(host, SHOWN)
+                )));
+            }
+        }
+        let is_listed = |origin: &HeaderValue| {
+            let authority = authority(origin).and_then(|authority| std::str::from_utf8(authority).ok());
+            authority.is_some_and(|authority| hosts.lists(authority))
+        };
+        let mut origins = headers.get_all(ORIGIN).iter();
+        if let Some(origin) = origins.find(|origin| !is_own(origin, headers) && !is_listed(origin)) {
+            return Some(Self::Page(format!(
+                "Pages of the origin '{}' get no answer here: only those of this address do, and of hosts in \
+                 admin.hosts.\n",
+                printable(origin.as_bytes(), SHOWN)
+            )));
+        }
+        let is_other = |site: &HeaderValue| matches!(site.as_bytes(), b"cross-site" | b"same-site");
+        let from_elsewhere = !headers.contains_key(ORIGIN) && headers.get_all(SITE).iter().any(is_other);
+        // Browsers do not say the site to addresses of the network; a GET with an effect is not for them at all.
+        let is_browser =
+            || headers.get(USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(b"Mozilla/"));
+        if from_elsewhere || head.uri.path() == "/drain/wait" && is_browser() {
+            let why = "A browser sent this for a page of another site, or it is not for browsers. Only pages of this \
+                       address, and of hosts in admin.hosts, get an answer.\n";
+            return Some(Self::Page(why.to_owned()));
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Overrides};
+
+    fn head(path: &str, lines: &[(&'static str, &'static str)]) -> request::Parts {
+        let (mut head, ()) = http::Request::new(()).into_parts();
+        head.uri = path.parse().unwrap();
+        for (name, value) in lines {
+            head.headers.append(*name, HeaderValue::from_static(value));
+        }
+        head
+    }
+
+    #[test]
+    fn who_reaches_operators() {
+        let text = "[admin]\nhosts = [\"samewire.internal\"]\n[[upstream]]\nurl = \"http://a\"";
+        let config = Config::read(text, &[&Overrides::default()]).unwrap();
+        let (own, rebound) = (("host", "127.0.0.1:9090"), ("host", "evil.example:9090"));
+        let named = ("host", "samewire.internal:9090");
+        for (path, lines, is_answered) in [
+            ("/metrics", &[][..], true),
+            ("/metrics", &[own], true),
+            ("/metrics", &[rebound], false),
+            ("/metrics", &[named], true),
+            ("/metrics", &[own, rebound], false),
+            ("http://evil.example/metrics", &[own], false),
+            ("/drain", &[own, ("origin", "http://127.0.0.1:9090")], true),
+            ("/drain", &[own, ("origin", "http://127.0.0.1:8080")], false),
+            ("/drain", &[own, ("origin", "https://samewire.internal")], true),
+            ("/drain", &[own, ("origin", "https://ops.example"), ("sec-fetch-site", "same-origin")], true),
+            (
+                "/drain",
+                &[rebound, ("origin", "http://evil.example:9090"), ("sec-fetch-site", "same-origin")],
+                false,
+            ),
+            ("/drain", &[own, ("origin", "null")], false),
+            ("/drain", &[own, ("origin", "http://127.0.0.1:9090"), ("origin", "http://evil")], false),
+            ("/drain/wait", &[own], true),
+            ("/drain/wait", &[own, ("sec-fetch-site", "cross-site")], false),
+            ("/drain/wait", &[own, ("sec-fetch-site", "same-site")], false),
+            ("/drain/wait", &[own, ("sec-fetch-site", "none"), ("user-agent", "Mozilla/5.0")], false),
+            ("/drain/wait", &[own, ("user-agent", "kube-probe/1.34")], true),
+            ("/", &[own, ("sec-fetch-site", "none"), ("user-agent", "Mozilla/5.0")], true),
+            ("/metrics", &[own, ("sec-fetch-site", "same-origin"), ("user-agent", "Mozilla/5.0")], true),
+            ("/metrics", &[own, ("sec-fetch-site", "cross-site")], false),
+        ] {
+            let stranger = Stranger::of(&head(path, lines), &config.admin_hosts);
+            assert_eq!(stranger.is_none(), is_answered, "{path} {lines:?}: {stranger:?}");
+            let (Some(Stranger::Host(why)) | Some(Stranger::Page(why))) = stranger else { continue };
+            assert!(why.contains("admin.hosts"), "{why}");
+        }
+    }
+
+    #[test]
+    fn limits_of_an_engine_are_exposed_by_name() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(exposed(&headers), EXPOSED);
+        headers.insert("x-ratelimit-limit-requests", HeaderValue::from_static("1"));
+        assert_eq!(exposed(&headers), EXPOSED);
+        headers.insert("x-ratelimit-limit-images", HeaderValue::from_static("1"));
+        assert_eq!(exposed(&headers), format!("{EXPOSED}, x-ratelimit-limit-images"));
+    }
+
+    #[test]
+    fn foreign_text_is_cut_and_printable() {
+        assert_eq!(printable(b"a\xc3\xa4\tb", 100), "a???b");
+        assert_eq!(printable(b"abcdef", 3), "abc...");
+    }
+}
