@@ -2,6 +2,7 @@
 //!
 //! Nothing crosses by default (faults 11, wire-format 5).
 
+use super::browsers::printable;
 use crate::wire::encode::Limits;
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
@@ -24,6 +25,8 @@ const OPENAI_VERSION: HeaderName = HeaderName::from_static("openai-version");
 /// bytes in `metadata`.
 const RELAYED: [HeaderName; 4] =
     [CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, HeaderName::from_static("metadata")];
+/// Bytes of a label that stand in a message.
+const SHOWN: usize = 100;
 const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// The client's own request id, if it is harmless.
@@ -57,8 +60,9 @@ pub(super) fn check(headers: &HeaderMap) -> Result<(), Failure> {
     if !has(CONTENT_ENCODING, |text| text.eq_ignore_ascii_case("identity")) {
         return Err(Fault::UnsupportedEncoding.into());
     }
-    if !has(CONTENT_TYPE, is_json) || headers.get_all(CONTENT_TYPE).iter().count() > 1 {
-        return Err(Fault::UnsupportedMediaType.into());
+    check_single_type(headers)?;
+    if !has(CONTENT_TYPE, |label| is_json(label) || is_form(label)) {
+        return Err(wrong_type(headers));
     }
     if headers.contains_key(ACCEPT) && !headers.get_all(ACCEPT).iter().any(accepts) {
         return Err(Fault::NotAcceptable.into());
@@ -78,17 +82,57 @@ pub(super) fn check_relayed(headers: &HeaderMap) -> Result<(), Failure> {
     if !has(CONTENT_ENCODING, "identity") {
         return Err(Fault::UnsupportedEncoding.into());
     }
+    check_single_type(headers)
+}
+
+fn check_single_type(headers: &HeaderMap) -> Result<(), Failure> {
     if headers.get_all(CONTENT_TYPE).iter().count() > 1 {
-        return Err(Fault::UnsupportedMediaType.into());
+        let message = "The request has more than one Content-Type.";
+        return Err(Failure::from(Fault::UnsupportedMediaType).with_message(message));
     }
     Ok(())
 }
 
+/// Returns the refusal of a form.
+pub(super) fn wrong_form() -> Failure {
+    wrong_label("application/x-www-form-urlencoded")
+}
+
+/// Returns the refusal of a body that is no JSON by its label, which it names.
+fn wrong_type(headers: &HeaderMap) -> Failure {
+    let label =
+        headers.get(CONTENT_TYPE).map_or_else(String::new, |label| printable(label.as_bytes(), SHOWN));
+    wrong_label(&label)
+}
+
+fn wrong_label(label: &str) -> Failure {
+    let message = format!(
+        "The request body is labelled '{label}'; it must be JSON in UTF-8, with 'Content-Type: application/json'."
+    );
+    Failure::from(Fault::UnsupportedMediaType).with_message(message)
+}
+
+/// Whether the body has the label that `curl -d` writes when it is told none.
+pub(super) fn is_labelled_form(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).and_then(|label| label.to_str().ok()).is_some_and(is_form)
+}
+
+/// `application/x-www-form-urlencoded`; UTF-8 if it says anything about that.
+fn is_form(label: &str) -> bool {
+    is_in_utf8(label, |kind| kind == "application/x-www-form-urlencoded")
+}
+
 /// `application/json`, or a type that is JSON by its suffix; UTF-8 if it says anything about that.
 fn is_json(label: &str) -> bool {
+    is_in_utf8(label, |kind| {
+        kind == "application/json" || kind.starts_with("application/") && kind.ends_with("+json")
+    })
+}
+
+/// Whether a label is of such a kind, and of no other charset than UTF-8.
+fn is_in_utf8(label: &str, is_kind: impl Fn(&str) -> bool) -> bool {
     let mut parts = label.split(';').map(str::trim);
     let kind = parts.next().unwrap_or("").to_ascii_lowercase();
-    let json = kind == "application/json" || kind.starts_with("application/") && kind.ends_with("+json");
     let utf8 = |parameter: &str| {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
         let value = value.trim().trim_matches('"');
@@ -96,7 +140,7 @@ fn is_json(label: &str) -> bool {
             || value.eq_ignore_ascii_case("utf-8")
             || value.eq_ignore_ascii_case("utf8")
     };
-    json && parts.all(utf8)
+    is_kind(&kind) && parts.all(utf8)
 }
 
 /// Whether one of the two types that answers have is welcome.

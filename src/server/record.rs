@@ -13,6 +13,9 @@ use crate::wire::rule::Rule;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+/// What the log says of a request whose body has the label that `curl -d` writes.
+const LABELLED_FORM: &str = "content-type application/x-www-form-urlencoded: read as application/json";
+
 /// What is known of a request so far.
 pub(super) struct Record {
     pub(super) app: Arc<App>,
@@ -40,6 +43,8 @@ pub(super) struct Record {
     request_bytes: usize,
     /// How much of a body has come that is not kept.
     pub(super) uploaded: Option<Arc<Progress>>,
+    /// The body came as a form by its label, and was read as JSON.
+    pub(super) labelled_form: bool,
     pub(super) bytes: usize,
     pub(super) first_token: Option<Duration>,
     pub(super) rewriting: Duration,
@@ -73,6 +78,7 @@ impl Record {
             attempts: 0,
             request_bytes: 0,
             uploaded: None,
+            labelled_form: false,
             bytes: 0,
             first_token: None,
             rewriting: Duration::ZERO,
@@ -155,6 +161,7 @@ impl Record {
                     first_token_ms = self.first_token.map(milliseconds),
                     total_ms = milliseconds(total),
                     rewrites = self.summary.tally.iter().map(|(_, times)| u64::from(times)).sum::<u64>(),
+                    note = self.labelled_form.then_some(LABELLED_FORM),
                     content_logged = self.app.config.log.content.then_some(true),
                     content = self.content,
                     "request"

@@ -156,6 +156,7 @@ async fn handle(
         caller: None,
         record: Some(record),
         unread: has_body,
+        is_labelled_form: false,
         passed: HeaderMap::new(),
         is_poison: false,
         by_socket: false,
@@ -221,6 +222,8 @@ pub(super) struct Handling {
     pub(super) record: Option<Record>,
     /// The client may still be sending.
     pub(super) unread: bool,
+    /// The body has the label that `curl -d` writes, whatever it is.
+    is_labelled_form: bool,
     /// Headers of the engine's answer that pass.
     pub(super) passed: HeaderMap,
     /// Two engines broke off on it.
@@ -255,7 +258,8 @@ impl Handling {
             caller: None,
             record: Some(record),
             unread: false,
-                passed: HeaderMap::new(),
+            is_labelled_form: false,
+            passed: HeaderMap::new(),
             is_poison: false,
             by_socket: true,
             share: None,
@@ -300,6 +304,7 @@ impl Handling {
             return Box::pin(self.relayed(head, body)).await;
         }
         headers::check(&head.headers)?;
+        self.is_labelled_form = headers::is_labelled_form(&head.headers);
         match target {
             Target::Answer(api) => self.relay(api, head, body).await,
             Target::Respond => Box::pin(self.respond(head, body)).await,
@@ -448,6 +453,12 @@ impl Handling {
         if let Some(record) = &mut self.record {
             record.has_read(&bytes);
         }
+        if self.is_labelled_form {
+            if !looks_like_json(&bytes) {
+                return Err(headers::wrong_form());
+            }
+            self.record.iter_mut().for_each(|record| record.labelled_form = true);
+        }
         Ok(bytes)
     }
 
@@ -550,6 +561,12 @@ impl Chat {
         }
         asking(self.sender.client(to.upstream), request)
     }
+}
+
+/// Whether a body that is called a form is meant to be JSON. Forms do not begin with a bracket; an empty one is neither.
+fn looks_like_json(body: &[u8]) -> bool {
+    let body = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body).trim_ascii_start();
+    matches!(body.first(), None | Some(b'{' | b'['))
 }
 
 /// The model of that name. A name from a path may be percent-encoded; slashes in it are common either way.

@@ -1,7 +1,7 @@
 //! Requests that are refused. None of them may reach the engine, and none of them may be answered with its own text.
 
 use crate::official::Schemas;
-use crate::sim::{Answer, Client, Engine, Fault, PROMPT, Request, Script, Setup, World};
+use crate::sim::{Answer, Client, Engine, Fault, PATIENCE, PROMPT, Request, Script, Setup, World, until};
 
 /// A samewire whose engine must not be asked.
 async fn world() -> World {
@@ -272,10 +272,11 @@ async fn fault_c10_content_encodings() {
 
 #[tokio::test]
 async fn fault_c11_content_types() {
+    const FORM: &str = "application/x-www-form-urlencoded";
     let world = world().await;
     for kind in [
         "text/plain",
-        "application/x-www-form-urlencoded",
+        "application/x-www-form-urlencoded; charset=latin1",
         "multipart/form-data; boundary=x",
         "application/octet-stream",
         "text/html",
@@ -288,7 +289,18 @@ async fn fault_c11_content_types() {
             world.ask(&Request::stream("").without("content-type").header("content-type", kind)).await;
         let expected = (415, "invalid_request_error".into(), Some("unsupported_media_type".into()));
         assert_eq!(answer.failure(), expected, "{kind}");
+        let message = answer.fault().message;
+        assert!(message.contains(&format!("'{kind}'")) && message.contains("application/json"), "{message}");
     }
+    // What `curl -d` calls a form may be one.
+    let form = Request::stream("").without("content-type").header("content-type", FORM);
+    for body in ["model=m&prompt=CANARY", "\"text\"", "x{}"] {
+        let answer = world.ask(&form.clone().body(body)).await;
+        assert_eq!(answer.failure().0, 415, "{body}");
+        assert!(answer.fault().message.contains(&format!("'{FORM}'")), "{}", answer.text());
+    }
+    check(&world.ask(&form.clone().body("{\"model\":")).await, "invalid_json", "JSON that breaks off");
+    check(&world.ask(&form.body("")).await, "invalid_json", "nothing");
     assert_eq!(world.engine.attempt_count(), 0);
     let good = ["application/json", "application/json;charset=utf-8", "Application/JSON ; charset=\"UTF-8\""];
     for kind in good {
@@ -301,6 +313,15 @@ async fn fault_c11_content_types() {
         200,
         "none is read as JSON"
     );
+    let form = Request::stream("").without("content-type").header("content-type", FORM);
+    for request in [form.clone(), form.clone().body([b"\xef\xbb\xbf\n", form.sent_body()].concat())] {
+        let answer = world.ask(&request).await;
+        assert_eq!(answer.head.status, 200, "{}", answer.text());
+    }
+    let is_noted =
+        |line: &&String| line.contains("read as application/json") && line.contains(r#""status":200"#);
+    let noted = || world.samewire.request_lines().iter().filter(is_noted).count();
+    until("the log has a note on each", PATIENCE, || noted() == 2).await;
     world.end().await;
 }
 
