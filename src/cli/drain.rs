@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Take no more traffic, and wait until nothing is under way.
+/// Take no more traffic, and wait until nothing is under way; or take that back.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Drain {
@@ -22,16 +22,22 @@ pub(super) struct Drain {
     /// How long to wait at most, such as 300s or 5m; 0 does not wait [default: as long as it takes]
     #[arg(long, value_name = "TIME", value_parser = time)]
     wait: Option<Duration>,
+    /// Take a drain back: the running samewire is ready and serves again
+    #[arg(long, conflicts_with = "wait")]
+    undo: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   samewire drain
   samewire drain --wait 300s --admin-listen 127.0.0.1:9090
+  samewire drain --undo
 
 The running samewire is not ready from then on. For `settle` seconds it serves whoever still comes, then it refuses,
 and running answers go on to their end, for `drain` seconds at most. It does not exit: that takes a SIGTERM.
-Exits with 0 when nothing is under way, with 1 when something is left, with 3 when nobody answers.";
+With --undo it serves again, whatever the drain has come to; not after a SIGTERM.
+Exits with 0 when nothing is under way (with --undo: when it serves), with 1 when something is left or the drain cannot
+be taken back, with 3 when nobody answers.";
 
 /// A number of seconds, or of the unit behind it.
 fn time(text: &str) -> Result<Duration, String> {
@@ -74,12 +80,17 @@ impl Drain {
 
     async fn ask(&self, address: SocketAddr) -> ExitCode {
         let client = reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(5)).build();
+        let path = if self.undo { "/drain/undo" } else { "/drain" };
         let begun = match &client {
-            Ok(client) => client.post(format!("http://{address}/drain")).send().await,
+            Ok(client) => client.post(format!("http://{address}{path}")).send().await,
             Err(error) => {
                 complain(error);
                 return ExitCode::from(ENVIRONMENT);
             }
+        };
+        let begun = match begun {
+            Ok(answer) if self.undo => return undone(answer).await,
+            begun => begun,
         };
         match (begun.and_then(reqwest::Response::error_for_status), client) {
             (Ok(_), Ok(client)) => self.wait(&client, address).await,
@@ -112,6 +123,23 @@ impl Drain {
         complain(left.trim());
         ExitCode::FAILURE
     }
+}
+
+/// Tells what has become of a drain that was to be taken back.
+async fn undone(answer: reqwest::Response) -> ExitCode {
+    let status = answer.status();
+    let text = answer.text().await.unwrap_or_default();
+    if status.is_success() {
+        // A closed pipe is the reader's wish.
+        let _ = write!(std::io::stdout().lock(), "{text}");
+        return ExitCode::SUCCESS;
+    }
+    complain(if status == reqwest::StatusCode::NOT_FOUND {
+        "it is too old to take a drain back"
+    } else {
+        text.trim()
+    });
+    ExitCode::FAILURE
 }
 
 /// The innermost cause.

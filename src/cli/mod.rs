@@ -61,7 +61,7 @@ enum Command {
     Check(check::Check),
     /// Make keys for clients.
     Key(key::Key),
-    /// Take no more traffic, and wait until nothing is under way.
+    /// Take no more traffic, and wait until nothing is under way; or take that back.
     Drain(drain::Drain),
 }
 

@@ -91,6 +91,11 @@ pub(super) fn listen(name: &'static str, listener: std::net::TcpListener) -> io:
     Ok(listener)
 }
 
+/// Listens again at an address at which it did before.
+pub(super) fn reopen(name: &'static str, address: SocketAddr) -> io::Result<TcpListener> {
+    listen(name, bind(address)?)
+}
+
 /// Where a thread gets its connections from.
 pub(super) struct Door {
     pub(super) worker: Arc<Worker>,
@@ -169,8 +174,8 @@ impl Acceptor {
         }
     }
 
-    /// For ever.
-    pub(super) async fn run(mut self, listener: TcpListener) -> Infallible {
+    /// For ever, or until it is let go of; then it can go on with another listener.
+    pub(super) async fn run(&mut self, listener: &TcpListener) -> Infallible {
         loop {
             match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
                 Ok(stream) => {
@@ -179,7 +184,7 @@ impl Acceptor {
                 }
                 Err(error) => {
                     // Out of descriptors, mostly: trying again at once would only burn the processor.
-                    if is_wanted(&listener) {
+                    if is_wanted(listener) {
                         self.metrics.accept_errors.add(1);
                         tracing::warn!(%error, "cannot accept");
                         self.going = None;

@@ -65,6 +65,7 @@ fn router(present: Arc<Present>) -> Router {
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .route("/drain", post(drain))
+        .route("/drain/undo", post(undo))
         .route("/drain/wait", get(drained))
         .fallback(async || (StatusCode::NOT_FOUND, "not found\n"))
         .layer(from_fn_with_state(Arc::clone(&present), admit))
@@ -124,11 +125,21 @@ async fn drain(State(present): State<Arc<Present>>) -> &'static str {
     "draining\n"
 }
 
-/// The same, and answers when nothing is under way any more: for an engine's `preStop`, which can send nothing but a GET.
+/// Takes a drain back, and answers when connections are accepted again.
+async fn undo(State(present): State<Arc<Present>>) -> (StatusCode, String) {
+    match present.app().course.take_back().await {
+        Ok(true) => (StatusCode::OK, "the drain was taken back\n".to_owned()),
+        Ok(false) => (StatusCode::OK, "not draining\n".to_owned()),
+        Err(why) => (StatusCode::CONFLICT, format!("{why}\n")),
+    }
+}
+
+/// Begins to drain, and answers when nothing is under way any more: for an engine's `preStop`, which can send nothing but a GET.
 async fn drained(State(present): State<Arc<Present>>) -> (StatusCode, String) {
     match present.app().drained().await {
-        0 => (StatusCode::OK, "drained\n".to_owned()),
-        left => (StatusCode::SERVICE_UNAVAILABLE, format!("{left} requests are left\n")),
+        Some(0) => (StatusCode::OK, "drained\n".to_owned()),
+        Some(left) => (StatusCode::SERVICE_UNAVAILABLE, format!("{left} requests are left\n")),
+        None => (StatusCode::CONFLICT, "the drain was taken back\n".to_owned()),
     }
 }
 

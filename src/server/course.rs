@@ -5,18 +5,24 @@
 //!    SIGTERM or a drain   settle      drain
 //! ```
 //!
+//! A drain can be taken back at any time, and everything is as before; a signal cannot.
+//!
 //! An interrupt from a terminal does not settle: no load balancer waits for it. A second one cuts at once.
 
+use super::accept::reopen;
 use super::{App, Present};
+use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Context;
 use std::time::Duration;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep, sleep_until};
 
 /// How often it is looked whether everything has ended.
 const LOOK: Duration = Duration::from_millis(20);
@@ -36,42 +42,91 @@ pub(super) enum Phase {
     Cut,
 }
 
+/// The bits of a state that are its phase.
+const PHASE: u32 = 3;
+
+impl Phase {
+    fn of(state: u32) -> Self {
+        match state & PHASE {
+            0 => Self::Serving,
+            1 => Self::Settling,
+            2 => Self::Draining,
+            _ => Self::Cut,
+        }
+    }
+}
+
 /// The phases as they follow each other.
 pub(super) struct Course {
-    /// The present one. Streams look at it for each token, which behind the lock of `changes` could be felt.
-    phase: AtomicU8,
+    /// The present one, and above its bits how many drains have been taken back. Streams look at it for each token, which behind the
+    /// lock of `changes` could be felt.
+    state: AtomicU32,
     changes: watch::Sender<Phase>,
     /// Operators that wait for the end of all requests.
     waiting: watch::Sender<usize>,
+    /// Operators that take a drain back.
+    undos: mpsc::Sender<Undo>,
 }
 
-impl Default for Course {
-    fn default() -> Self {
-        Self {
-            phase: AtomicU8::new(Phase::Serving as u8),
-            changes: watch::Sender::new(Phase::Serving),
-            waiting: watch::Sender::new(0),
-        }
-    }
-}
+/// An operator takes a drain back, and is told what comes of it.
+pub(super) type Undo = oneshot::Sender<Result<(), String>>;
+
+/// Operators that take a drain back at the same moment; more of them wait.
+const UNDOS: usize = 4;
+/// Why a signal is not taken back.
+const GOING: &str = "the process is ending, as a signal has asked it to; that cannot be taken back";
 
 impl Course {
-    pub(super) fn phase(&self) -> Phase {
-        match self.phase.load(Ordering::Acquire) {
-            0 => Phase::Serving,
-            1 => Phase::Settling,
-            2 => Phase::Draining,
-            _ => Phase::Cut,
-        }
+    /// Returns the phases of a process that serves, and what operators take back of them.
+    pub(super) fn new() -> (Self, mpsc::Receiver<Undo>) {
+        let (undos, asked) = mpsc::channel(UNDOS);
+        let this = Self {
+            state: AtomicU32::new(Phase::Serving as u32),
+            changes: watch::Sender::new(Phase::Serving),
+            waiting: watch::Sender::new(0),
+            undos,
+        };
+        (this, asked)
     }
 
-    /// Goes on to `phase`, never back.
+    /// Takes a drain back, and returns when connections are accepted again; false, if there is none.
+    ///
+    /// # Errors
+    /// The process ends, or cannot listen any more.
+    pub(super) async fn take_back(&self) -> Result<bool, String> {
+        if self.phase() == Phase::Serving {
+            return Ok(false);
+        }
+        let (undo, told) = oneshot::channel();
+        // Nobody hears it any more once a signal has come.
+        let _ = self.undos.send(undo).await;
+        told.await.unwrap_or_else(|_| Err(GOING.to_owned())).map(|()| true)
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        Phase::of(self.state())
+    }
+
+    fn state(&self) -> u32 {
+        self.state.load(Ordering::Acquire)
+    }
+
+    /// Serves again.
+    fn begin_again(&self) {
+        self.changes.send_modify(|present| {
+            *present = Phase::Serving;
+            // Whoever has slept through the drain sees another state all the same.
+            self.state.store((self.state() | PHASE).wrapping_add(1), Ordering::Release);
+        });
+    }
+
+    /// Goes on to `phase`; back only by [`Self::begin_again`].
     pub(super) fn reach(&self, phase: Phase) {
         self.changes.send_if_modified(|present| {
             let later = phase > *present;
             if later {
                 *present = phase;
-                self.phase.store(phase as u8, Ordering::Release);
+                self.state.store(self.state() & !PHASE | phase as u32, Ordering::Release);
             }
             later
         });
@@ -79,6 +134,11 @@ impl Course {
 
     pub(super) fn subscribe(&self) -> watch::Receiver<Phase> {
         self.changes.subscribe()
+    }
+
+    async fn taken_back(&self) {
+        // The sender is this very struct's.
+        let _ = self.subscribe().wait_for(|present| *present == Phase::Serving).await;
     }
 
     async fn reached(&self, phase: Phase) {
@@ -90,32 +150,32 @@ impl Course {
 /// The phases as one task sees them that is polled for each token.
 pub(super) struct Seen {
     changes: Pin<Box<dyn Future<Output = ()> + Send>>,
-    phase: Option<Phase>,
+    state: Option<u32>,
 }
 
 impl Seen {
     pub(super) fn of(course: &Course) -> Self {
         let mut phases = course.subscribe();
-        Self { changes: Box::pin(async move { while phases.changed().await.is_ok() {} }), phase: None }
+        Self { changes: Box::pin(async move { while phases.changed().await.is_ok() {} }), state: None }
     }
 
-    /// The phase, if it is another one than the last time; the task is woken when it changes.
+    /// The phase, if there was a change since the last time; the task is woken when it changes.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, course: &Course) -> Option<Phase> {
-        let before = self.phase;
+        let before = self.state;
         // The task's waker never changes, so while it serves, once is enough; for each token it would cost a lock.
-        // Later a wake may still belong to the change before, and must be answered by asking again. The phase is
+        // Later a wake may still belong to the change before, and must be answered by asking again. The state is
         // read again after that: it may have gone on before the waker was known.
         loop {
-            let phase = course.phase();
-            if self.phase.replace(phase) == Some(phase) && phase == Phase::Serving {
+            let state = course.state();
+            if self.state.replace(state) == Some(state) && Phase::of(state) == Phase::Serving {
                 break;
             }
             let _ = self.changes.as_mut().poll(cx);
-            if course.phase() == phase {
+            if course.state() == state {
                 break;
             }
         }
-        self.phase.filter(|phase| before != Some(*phase))
+        self.state.filter(|state| before != Some(*state)).map(Phase::of)
     }
 }
 
@@ -146,10 +206,19 @@ impl App {
         usize::try_from(self.requests.value()).unwrap_or(0).max(self.runs.count())
     }
 
-    /// Begins to drain, and returns when nothing is under way any more, or has been cut. Gives what is left.
-    pub(super) async fn drained(&self) -> usize {
+    /// Begins to drain, and returns when nothing is under way any more, or has been cut, with what is left then; or nothing, when
+    /// the drain has been taken back.
+    pub(super) async fn drained(&self) -> Option<usize> {
         self.course.reach(Phase::Settling);
         let _told = Waiting::begin(&self.course.waiting);
+        tokio::select! {
+            () = self.course.taken_back() => None,
+            () = self.emptied() => Some(self.under_way()),
+        }
+    }
+
+    /// Returns when a drain has come to its end.
+    async fn emptied(&self) {
         self.course.reached(Phase::Draining).await;
         let flush = async {
             self.cut().await;
@@ -164,7 +233,6 @@ impl App {
             () = idle => {}
             () = flush => {}
         }
-        self.under_way()
     }
 }
 
@@ -214,50 +282,109 @@ pub(super) struct End {
     present: Arc<Present>,
     course: Arc<Course>,
     signals: Signals,
+    undos: mpsc::Receiver<Undo>,
     /// The process is to go; else it was only asked to drain, and stays.
     goes: bool,
     interrupts: u32,
+    /// When running requests are cut.
+    deadline: Option<Instant>,
+}
+
+/// What the end of the process is told.
+enum Word {
+    Signal,
+    Undo(Undo),
 }
 
 impl End {
-    /// That of this process.
-    pub(super) fn of(present: &Arc<Present>, signals: Signals) -> Self {
+    /// That of this process. `undos`: what operators take back of a drain.
+    pub(super) fn of(present: &Arc<Present>, signals: Signals, undos: mpsc::Receiver<Undo>) -> Self {
         Self {
             present: Arc::clone(present),
             course: Arc::clone(&present.app().course),
             signals,
+            undos,
             goes: false,
             interrupts: 0,
+            deadline: None,
         }
     }
 
     /// Returns when no more connections are to be accepted.
     pub(super) async fn settled(&mut self) {
         let course = Arc::clone(&self.course);
-        tokio::select! {
-            () = self.signalled() => {}
-            () = course.reached(Phase::Settling) => {}
+        loop {
+            let word = tokio::select! {
+                word = self.word() => Some(word),
+                () = course.reached(Phase::Settling) => None,
+            };
+            if let Some(Word::Undo(undo)) = word {
+                self.begin_again(undo);
+                continue;
+            }
+            let app = self.present.app();
+            tracing::info!(requests = app.requests.value(), "draining");
+            course.reach(Phase::Settling);
+            if self.settles(*app.config.timeouts.settle).await {
+                return;
+            }
         }
-        let app = self.present.app();
-        tracing::info!(requests = app.requests.value(), "draining");
-        course.reach(Phase::Settling);
-        let settled = sleep(*app.config.timeouts.settle);
+    }
+
+    /// Waits until load balancers have taken notice; whether the drain goes on.
+    async fn settles(&mut self, time: Duration) -> bool {
+        let settled = sleep(time);
         tokio::pin!(settled);
         while self.interrupts == 0 {
             tokio::select! {
                 () = &mut settled => break,
-                () = self.signalled() => {}
+                word = self.word() => if let Word::Undo(undo) = word {
+                    self.begin_again(undo);
+                    return false;
+                }
             }
         }
+        true
+    }
+
+    /// Lets running requests end after an operator's drain, and waits for what comes then: gives a listener at `address` if the drain
+    /// is taken back, nothing when the process is to go.
+    pub(super) async fn taken_back(&mut self, address: SocketAddr) -> Option<TcpListener> {
+        let course = Arc::clone(&self.course);
+        let deadline = self.drains();
+        let cut = async {
+            sleep_until(deadline).await;
+            course.reach(Phase::Cut);
+            std::future::pending::<Infallible>().await
+        };
+        tokio::pin!(cut);
+        while !self.goes {
+            let word = tokio::select! {
+                never = &mut cut => match never {},
+                word = self.word() => word,
+            };
+            let Word::Undo(undo) = word else { continue };
+            match reopen("proxy", address) {
+                Ok(listener) => {
+                    self.begin_again(undo);
+                    return Some(listener);
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the drain cannot be taken back");
+                    let _ = undo.send(Err(error.to_string()));
+                }
+            }
+        }
+        None
     }
 
     /// Returns when everything has ended, which `gone` says, or has been cut.
     pub(super) async fn drained(&mut self, gone: impl Future<Output = ()>) {
         let app = self.present.app();
-        app.course.reach(Phase::Draining);
+        let deadline = self.drains();
         let cut = async {
             tokio::select! {
-                () = sleep(*app.config.timeouts.drain) => {}
+                () = sleep_until(deadline) => {}
                 () = app.cut() => {}
             }
             app.course.reach(Phase::Cut);
@@ -273,24 +400,88 @@ impl End {
         loop {
             tokio::select! {
                 () = &mut ended => break,
-                () = self.signalled() => {}
+                _ = self.word() => {}
             }
         }
         let told = async {
             let _ = app.course.waiting.subscribe().wait_for(|waiting| *waiting == 0).await;
         };
         let _ = tokio::time::timeout(TELL, told).await;
-        while !self.goes {
-            self.signalled().await;
-        }
     }
 
-    /// A signal that ends the process has come. A second interrupt cuts what runs; a second SIGTERM changes nothing.
-    async fn signalled(&mut self) {
-        self.interrupts += u32::from(self.signals.next().await);
+    /// Takes no more requests; gives when those are cut that run.
+    fn drains(&mut self) -> Instant {
+        self.course.reach(Phase::Draining);
+        let time = *self.present.app().config.timeouts.drain;
+        *self.deadline.get_or_insert_with(|| Instant::now() + time)
+    }
+
+    fn begin_again(&mut self, undo: Undo) {
+        self.deadline = None;
+        // Another operator may have been faster.
+        if self.course.phase() > Phase::Serving {
+            self.course.begin_again();
+            tracing::info!("the drain was taken back");
+        }
+        // An operator that has gone sees it all the same.
+        let _ = undo.send(Ok(()));
+    }
+
+    /// The next signal that ends the process, or operator that takes a drain back. A second interrupt cuts what runs; a second
+    /// SIGTERM changes nothing.
+    async fn word(&mut self) -> Word {
+        let is_interrupt = tokio::select! {
+            is_interrupt = self.signals.next() => is_interrupt,
+            Some(undo) = self.undos.recv() => return Word::Undo(undo),
+        };
+        self.goes = true;
+        // Whoever waits there is told by that.
+        self.undos.close();
+        while self.undos.try_recv().is_ok() {}
+        self.interrupts += u32::from(is_interrupt);
         if self.interrupts > 1 {
             self.course.reach(Phase::Cut);
         }
-        self.goes = true;
+        Word::Signal
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::task::{ArcWake, waker};
+    use std::sync::atomic::AtomicUsize;
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl ArcWake for Wakes {
+        fn wake_by_ref(this: &Arc<Self>) {
+            this.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A task that is polled only after a drain has been taken back hears of the next one.
+    #[test]
+    fn a_drain_that_was_slept_through_wakes_again() {
+        let (course, _undos) = Course::new();
+        let wakes = Arc::new(Wakes::default());
+        let waker = waker(Arc::clone(&wakes));
+        let mut cx = Context::from_waker(&waker);
+        let mut seen = Seen::of(&course);
+        assert_eq!(seen.poll(&mut cx, &course), Some(Phase::Serving));
+        assert_eq!(seen.poll(&mut cx, &course), None);
+        for round in 1..=3 {
+            course.reach(Phase::Settling);
+            course.begin_again();
+            assert_eq!(wakes.0.load(Ordering::Relaxed), round);
+            assert_eq!(seen.poll(&mut cx, &course), Some(Phase::Serving));
+            assert_eq!(seen.poll(&mut cx, &course), None);
+        }
+        course.reach(Phase::Draining);
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 4);
+        assert_eq!(seen.poll(&mut cx, &course), Some(Phase::Draining));
+        course.reach(Phase::Settling);
+        assert_eq!(course.phase(), Phase::Draining);
     }
 }

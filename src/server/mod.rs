@@ -149,6 +149,7 @@ async fn serve(listeners: Listeners, mut config: Config, source: Option<Source>)
     let operators = listen("admin", listeners.admin)?;
     let threads = config.threads;
     let usages = Usages::default();
+    let (course, undos) = Course::new();
     let app = App {
         shelf: Arc::new(shelf),
         runs: Arc::new(Runs::new(&config.limits)),
@@ -162,12 +163,12 @@ async fn serve(listeners: Listeners, mut config: Config, source: Option<Source>)
         metrics: Arc::new(metrics),
         tracer: Arc::new(Tracer::start(config.trace.as_ref())?),
         requests: Arc::default(),
-        course: Arc::default(),
+        course: Arc::new(course),
         config: Arc::new(config),
     };
     let present = Arc::new(Present::new(app));
     let app = present.app();
-    let mut end = End::of(&present, signals);
+    let mut end = End::of(&present, signals, undos);
     let reload = Reload::new(&present, source, hangup);
     let (alive, mut gone) = mpsc::channel::<Infallible>(1);
     let workers = (0..threads).map(|n| start(n, &present, alive.clone())).collect::<io::Result<Vec<_>>>()?;
@@ -186,14 +187,21 @@ async fn serve(listeners: Listeners, mut config: Config, source: Option<Source>)
         tokio::spawn(watch_memory(Arc::clone(&app.budget)));
         tokio::spawn(admin::serve(operators, Arc::clone(&present)));
     }
-    let accepting = Acceptor::new(&app, workers).run(proxy);
+    let mut acceptor = Acceptor::new(&app, workers);
     // What was in force at the start is not to outlive that.
     drop(app);
-    tokio::select! {
-        never = accepting => match never {},
-        () = end.settled() => {}
+    let address = proxy.local_addr()?;
+    let mut proxy = Some(proxy);
+    while let Some(listener) = proxy.take() {
+        tokio::select! {
+            never = acceptor.run(&listener) => match never {},
+            () = end.settled() => {}
+        }
+        drop(listener);
+        proxy = end.taken_back(address).await;
     }
     // The listener and the ways to the threads are closed now: what lives, lives until its requests end.
+    drop(acceptor);
     end.drained(async { _ = gone.recv().await }).await;
     let app = present.app();
     // What the last requests have cost. A store that does not answer is not waited for.

@@ -320,6 +320,7 @@ async fn fault_c17b_the_admin_listener_answers_no_foreign_page() {
         to("POST", "/drain").header("origin", FOREIGN),
         to("POST", "/drain").header("origin", "null"),
         to("POST", "/drain").header("origin", "http://127.0.0.1:8080"),
+        to("POST", "/drain/undo").header("origin", FOREIGN),
         to("POST", "/drain")
             .without("host")
             .header("host", "evil.example:9090")
@@ -332,7 +333,9 @@ async fn fault_c17b_the_admin_listener_answers_no_foreign_page() {
         let told = format!("{request:?}");
         assert_eq!(status(request).await, 403, "{told}");
     }
-    assert_eq!(status(to("GET", "/drain")).await, 405);
+    for target in ["/drain", "/drain/undo"] {
+        assert_eq!(status(to("GET", target)).await, 405, "{target}");
+    }
     assert_eq!(status(to("GET", "/livez")).await, 200);
     assert_eq!(samewire.admin("/readyz").await.head.status, 200, "nothing has drained it");
     // Its own pages may, and programs of all kinds.

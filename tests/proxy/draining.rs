@@ -143,3 +143,104 @@ async fn fault_o03_a_second_sigterm_changes_nothing_and_what_is_idle_holds_nothi
     assert_eq!(samewire.exit(Duration::from_secs(12)).await.code(), Some(0));
     drop((idle, half, scrape));
 }
+
+/// Takes a drain back by the command; gives what it says, and its exit code.
+async fn undo(samewire: &Samewire) -> (String, String, Option<i32>) {
+    let output = finished(drain(samewire.admin, &["--undo"])).await;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr), output.status.code())
+}
+
+fn taken_back() -> (String, String, Option<i32>) {
+    ("the drain was taken back\n".to_owned(), String::new(), Some(0))
+}
+
+async fn is_ready(samewire: &Samewire) -> bool {
+    samewire.admin("/readyz").await.head.status == 200
+}
+
+#[tokio::test]
+async fn a_drain_that_settles_is_taken_back() {
+    let gate = Gate::default();
+    let (_engine, mut samewire, mut client) = streaming(&gate, "[timeouts]\nsettle = 600").await;
+    let no_drain = ("not draining\n".to_owned(), String::new(), Some(0));
+    assert_eq!(undo(&samewire).await, no_drain, "there is none");
+    for _ in 0..3 {
+        assert_eq!(finished(drain(samewire.admin, &["--wait", "0"])).await.status.code(), Some(0));
+        assert!(!is_ready(&samewire).await);
+        assert_eq!(undo(&samewire).await, taken_back());
+        assert!(is_ready(&samewire).await);
+    }
+    // At once behind it, before anybody has had time to begin.
+    let target = |target| Request::new("POST", target).header("content-length", "0");
+    for _ in 0..50 {
+        target("/drain").ask(samewire.admin).await;
+        assert_eq!(target("/drain/undo").ask(samewire.admin).await.head.status, 200);
+        assert!(is_ready(&samewire).await);
+    }
+    let answer = Request::stream("").ask(samewire.proxy).await;
+    assert_eq!((answer.text(), answer.head.header("connection")), (Canonical::answer("b", 1).text(), None));
+    gate.open();
+    let rest = String::from_utf8(client.rest().await).expect("UTF-8");
+    assert!(rest.contains("a.1") && rest.ends_with("data: [DONE]\n\n"), "{rest}");
+    assert_eq!(finished(drain(samewire.admin, &["--undo", "--wait", "1s"])).await.status.code(), Some(2));
+    samewire.signal("INT");
+    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
+    assert_eq!(undo(&samewire).await.2, Some(3));
+}
+
+#[tokio::test]
+async fn a_drain_is_taken_back_after_the_listener_has_closed() {
+    let gate = Gate::default();
+    let (_engine, mut samewire, mut client) = streaming(&gate, "[timeouts]\nsettle = 0\ndrain = 600").await;
+    let proxy = samewire.proxy;
+    let refused = || std::net::TcpStream::connect(proxy).is_err();
+    for _ in 0..2 {
+        let waits = tokio::spawn(finished(drain(samewire.admin, &[])));
+        until("the listener is closed", PATIENCE, refused).await;
+        // Somebody else has its address meanwhile.
+        let other = std::net::TcpListener::bind(proxy).expect("the address is free");
+        let (_, why, code) = undo(&samewire).await;
+        assert_eq!(code, Some(1));
+        assert!(why.starts_with(&format!("cannot listen on {proxy}: ")), "{why}");
+        assert!(!is_ready(&samewire).await && !waits.is_finished());
+        drop(other);
+        assert_eq!(undo(&samewire).await, taken_back());
+        assert!(is_ready(&samewire).await);
+        let waited = within("who waits is told", waits).await.expect("no panic");
+        let told = String::from_utf8_lossy(&waited.stderr).into_owned();
+        assert_eq!((waited.status.code(), told.as_str()), (Some(1), "the drain was taken back\n"));
+        let mut again = Client::connect(proxy).await;
+        for _ in 0..2 {
+            again.send(&Request::stream("").bytes()).await;
+            assert_eq!(again.answer().await.text(), Canonical::answer("b", 1).text());
+        }
+    }
+    gate.open();
+    let rest = String::from_utf8(client.rest().await).expect("UTF-8");
+    assert!(rest.contains("a.1") && rest.ends_with("data: [DONE]\n\n"), "{rest}");
+    samewire.signal("TERM");
+    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_drain_is_taken_back_after_the_last_stream_was_cut_but_no_sigterm_is() {
+    let gate = Gate::default();
+    let lines = "[timeouts]\nsettle = 0\ndrain = 0.2\nflush = 600";
+    let (_engine, mut samewire, mut client) = streaming(&gate, lines).await;
+    assert_eq!(finished(drain(samewire.admin, &[])).await.status.code(), Some(0));
+    let rest = String::from_utf8(client.rest().await).expect("UTF-8");
+    assert!(rest.contains(r#""code":"draining""#), "{rest}");
+    assert_eq!(undo(&samewire).await, taken_back());
+    let answer = Request::stream("").ask(samewire.proxy).await;
+    assert_eq!(answer.text(), Canonical::answer("b", 1).text());
+    samewire.reconfigure("[timeouts]\nsettle = 600").await;
+    samewire.signal("TERM");
+    until("it drains", PATIENCE, || samewire.has_said("\"draining\"") >= 2).await;
+    let (_, why, code) = undo(&samewire).await;
+    let expected = "the process is ending, as a signal has asked it to; that cannot be taken back\n";
+    assert_eq!((why.as_str(), code), (expected, Some(1)));
+    assert!(!is_ready(&samewire).await);
+    samewire.signal("INT");
+    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
+}
