@@ -3,16 +3,17 @@
 #
 #   tests/clients.sh libraries   the official client libraries, against engines of all manners
 #   tests/clients.sh agents      Codex, OpenAI Agents, LangChain and the AI SDK, in loops of tools over Responses
-#   tests/clients.sh             both
+#   tests/clients.sh browser     pages in Chromium, those that [cors] lists and others (tests/browser.sh)
+#   tests/clients.sh             libraries and agents
 #
-# Sets up all it needs under target/clients/ (for each of the two a Python venv and a node_modules, from the pinned
-# versions in tests/clients/ and tests/agents/), which is done once and again when a pin changes.
+# Sets up all it needs under target/clients/ (for each a Python venv and a node_modules, from the pinned versions
+# in tests/clients/, tests/agents/ and tests/browser/), which is done once and again when a pin changes.
 # Builds nothing: the binary is $SAMEWIRE_BIN, or the release or debug build.
 set -euo pipefail
 
 case ${1:-} in
-  '' | libraries | agents) ;;
-  *) echo "usage: tests/clients.sh [libraries|agents]" >&2 && exit 2 ;;
+  '' | libraries | agents | browser) ;;
+  *) echo "usage: tests/clients.sh [libraries|agents|browser]" >&2 && exit 2 ;;
 esac
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -89,6 +90,16 @@ agents() {
   (cd "$work" && timeout --kill-after=10 300 "$work/venv/bin/python" "$pins/stage.py" "$binary" "$(node_of "$work")")
 }
 
+# The browser is $SAMEWIRE_CHROMIUM, or Debian's, which is installed where it is missing.
+browser() {
+  local pins=$root/tests/browser work=$root/target/clients/browser options=() chromium=${SAMEWIRE_CHROMIUM:-}
+  if has_node; then options=(--omit=optional); fi
+  set_up "$work" "$pins" "${options[@]}"
+  [[ -n $chromium ]] || chromium=$(command -v chromium) || { apt_install chromium && chromium=$(command -v chromium); }
+  timeout --kill-after=10 240 "$(node_of "$work")" "$pins/run.mjs" "$binary" "$chromium" \
+    "$root/tests/clients/engine.py" "$work" "$work/run"
+}
+
 # One run at a time sets up a folder; a second one waits and then finds everything there.
 set_up() {
   local work=$1 pins=$2
@@ -96,7 +107,7 @@ set_up() {
   mkdir -p "$work"
   exec 9>"$work/lock"
   flock 9
-  set_up_python "$pins" "$work"
+  [[ ! -d $pins/python ]] || set_up_python "$pins" "$work"
   set_up_node "$pins" "$work" "$@"
   flock -u 9
   exec 9>&-

@@ -4,8 +4,8 @@
 #   tests/run.sh         everything
 #   tests/run.sh fast    without the client libraries, the benches and the linters: Rust alone
 #
-# Needs Rust and a C compiler. curl, PostgreSQL, libfaketime, Python and Node are installed with apt-get where they are missing; the
-# packages of the last two go to folders under target/. Stops at the first step that fails; the last line says how it went.
+# Needs Rust and a C compiler. curl, PostgreSQL, libfaketime, Python, Node and Chromium are installed with apt-get where they are missing;
+# the packages of Python and Node go to folders under target/. Stops at the first step that fails; the last line says how it went.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -100,7 +100,7 @@ lint_deployment() {
 import compose_spec, yaml
 compose_spec.PyCompose.from_yaml(yaml.safe_dump(yaml.safe_load(open("config/compose.yaml")))).validate()
 print("config/compose.yaml passed")'
-  "$venv/bin/shellcheck" .ci/run tests/run.sh tests/clients.sh tests/postgres.sh tests/fuzz/run.sh tests/soak.sh tests/live.sh benches/proxy.sh
+  "$venv/bin/shellcheck" .ci/run tests/run.sh tests/clients.sh tests/browser.sh tests/postgres.sh tests/fuzz/run.sh tests/soak.sh tests/live.sh benches/proxy.sh
 }
 
 step "set-up" set_up
@@ -113,6 +113,7 @@ if [[ -z $fast ]]; then
   step "llama.cpp" env SAMEWIRE_BIN=target/release/samewire tests/live.sh --engine llamacpp
   step "official client libraries" tests/clients.sh libraries
   step "agents" tests/clients.sh agents
+  step "pages in a browser" tests/browser.sh
   step "bench rewrite, smoke run" cargo bench --locked --bench rewrite -- --quick
   step "bench store, smoke run" cargo bench --locked --bench store -- --quick
   step "bench proxy, smoke run" benches/proxy.sh --quick
