@@ -74,7 +74,7 @@ fn router(present: Arc<Present>) -> Router {
 
 /// Answers what is not sent by a browser for a page of somebody else (product 3.2).
 async fn admit(State(present): State<Arc<Present>>, request: Request, next: Next) -> Response {
-    /// Whoever scrapes under a name that is not listed does so for ever: once is enough.
+    /// The first refusal was logged. A scraper that asks under an unlisted name goes on for ever, so the others are not.
     static IS_TOLD: AtomicBool = AtomicBool::new(false);
     let (head, body) = request.into_parts();
     let why = match Stranger::of(&head, &present.app().config.admin_hosts) {

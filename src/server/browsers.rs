@@ -24,7 +24,7 @@ const ALLOWS_PRIVATE: HeaderName = HeaderName::from_static("access-control-allow
 const METHODS: &str = "GET, POST, DELETE";
 /// Seconds for which a browser may remember the answer to a preflight: a change of the list is soon known.
 const MAX_AGE: &str = "600";
-/// What the answer to a preflight depends on.
+/// The request headers that the answer to a preflight depends on.
 const VARIES: &str = "origin, access-control-request-method, access-control-request-headers";
 
 /// Headers of answers that pages may read, beside those that they always may. A `*` would not do with credentials.
@@ -38,7 +38,7 @@ const EXPOSED: &str = "x-request-id, retry-after, retry-after-ms, x-should-retry
 /// Bytes of a foreign name that stand in a message.
 const SHOWN: usize = 100;
 
-/// What an answer says of the page that it is for.
+/// The rights of the page that a request comes from, as an answer states them.
 pub(super) struct Sharing {
     /// The list is not empty: answers differ from page to page.
     is_on: bool,
@@ -49,7 +49,7 @@ pub(super) struct Sharing {
 }
 
 impl Sharing {
-    /// Returns what an answer to a request with these headers says.
+    /// Returns the rights of the page that a request with these headers comes from.
     pub(super) fn of(cors: &Cors, headers: &HeaderMap) -> Self {
         let origin = only(headers, &ORIGIN);
         let listed = origin.filter(|origin| cors.lists(origin.as_bytes()));
@@ -205,12 +205,12 @@ pub(super) fn printable(bytes: &[u8], most: usize) -> String {
     text
 }
 
-/// Why the admin listener does not answer a request.
+/// The reason why the admin listener does not answer a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Stranger {
-    /// It is asked under a name that it may not have: a page can give its own name any address.
+    /// The `Host` is neither an address nor listed: a page can give its own name any address.
     Host(String),
-    /// It is asked by a page of another origin.
+    /// A browser sent it for a page of another origin.
     Page(String),
 }
 

@@ -73,7 +73,7 @@ pub(super) type Undo = oneshot::Sender<Result<(), String>>;
 
 /// Operators that take a drain back at the same moment; more of them wait.
 const UNDOS: usize = 4;
-/// Why a signal is not taken back.
+/// The answer to an operator who takes back the end of the process.
 const GOING: &str = "the process is ending, as a signal has asked it to; that cannot be taken back";
 
 impl Course {
@@ -286,18 +286,18 @@ pub(super) struct End {
     /// The process is to go; else it was only asked to drain, and stays.
     goes: bool,
     interrupts: u32,
-    /// When running requests are cut.
+    /// The time at which running requests are cut.
     deadline: Option<Instant>,
 }
 
-/// What the end of the process is told.
+/// An event that the end of the process acts on.
 enum Word {
     Signal,
     Undo(Undo),
 }
 
 impl End {
-    /// That of this process. `undos`: what operators take back of a drain.
+    /// Returns the end of this process. `undos`: the drains that operators take back.
     pub(super) fn of(present: &Arc<Present>, signals: Signals, undos: mpsc::Receiver<Undo>) -> Self {
         Self {
             present: Arc::clone(present),

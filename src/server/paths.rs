@@ -11,7 +11,7 @@ use crate::wire::Api;
 use crate::wire::fault::{Failure, Fault};
 use http::Method;
 
-/// Where clients and balancers look whether requests should come here.
+/// The path at which clients and balancers ask whether requests should come here.
 pub(super) const HEALTH: &str = "/health";
 
 /// Bytes of a client's path and of its method that stand in a message.
@@ -19,7 +19,7 @@ const SHOWN: (usize, usize) = (120, 20);
 /// Bytes of the longest path that is compared with those that there are.
 const COMPARED: usize = 120;
 
-/// What a path and a method ask for.
+/// The meaning of a path and a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Answer(Api),
@@ -44,7 +44,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// It may make an engine work.
+    /// Whether it may make an engine work.
     pub(super) fn asks_engine(self) -> bool {
         matches!(
             self,
@@ -212,7 +212,7 @@ fn shown_method(method: &Method) -> String {
     printable(method.as_str().as_bytes(), SHOWN.1)
 }
 
-/// What a path was probably meant to be.
+/// The path that was probably meant.
 #[derive(Debug, PartialEq, Eq)]
 enum Meant {
     /// The base URL alone.
@@ -275,7 +275,7 @@ impl Meant {
     }
 }
 
-/// How many letters have to be changed, added or left out to make one text of another.
+/// Returns the Levenshtein distance of two texts, in bytes.
 fn distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (line, letter) in one.bytes().enumerate() {

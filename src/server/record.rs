@@ -13,7 +13,7 @@ use crate::wire::rule::Rule;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// What the log says of a request whose body has the label that `curl -d` writes.
+/// The note in the log on a request whose body has the label that `curl -d` writes.
 const LABELLED_FORM: &str = "content-type application/x-www-form-urlencoded: read as application/json";
 
 /// What is known of a request so far.

@@ -64,7 +64,8 @@ async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Doo
         (None, Err(_)) => bare(StatusCode::INTERNAL_SERVER_ERROR),
         (None, Ok(chance)) => {
             // Neither is anybody's request: no key, no limit and no record is asked for.
-            let open = sharing.preflight(&head).or_else(|| (target == Target::Health).then(|| health(&app)));
+            let is_health = target == Target::Health && head.uri.authority().is_none();
+            let open = sharing.preflight(&head).or_else(|| is_health.then(|| health(&app)));
             match open {
                 Some(answer) => unrecorded(answer, &head, has_body(&head, &body), &chance, busy, &app),
                 None => handle((app, worker, busy, chance), (head, body), target, door).await,

@@ -2,14 +2,14 @@
 
 use crate::keys::entry;
 use crate::sim::{
-    Client, Engine, Fault, Head, KEY, PATIENCE, Request, Samewire, Script, Setup, Socket, World, until,
+    Client, Engine, Fault, Head, KEY, PATIENCE, Request, Samewire, Script, Setup, Socket, Two, World, until,
 };
 
 const APP: &str = "https://app.example";
 const FOREIGN: &str = "https://evil.example";
 const LISTED: &str = "[cors]\norigins = [\"https://App.example:443\", \"http://localhost:3000\"]";
 const ANY: &str = "[cors]\norigins = [\"*\"]";
-/// What the official library sends in a browser.
+/// Headers that the official library sends in a browser.
 const HEADERS: &str =
     "authorization,content-type,openai-organization,x-stainless-arch,x-stainless-retry-count";
 
@@ -116,6 +116,25 @@ async fn fault_c17b_any_page_without_credentials() {
     let answer = world.ask(&Request::stream("").header("origin", APP)).await;
     assert_eq!(answer.head.header("access-control-allow-origin"), Some(APP));
     assert_eq!(answer.head.header("access-control-allow-credentials"), Some("true"));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_c17b_over_http2_the_same_is_said() {
+    let world = world(Setup::new().config(&entry(KEY, "")).config(LISTED)).await;
+    let mut two = Two::open(world.proxy()).await;
+    let answer = two.ask(&preflight("/v1/chat/completions", APP)).await;
+    assert_eq!((answer.status, answer.text()), (204, ""));
+    assert_eq!(answer.headers["access-control-allow-origin"], APP);
+    assert_eq!(answer.headers["access-control-allow-headers"], HEADERS);
+    assert_eq!(two.ask(&preflight("/v1/chat/completions", FOREIGN)).await.status, 403);
+    let answer = two.ask(&Request::stream("").header("origin", APP)).await;
+    assert_eq!((answer.status, &answer.headers["access-control-allow-origin"]), (200, &APP.parse().unwrap()));
+    let form = Request::stream("").without("content-type");
+    assert_eq!(two.ask(&form.clone().header("origin", FOREIGN)).await.status, 403);
+    assert_eq!(two.ask(&form.header("origin", "http://localhost")).await.status, 200);
+    assert_eq!(two.ask(&Request::get("/health").without("authorization")).await.status, 200);
+    drop(two);
     world.end().await;
 }
 

@@ -162,7 +162,7 @@ async fn fault_o19_probes_that_are_broken_off_count_while_it_streams() {
     }
 }
 
-/// What clients and balancers are told: the same as operators, to anybody, and nothing about the engines.
+/// Clients and balancers are told the same as operators, without a key, and nothing about the engines.
 #[tokio::test]
 async fn clients_are_told_whether_there_is_an_engine() {
     let engine = Engine::script(Script::answer("a", 1)).await;

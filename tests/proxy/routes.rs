@@ -71,7 +71,7 @@ async fn fault_c27_paths_that_only_look_like_a_route() {
     end(world).await;
 }
 
-/// What was asked for, what was probably meant, and nothing that may be a secret.
+/// The text has the method, the path and what was probably meant, and nothing that may be a secret.
 #[tokio::test]
 async fn an_unknown_path_is_told_with_what_was_probably_meant() {
     let world = world().await;
