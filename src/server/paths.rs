@@ -10,6 +10,7 @@ use crate::telemetry::Route;
 use crate::wire::Api;
 use crate::wire::fault::{Failure, Fault};
 use http::Method;
+use strsim::levenshtein;
 
 /// The path at which clients and balancers ask whether requests should come here.
 pub(super) const HEALTH: &str = "/health";
@@ -252,7 +253,7 @@ impl Meant {
         let known = known.chain(relayed.paths().map(str::to_owned)).chain([HEALTH.to_owned()]);
         let near = known.filter_map(|known| {
             let guesses = [lower.clone(), format!("/v1{lower}")];
-            let distance = guesses.iter().map(|guess| distance(guess, &known)).min()?;
+            let distance = guesses.iter().map(|guess| levenshtein(guess, &known)).min()?;
             (distance <= (known.len() / 6).clamp(1, 3)).then_some((distance, known))
         });
         near.min_by_key(|(distance, _)| *distance).map(|(_, known)| Self::Path(known))
@@ -273,24 +274,6 @@ impl Meant {
         };
         format!(" Did you mean {}?{base}", shown(meant))
     }
-}
-
-/// Returns the Levenshtein distance of two texts, in bytes.
-fn distance(one: &str, other: &str) -> usize {
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (line, letter) in one.bytes().enumerate() {
-        let mut before = line;
-        let mut left = line + 1;
-        for (cell, other) in row.iter_mut().skip(1).zip(other.bytes()) {
-            let above = *cell;
-            *cell = (before + usize::from(letter != other)).min(above + 1).min(left + 1);
-            (before, left) = (above, *cell);
-        }
-        if let Some(first) = row.first_mut() {
-            *first = line + 1;
-        }
-    }
-    row.last().copied().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -368,15 +351,6 @@ mod tests {
             ("/health", "/health takes GET, not PUT."),
         ] {
             assert_eq!(other_method(&Method::PUT, path).message, expected);
-        }
-    }
-
-    #[test]
-    fn distances() {
-        for (one, other, expected) in
-            [("", "", 0), ("a", "", 1), ("", "ab", 2), ("kitten", "sitting", 3), ("score", "store", 1)]
-        {
-            assert_eq!(distance(one, other), expected, "{one} {other}");
         }
     }
 }
