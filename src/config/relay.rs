@@ -24,18 +24,10 @@ const PATHS: [&str; 17] = [
     "/generate",
 ];
 
+/// Routes that samewire answers by itself. Engines have others below them, such as `/v1/chat/completions/batch`.
+const OWN: [&str; 4] = ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/health"];
 /// Routes that samewire answers by itself, with all that is below them.
-const OWN: [&str; 9] = [
-    "/v1/chat/completions",
-    "/v1/completions",
-    "/v1/responses",
-    "/v1/conversations",
-    "/v1/embeddings",
-    "/v1/messages",
-    "/v1/models",
-    "/health",
-    "/openai",
-];
+const OWN_BELOW: [&str; 5] = ["/v1/responses", "/v1/conversations", "/v1/messages", "/v1/models", "/openai"];
 
 /// Bytes of a path.
 const LONGEST: usize = 256;
@@ -97,7 +89,9 @@ fn is_path(path: &str) -> bool {
 }
 
 fn is_own(path: &str) -> bool {
-    OWN.iter().any(|own| path.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+    let is_below =
+        |own: &&str| path.strip_prefix(*own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    OWN.contains(&path) || OWN_BELOW.iter().any(is_below)
 }
 
 #[cfg(test)]

@@ -36,12 +36,14 @@ class Run:
     parsers: bool
     parsing: bool
     start_seconds: int
+    # It gives vectors, and is asked no questions.
+    pools: bool = False
     answers: dict[tuple[str, str], Answer] = field(default_factory=dict)
     raw: dict[str, tuple[str, str]] = field(default_factory=dict)
     others: list[tuple[str, str]] = field(default_factory=list)
 
     def label(self) -> str:
-        return f"{self.engine} {self.version}" + ("" if self.parsers else " without parsers")
+        return f"{self.engine} {self.version}" + (" pooling" if self.pools else "" if self.parsers else " without parsers")
 
     def other(self, what: str, failure: str) -> None:
         """Notes a check of another kind; an empty failure is a success."""
@@ -140,7 +142,7 @@ def report(runs: list[Run], questions: list[Question]) -> dict[str, Any]:
         twin = next((one for one in runs if (one.engine, one.version, one.parsers) == (run.engine, run.version, True)), None)
         if run.parsing and twin:
             results += excused([twin], between(twin, run, "parsers", questions))
-        first = next(one for one in runs if one.parsers == run.parsers)
+        first = next(one for one in runs if one.parsers == run.parsers and one.pools == run.pools)
         if first is not run and run.parsing == first.parsing:
             results += excused([first, run], between(first, run, "engines", questions))
         told.append(
@@ -160,7 +162,8 @@ def report(runs: list[Run], questions: list[Question]) -> dict[str, Any]:
 def show(told: dict[str, Any]) -> None:
     for run in told["runs"]:
         print(f"\n== {run['engine']} (ready after {run['start_seconds']} s; parser: {run['parser']})")
-        print(f"{'':22}" + "".join(f"{check:>9}" for check in CHECKS))
+        if run["results"]:
+            print(f"{'':22}" + "".join(f"{check:>9}" for check in CHECKS))
         for question in dict.fromkeys(result["question"] for result in run["results"]):
             cells = [cell(run["results"], question, check) for check in CHECKS]
             print(f"{question:22}" + "".join(f"{text:>9}" for text in cells))

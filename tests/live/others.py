@@ -13,6 +13,7 @@ from typing import Any, Callable
 import openai
 
 import ask as asking
+import relayed
 from judge import Run
 from questions import QUESTIONS, TOOLS
 from servers import Engine, Samewire
@@ -21,7 +22,8 @@ LEAVE_SECONDS = 5
 
 
 def ask(run: Run, engine: Engine, proxy: Samewire, client: openai.OpenAI) -> None:
-    for check in (recognised, many, leaves, wrong_model, too_long, unnamed, prompts, logprobs, choices, continued):
+    checks = (recognised, many, leaves, wrong_model, too_long, unnamed, prompts, logprobs, choices, relays, continued)
+    for check in (recognised, relays) if engine.pools else checks:
         try:
             failure = check(run, engine, proxy, client)
         except Exception as error:  # noqa: BLE001: whatever goes wrong is this check's failure
@@ -170,6 +172,15 @@ def choices(run: Run, engine: Engine, proxy: Samewire, client: openai.OpenAI) ->
 
 def text(message: Any) -> str:
     return (getattr(message, "reasoning_content", None) or "") + (message.content or "")
+
+
+def relays(run: Run, engine: Engine, proxy: Samewire, _client: openai.OpenAI) -> str | None:
+    """routes that are relayed answer as they do directly"""
+    answered, wrong = relayed.check(engine, proxy)
+    print(f"{engine.label}: {', '.join(answered)} answer", flush=True)
+    if engine.name == "sglang" and (broken := relayed.stream(engine, proxy)):
+        wrong.append(broken)
+    return "; ".join(wrong) or (None if answered else "none answers")
 
 
 def continued(run: Run, engine: Engine, proxy: Samewire, client: openai.OpenAI) -> str | None:

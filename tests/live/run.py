@@ -32,7 +32,7 @@ PARSER = ("parser", "qwen3")
 def gather(engine: Engine, binary: str, work: Path, questions: list[Question]) -> Run:
     """All answers of one engine."""
     parsing = not engine.parsers and knows(binary, *PARSER)
-    run = Run(engine.name, engine.version, engine.parsers, parsing, engine.start_seconds)
+    run = Run(engine.name, engine.version, engine.parsers, parsing, engine.start_seconds, engine.pools)
     logs = work / "logs"
     stem = engine.label.replace(" ", "-")
     options = dict([PARSER]) if parsing else {}
@@ -40,7 +40,7 @@ def gather(engine: Engine, binary: str, work: Path, questions: list[Question]) -
     native = None
     try:
         # SGLang of these versions has no Responses stream that says anything before its end, and refuses functions.
-        if engine.parsers and engine.name == "vllm":
+        if engine.parsers and engine.name == "vllm" and not engine.pools:
             config = f'[[upstream]]\nurl = "http://{engine.address}"\nresponses = "native"\n'
             native = Samewire(binary, engine.address, logs / f"samewire-native-{stem}.log", {}, config)
         client = openai.OpenAI(base_url=f"http://{proxy.address}/v1", api_key="none", max_retries=0, timeout=ask.SECONDS)
@@ -123,10 +123,12 @@ def both(name: str, version: str, binary: str, work: Path, questions: list[Quest
     try:
         for parsers in (True, False):
             engines.append(Engine(name, version, parsers, work, HERE / "tiny-qwen3"))
+        if name == "vllm":
+            engines.append(Engine(name, version, True, work, HERE / "tiny-qwen3", pools=True))
         for engine in engines:
             engine.wait()
             print(f"{engine.label}: ready after {engine.start_seconds} s", flush=True)
-        return [gather(engine, binary, work, questions) for engine in engines]
+        return [gather(engine, binary, work, [] if engine.pools else questions) for engine in engines]
     finally:
         for engine in engines:
             engine.stop()

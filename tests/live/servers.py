@@ -80,10 +80,10 @@ def free_port() -> int:
             return port
 
 
-def answers(address: str) -> bool:
+def answers(address: str, path: str = "/v1/models") -> bool:
     connection = http.client.HTTPConnection(address, timeout=5)
     try:
-        connection.request("GET", "/v1/models")
+        connection.request("GET", path)
         return connection.getresponse().status == 200
     except (OSError, http.client.HTTPException):
         return False
@@ -92,12 +92,12 @@ def answers(address: str) -> bool:
 
 
 class Engine:
-    """A real engine with a tiny model, with its own parsers or without."""
+    """A real engine with a tiny model, with its own parsers or without; `pools`: vLLM that gives vectors instead of text."""
 
-    def __init__(self, name: str, version: str, parsers: bool, work: Path, model: Path) -> None:
-        self.name, self.version, self.parsers = name, version, parsers
+    def __init__(self, name: str, version: str, parsers: bool, work: Path, model: Path, pools: bool = False) -> None:
+        self.name, self.version, self.parsers, self.pools = name, version, parsers, pools
         self.model = model.name
-        self.label = f"{name} {version}" + ("" if parsers else " without parsers")
+        self.label = f"{name} {version}" + (" pooling" if pools else "" if parsers else " without parsers")
         self.address = f"127.0.0.1:{free_port()}"
         # A version with +rust has its front end in Rust.
         release, _, self.front_end = version.partition("+")
@@ -127,7 +127,9 @@ class Engine:
         old = self.version.startswith("0.11.")
         command += ["--dtype", "float32" if old else "bfloat16"]
         gptoss = "gpt-oss" in model.name
-        if self.parsers:
+        if self.pools:
+            command += ["--runner", "pooling"]
+        elif self.parsers:
             reasoning, calls = ("openai_gptoss", "openai") if gptoss else ("qwen3", "hermes")
             command += ["--reasoning-parser", reasoning, "--enable-auto-tool-choice", "--tool-call-parser", calls]
         bind = f"0-{(os.cpu_count() or 1) - 1}" if old else "nobind"
