@@ -62,7 +62,7 @@ def main() -> int:
     files = sorted(path for path in folder.rglob("test_*.py") if "server" in path.read_text() and given.only in str(path))
     chosen = [path for path in files if str(path.relative_to(folder)) not in LEFT_OUT]
     told = through.Told()
-    options = ["-q", "--tb=short", "--continue-on-collection-errors", "-p", "no:cacheprovider", f"--timeout={SECONDS}", "--asyncio-mode=auto", "--import-mode=prepend"]
+    options = ["-q", "--tb=short", "--continue-on-collection-errors", "-p", "no:cacheprovider", f"--timeout={SECONDS}", "-o", "timeout_func_only=true", "--asyncio-mode=auto", "--import-mode=prepend"]
     pytest.main([*options, *map(str, chosen)], plugins=[told, through])
     for path in files:
         if why := LEFT_OUT.get(str(path.relative_to(folder))):
