@@ -111,6 +111,48 @@ async fn every_route_passes_both_ways_byte_for_byte() {
     world.end().await;
 }
 
+/// Routes that steer an engine or tell of it are not there, however they are spelled.
+#[tokio::test]
+async fn fault_c27b_steering_routes_are_not_there() {
+    let world = world(Setup::new().faulty()).await;
+    let steering = [
+        "flush_cache",
+        "server_info",
+        "get_server_info",
+        "abort_request",
+        "sleep",
+        "wake_up",
+        "metrics",
+        "start_profile",
+        "update_weights_from_disk",
+        "v1/load_lora_adapter",
+    ];
+    for name in steering {
+        let spellings = [
+            format!("/{name}"),
+            format!("//{name}"),
+            format!("/{name}/"),
+            format!("/./{name}"),
+            format!("/generate/../{name}"),
+            format!("/generate/%2e%2e/{name}"),
+            format!("/generate%2f..%2f{name}"),
+            format!("/generate;/../{name}"),
+            format!("/{}", name.to_ascii_uppercase()),
+            format!("/%{:02x}{}", name.as_bytes()[0], &name[1..]),
+            format!("/openai/v1/{name}"),
+            format!("/openai/v1/../{name}"),
+            format!("/openai/deployments/m/{name}?api-version=2024-10-21"),
+            format!("/openai/deployments/m/../../{name}?api-version=2024-10-21"),
+        ];
+        for target in spellings {
+            let answer = world.ask(&json(&target, "{}")).await;
+            assert_eq!(answer.head.status, 404, "{target}: {}", answer.text());
+        }
+    }
+    assert_eq!(world.engine.attempt_count(), 0);
+    world.end().await;
+}
+
 #[tokio::test]
 async fn the_operator_adds_and_removes_paths() {
     let world = world(Setup::new().config("[relay]\npaths = [\"!/generate\", \"/flush_cache\"]")).await;
@@ -154,7 +196,7 @@ async fn binary_answers_and_streams_pass_with_their_labels() {
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_off_is_broken_off() {
+async fn fault_c27b_an_answer_that_breaks_off_is_broken_off() {
     let begun = || Script::new().raw("HTTP/1.1 200 OK\r\ncontent-type: audio/mpeg\r\n");
     let scripts = vec![
         begun().raw("transfer-encoding: chunked\r\n\r\n").chunk("abc").fin(),
@@ -189,7 +231,7 @@ async fn an_answer_that_breaks_off_is_broken_off() {
 }
 
 #[tokio::test]
-async fn errors_of_the_engine_are_canonical() {
+async fn fault_c27b_errors_of_the_engine_are_canonical() {
     let scripts = vec![
         Script::new().json(
             "400 Bad Request",
@@ -268,7 +310,7 @@ async fn the_model_decides_who_is_asked() {
 
 /// The model stands so far behind that it is not found: that is said, unless it does not matter.
 #[tokio::test]
-async fn a_model_behind_a_long_file() {
+async fn fault_c27b_a_model_behind_a_long_file() {
     let limits = "[limits]\nrelay_buffer_bytes = 65536";
     let audio = vec![7; 2 << 20];
     let request = form("/v1/audio/transcriptions", &[(FILE, &audio), (MODEL, b"whisper")]);
@@ -463,7 +505,7 @@ async fn labels_of_bodies() {
 }
 
 #[tokio::test]
-async fn the_engine_stops_when_the_client_has_left() {
+async fn fault_c27b_the_engine_stops_when_the_client_has_left() {
     let scripts = vec![Script::new().hang(), Script::new().head_sse().chunk("data: one\n\n").hang()];
     for script in scripts {
         let world = World::start(Engine::script(script).await, Setup::new()).await;

@@ -206,7 +206,7 @@ fn audio(n: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn two_hundred_megabytes_pass_in_bounded_memory() {
+async fn fault_c27b_two_hundred_megabytes_pass_in_bounded_memory() {
     const PIECES: usize = 3200;
     let length = FRONT.len() + PIECES * (64 << 10) + BACK.len();
     assert!(length > 200 * MIB);
