@@ -27,6 +27,10 @@ CHECKS = {
 }
 
 
+class Skipped(Exception):
+    """A check that does not fit an engine; the text says why."""
+
+
 @dataclass
 class Run:
     """All answers of one engine; `parsing`: samewire read the text that the engine did not."""
@@ -41,6 +45,7 @@ class Run:
     answers: dict[tuple[str, str], Answer] = field(default_factory=dict)
     raw: dict[str, tuple[str, str]] = field(default_factory=dict)
     others: list[tuple[str, str]] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
 
     def label(self) -> str:
         return f"{self.engine} {self.version}" + (" pooling" if self.pools else "" if self.parsers else " without parsers")
@@ -48,6 +53,10 @@ class Run:
     def other(self, what: str, failure: str) -> None:
         """Notes a check of another kind; an empty failure is a success."""
         self.others.append((what, failure))
+
+    def skip(self, what: str, why: str) -> None:
+        """Notes what is not checked with this engine, and why."""
+        self.skipped.append((what, why))
 
 
 @dataclass
@@ -142,9 +151,15 @@ def report(runs: list[Run], questions: list[Question]) -> dict[str, Any]:
         twin = next((one for one in runs if (one.engine, one.version, one.parsers) == (run.engine, run.version, True)), None)
         if run.parsing and twin:
             results += excused([twin], between(twin, run, "parsers", questions))
+        elif not run.pools:
+            run.skip("parsers", "only text that samewire read is compared with what the engine's parsers read")
         first = next(one for one in runs if one.parsers == run.parsers and one.pools == run.pools)
         if first is not run and run.parsing == first.parsing:
             results += excused([first, run], between(first, run, "engines", questions))
+        elif not run.pools:
+            run.skip("engines", "no other engine was asked before it")
+        if bare := [question.name for question in asked if not question.raw]:
+            run.skip(f"raw of {', '.join(bare)}", "the model's text does not follow from the keyword alone")
         told.append(
             {
                 "engine": run.label(),
@@ -152,6 +167,7 @@ def report(runs: list[Run], questions: list[Question]) -> dict[str, Any]:
                 "parser": "samewire's" if run.parsing else "the engine's" if run.parsers else "none",
                 "results": [vars(result) for result in results],
                 "others": [{"what": what, "failure": failure} for what, failure in run.others],
+                "skipped": [{"what": what, "why": why} for what, why in run.skipped],
             }
         )
     failed = sum(result["state"] == "failed" for run in told for result in run["results"])
@@ -169,6 +185,8 @@ def show(told: dict[str, Any]) -> None:
             print(f"{question:22}" + "".join(f"{text:>9}" for text in cells))
         for other in run["others"]:
             print(f"{'FAILED' if other['failure'] else 'ok':8}{other['what']}{': ' if other['failure'] else ''}{other['failure']}")
+        for skipped in run["skipped"]:
+            print(f"skipped {skipped['what']}: {skipped['why']}")
         for result in run["results"]:
             if result["state"] in ("failed", "known"):
                 print(f"{result['state']:8}{result['question']}, {result['check']}, {result['what']}: {result['why'][:600]}")
@@ -176,7 +194,8 @@ def show(told: dict[str, Any]) -> None:
     print(
         f"\n{states.total()} comparisons: {states['ok']} the same, {states['blank']} (~) but for white space around calls or the spelling"
         f" of their arguments, {states['known']} known, {states['failed']} failed; and"
-        f" {sum(len(run['others']) for run in told['runs'])} other checks; {told['failed']} failed in all"
+        f" {sum(len(run['others']) for run in told['runs'])} other checks; {told['failed']} failed in all;"
+        f" {sum(len(run['skipped']) for run in told['runs'])} skipped"
     )
 
 

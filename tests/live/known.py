@@ -33,6 +33,7 @@ KNOWN = [
     Known("", "without a reasoning parser an engine holds the reasoning to the schema, too", ("schema",), ("parsers",)),
     Known("vllm 0.21", "a stop string spoils a stream's text around the end of reasoning", ("stop-silent",), ("whole",)),
     Known("llamacpp", "its grammar lets the model call only what is offered", ("unknown",), ("raw", "parsers")),
+    Known("llamacpp", "its own Responses call an answer complete that its limit cut", ("length-in-reasoning", "length-in-content"), ("native",)),
     Known("sglang", "a call of a function that nobody offered is text, of which a stream has the end alone", ("unknown",)),
     Known("sglang", "its grammar of forced calls is one that the model has not learnt", ("required", "named"), ("engines",)),
     Known("sglang 0.5.23", "a number that is too large is spelled otherwise in its whole answers", ("required",), ("whole",)),

@@ -14,7 +14,7 @@ import openai
 
 import ask as asking
 import relayed
-from judge import Run
+from judge import Run, Skipped
 from questions import QUESTIONS, TOOLS
 from servers import Engine, Samewire
 
@@ -26,6 +26,9 @@ def ask(run: Run, engine: Engine, proxy: Samewire, client: openai.OpenAI) -> Non
     for check in (recognised, relays) if engine.pools else checks:
         try:
             failure = check(run, engine, proxy, client)
+        except Skipped as why:
+            run.skip((check.__doc__ or "").strip(), str(why))
+            continue
         except Exception as error:  # noqa: BLE001: whatever goes wrong is this check's failure
             failure = f"{type(error).__name__}: {error}"
         run.other((check.__doc__ or "").strip(), failure or "")
@@ -101,7 +104,7 @@ def refused(client: openai.OpenAI, kind: type[openai.APIStatusError], code: str 
 def wrong_model(run: Run, engine: Engine, proxy: Samewire, client: openai.OpenAI) -> str | None:
     """a model that is not there is the library's NotFoundError, model_not_found"""
     if engine.name in ("sglang", "llamacpp"):
-        return None  # They answer under any name.
+        raise Skipped("the engine answers under any name")
     body = {"model": "nobody", "messages": [{"role": "user", "content": "hello"}]}
     return refused(client, openai.NotFoundError, "model_not_found", **body)
 
@@ -186,7 +189,7 @@ def relays(run: Run, engine: Engine, proxy: Samewire, _client: openai.OpenAI) ->
 def continued(run: Run, engine: Engine, proxy: Samewire, client: openai.OpenAI) -> str | None:
     """a response goes on from a stored one with a tool's output"""
     if not (run.parsers or run.parsing):
-        return None
+        raise Skipped("nobody reads the call in the engine's text")
     tools = [{"type": "function", **tool["function"]} for tool in TOOLS]
     first = client.responses.create(model=engine.model, input="weather", tools=tools)
     calls = [item for item in first.output if item.type == "function_call"]

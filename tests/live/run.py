@@ -39,20 +39,32 @@ def gather(engine: Engine, binary: str, work: Path, questions: list[Question]) -
     proxy = Samewire(binary, engine.address, logs / f"samewire-{stem}.log", options)
     native = None
     try:
-        # SGLang of these versions has no Responses stream that says anything before its end, and refuses functions.
-        if engine.parsers and engine.name == "vllm" and not engine.pools:
+        if why := without_native(engine):
+            run.skip("questions" if engine.pools else "native", why)
+        else:
             config = f'[[upstream]]\nurl = "http://{engine.address}"\nresponses = "native"\n'
             native = Samewire(binary, engine.address, logs / f"samewire-native-{stem}.log", {}, config)
         client = openai.OpenAI(base_url=f"http://{proxy.address}/v1", api_key="none", max_retries=0, timeout=ask.SECONDS)
-        for question in questions:
-            if engine.parsers or (question.bare and (parsing or not question.tools)):
-                ask_all(run, engine, binary, proxy, native, client, question, work / "captures" / stem)
+        asked = [question for question in questions if engine.parsers or (question.bare and (parsing or not question.tools))]
+        for question in asked:
+            ask_all(run, engine, binary, proxy, native, client, question, work / "captures" / stem)
+        if left := [question.name for question in questions if question not in asked]:
+            run.skip(f"questions: {', '.join(left)}", "they need the engine's own parsers")
         others.ask(run, engine, proxy, client)
     finally:
         for samewire in filter(None, (proxy, native)):
             if (code := samewire.stop()) != 0:
                 run.other("samewire ends with 0 after SIGTERM", f"exit code {code}")
     return run
+
+
+def without_native(engine: Engine) -> str:
+    """Why the engine's own Responses are not asked; empty where they are."""
+    if engine.pools:
+        return "it gives vectors instead of text"
+    if engine.name != "sglang":
+        return "" if engine.parsers else "asked where the engine has its own parsers"
+    return "its Responses refuse functions, and their streams say nothing before their end"
 
 
 def ask_all(
