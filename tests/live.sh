@@ -159,7 +159,9 @@ make_sglang() {
 # llama.cpp's server is in a package for Python; gguf writes the file that it reads.
 make_llamacpp() {
   local version=$1 folder=$2
-  "$work/tools/bin/uv" venv --python "$python" "$folder" && uv_install "$folder" "xllamacpp==$version" gguf==0.19.0 numpy==2.4.6
+  "$work/tools/bin/uv" venv --python "$python" "$folder" &&
+    uv_install "$folder" --no-deps "xllamacpp==$version" gguf==0.19.0 numpy==2.4.6 pyyaml==6.0.3 tqdm==4.70.1 \
+      requests==2.34.2 certifi==2026.10.18 charset-normalizer==3.5.2 idna==3.20 urllib3==2.8.0
 }
 
 # Gigabytes of disk and of memory that an engine needs.
@@ -189,12 +191,13 @@ for engine in "${engines[@]}"; do
   once "$work/$name-$version" "$python $name" "$(size_of "$name")" "make_$name" "$version"
 done
 
-# The tests of a release are in its source alone; what they import and vLLM does not need is beside it.
+# The tests of a release are in its source alone, with templates that they use; what they import and vLLM does not need is beside it.
 make_own() {
   local version=$1 folder=$2
   "$work/tools/bin/uv" pip install --python "$work/tools/bin/python" unearth==0.19.0 || return
   mkdir -p "$folder" && "$work/tools/bin/unearth" --no-binary --download "$folder" "vllm==$version" &&
-    tar --extract --gzip --file "$folder/vllm-$version.tar.gz" --directory "$folder" --strip-components 1 "vllm-$version/tests" &&
+    tar --extract --gzip --file "$folder/vllm-$version.tar.gz" --directory "$folder" --strip-components 1 \
+      "vllm-$version/tests" "vllm-$version/examples" &&
     rm "$folder/vllm-$version.tar.gz" || return
   uv_install "$work/vllm-$version" pytest==9.2.0 pytest-asyncio==1.5.0 pytest-timeout==2.4.0 tblib==3.2.2
 }

@@ -134,22 +134,10 @@ class Remote:
         return openai.AsyncOpenAI(**self.settings(given))
 
 
-class Hub:
-    """In the place of the hub of models: all that is asked for is the tiny model."""
-
-    def snapshot_download(self, *_: Any, **__: Any) -> str:
-        return str(MODEL)
-
-
 def pytest_configure() -> None:
     import tests.utils
-    import vllm.tokenizers
-    import vllm.transformers_utils.repo_utils as repositories
 
     tests.utils.RemoteOpenAIServer = Remote
-    repositories.hf_api = Hub
-    of_tokens = vllm.tokenizers.get_tokenizer
-    vllm.tokenizers.get_tokenizer = lambda _name=None, *rest, **named: of_tokens(str(MODEL), *rest, **{**named, "revision": None})
 
 
 @pytest.fixture(scope="module", autouse=True, params=WAYS)
