@@ -361,6 +361,67 @@ fn whole_chat_answer_becomes_a_response() {
     assert!(out.contains("server_is_overloaded"), "{out}");
 }
 
+/// As vLLM counts where a client asks for `continuous_usage_stats`: the last chunk has text and the finish, and a count of both.
+#[test]
+fn a_count_on_frames_is_told_once() {
+    let folder = Folder::new("counts");
+    let asked = r#"{"model": "m", "prompt": "p", "messages": [], "stream": true,
+        "stream_options": {"include_usage": true, "continuous_usage_stats": true}}"#;
+    let request = folder.file("request.json", asked);
+    let choice = |api: &str, text: &str, finish: &str| match api {
+        "chat" => format!(r#""delta":{{"content":"{text}"}},"finish_reason":{finish}"#),
+        _ => format!(r#""text":"{text}","finish_reason":{finish}"#),
+    };
+    for api in ["chat", "completions"] {
+        let usage = |count| {
+            format!(
+                r#""usage":{{"prompt_tokens":5,"completion_tokens":{count},"total_tokens":{}}}"#,
+                5 + count
+            )
+        };
+        let mut input = String::new();
+        for (count, text, finish) in [(1, "one ", "null"), (2, "two ", "null"), (3, "three", "\"length\"")] {
+            let (choice, usage) = (choice(api, text, finish), usage(count));
+            input += &format!("data: {{\"id\":\"a\",\"choices\":[{{\"index\":0,{choice}}}],{usage}}}\n\n");
+        }
+        input += &format!("data: {{\"id\":\"a\",\"choices\":[],{}}}\n\ndata: [DONE]\n\n", usage(3));
+        let told = |option: &str| {
+            let arguments = ["--api", api, "--request", &request, "--set", option];
+            let (code, output, _) = run(&mut rewrite(&arguments), input.as_bytes());
+            assert_eq!(code, 0, "{output}");
+            let frames = output.split("\n\n").filter_map(|frame| frame.strip_prefix("data: {"));
+            let frames = frames.map(|frame| serde_json::from_str::<Value>(&format!("{{{frame}")).unwrap());
+            frames.collect::<Vec<_>>()
+        };
+        let text = |frame: &Value| {
+            let choice = &frame["choices"][0];
+            let said = choice["delta"]["content"].as_str().or_else(|| choice["text"].as_str());
+            said.unwrap_or("").to_owned()
+        };
+        let frames = told("continuous_usage=pass");
+        assert_eq!(frames.iter().map(text).collect::<String>(), "one two three");
+        let (last, before) = frames.split_last().unwrap();
+        assert_eq!(
+            (&last["choices"], &last["usage"]["completion_tokens"]),
+            (&Value::Array(vec![]), &3.into())
+        );
+        let counts: Vec<_> = before.iter().filter(|frame| !text(frame).is_empty()).collect();
+        let counts: Vec<_> =
+            counts.iter().map(|frame| frame["usage"]["completion_tokens"].as_u64()).collect();
+        assert_eq!(counts, [Some(1), Some(2), Some(3)], "{api}");
+        let finish = before.last().unwrap();
+        assert_eq!(
+            (text(finish).as_str(), &finish["choices"][0]["finish_reason"]),
+            ("three", &"length".into())
+        );
+        // Without counts the finish has a frame of its own, and no text.
+        let frames = told("continuous_usage=strip");
+        let finish = &frames[frames.len() - 2];
+        assert_eq!((text(finish).as_str(), &finish["choices"][0]["finish_reason"]), ("", &"length".into()));
+        assert!(finish["usage"].is_null());
+    }
+}
+
 #[test]
 fn unreadable_input_is_the_environments_fault() {
     let mut command = rewrite(&[]);

@@ -245,7 +245,7 @@ pub struct Riders<'a> {
     /// Logprobs of the chunk, if the client asked for them.
     pub logprobs: Option<Logprobs<'a>>,
     /// Usage that stays on the frames (option `continuous_usage`).
-    pub usage: Option<Box<Usage>>,
+    pub usage: Option<Box<Running>>,
     /// Extensions of the chunk that the client asked for ([`super::Extensions`]).
     pub chunk_extensions: Extras<'a>,
     /// Extensions of the choice that the client asked for.
@@ -311,6 +311,15 @@ pub struct TokenLogprob<'a> {
     pub bytes: Option<Raw<'a>>,
     /// The alternatives.
     pub top: Vec<Self>,
+}
+
+/// The count of a chunk, for the frames that are made of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Running {
+    /// The count.
+    pub usage: Usage,
+    /// The chunk also ends the choice.
+    pub last: bool,
 }
 
 /// Token counts (2.8). Absent counts are 0, except those that are written only when present.

@@ -2,7 +2,7 @@
 //!
 //! Takes: riders of a chunk. Gives: the same once the chunk is gone. Remembers: them. Never: changes one.
 
-use super::event::{Riders, Usage};
+use super::event::{Riders, Running};
 use crate::json::{Extras, Kept, Raw};
 
 /// Riders of a held finish, owned: its frame is written after the chunk is gone.
@@ -15,7 +15,7 @@ pub(super) struct HeldRiders {
     delta: Vec<(String, Kept)>,
     chunk_upstream: Option<Kept>,
     choice_upstream: Option<Kept>,
-    usage: Option<Box<Usage>>,
+    usage: Option<Box<Running>>,
 }
 
 impl HeldRiders {

@@ -42,7 +42,7 @@ impl Output<'_> {
             event => {
                 let before = self.out.len();
                 self.encoder.event(event, self.out);
-                *self.committed |= self.out.len() > before;
+                *self.committed |= self.out.len() > before || self.encoder.is_waiting();
             }
         }
     }

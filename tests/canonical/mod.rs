@@ -251,8 +251,8 @@ impl<'a> Stream<'a> {
                 }
                 logprobs(&choice["logprobs"], self.asked)?;
                 match self.asked.api {
-                    Api::Chat => self.chat(index, choice),
-                    Api::Completions => self.completion(index, choice),
+                    Api::Chat => self.chat(index, choice, !chunk["usage"].is_null()),
+                    Api::Completions => self.completion(index, choice, !chunk["usage"].is_null()),
                     Api::Responses => Err("a frame of Responses".to_owned()),
                 }
             }
@@ -284,7 +284,8 @@ impl<'a> Stream<'a> {
         }
     }
 
-    fn chat(&mut self, index: u64, choice: &Value) -> Result<(), String> {
+    /// `counted`: the frame has a count, of its text and of the finish, which then stand together.
+    fn chat(&mut self, index: u64, choice: &Value, counted: bool) -> Result<(), String> {
         let may = CHOICE_EXTRAS;
         only(choice.as_object().unwrap(), &["index", "delta", "logprobs", "finish_reason"], &may)?;
         let delta = choice["delta"].as_object().ok_or("no delta")?;
@@ -297,22 +298,14 @@ impl<'a> Stream<'a> {
         let both = field.is_null() || field == "both";
         let extensions = self.asked.extensions;
         let state = self.open(index)?;
-        if !choice["finish_reason"].is_null() {
-            state.finished = true;
-            let called = !state.calls.is_empty();
-            let reason = reason(choice, stop_details)?;
-            let fits = match reason.as_str() {
-                "tool_calls" => called,
-                "stop" => !called || named_stops,
-                _ => true,
-            };
-            return if delta.is_empty() && fits { Ok(()) } else { Err(format!("finish {reason}: {choice}")) };
-        }
-        if choice.get("stop_reason").is_some() {
+        let finishes = !choice["finish_reason"].is_null();
+        if !finishes && choice.get("stop_reason").is_some() {
             return Err("stop_reason before the finish".to_owned());
         }
         let keys: Vec<&str> = delta.keys().map(String::as_str).collect();
         match keys.as_slice() {
+            [] if finishes => Ok(()),
+            _ if finishes && !counted => Err("a delta on the finish frame".to_owned()),
             [] if choice["logprobs"].is_null() && !extensions => Err("a frame that says nothing".to_owned()),
             [] => Ok(()),
             ["reasoning", "reasoning_content"]
@@ -325,7 +318,19 @@ impl<'a> Stream<'a> {
             ["tool_calls"] => tool_call(&delta["tool_calls"], &mut state.calls),
             ["function_call"] => Ok(()),
             keys => Err(format!("a delta with {keys:?}")),
+        }?;
+        if !finishes {
+            return Ok(());
         }
+        state.finished = true;
+        let called = !state.calls.is_empty();
+        let reason = reason(choice, stop_details, counted)?;
+        let fits = match reason.as_str() {
+            "tool_calls" => called,
+            "stop" => !called || named_stops,
+            _ => true,
+        };
+        if fits { Ok(()) } else { Err(format!("finish {reason}: {choice}")) }
     }
 
     fn role(&mut self, index: u64, choice: &Value) -> Result<(), String> {
@@ -344,7 +349,7 @@ impl<'a> Stream<'a> {
         if bare { Ok(()) } else { Err(format!("role frame {choice}")) }
     }
 
-    fn completion(&mut self, index: u64, choice: &Value) -> Result<(), String> {
+    fn completion(&mut self, index: u64, choice: &Value, counted: bool) -> Result<(), String> {
         let may = CHOICE_EXTRAS;
         only(choice.as_object().unwrap(), &["text", "index", "logprobs", "finish_reason"], &may)?;
         let stop_details = self.asked.options["stop_details"] == true;
@@ -352,8 +357,9 @@ impl<'a> Stream<'a> {
         let state = self.open(index)?;
         if !choice["finish_reason"].is_null() {
             state.finished = true;
-            reason(choice, stop_details)?;
-            return if choice["text"] == "" { Ok(()) } else { Err("text on the finish frame".to_owned()) };
+            reason(choice, stop_details, counted)?;
+            let fits = counted || choice["text"] == "";
+            return if fits { Ok(()) } else { Err("text on the finish frame".to_owned()) };
         }
         let may_be_empty = !choice["logprobs"].is_null() || self.asked.extensions;
         if may_be_empty { Ok(()) } else { text(&choice["text"]) }
@@ -367,12 +373,13 @@ fn text(value: &Value) -> Result<(), String> {
     }
 }
 
-fn reason(choice: &Value, stop_details: bool) -> Result<String, String> {
+fn reason(choice: &Value, stop_details: bool, counted: bool) -> Result<String, String> {
     let reason = choice["finish_reason"].as_str().unwrap_or_default().to_owned();
     if !REASONS.contains(&reason.as_str()) {
         return Err(format!("finish_reason {}", choice["finish_reason"]));
     }
-    if choice.get("stop_reason").is_some() != stop_details || !choice["logprobs"].is_null() {
+    let bare = counted || choice["logprobs"].is_null();
+    if choice.get("stop_reason").is_some() != stop_details || !bare {
         return Err(format!("finish frame {choice}"));
     }
     Ok(reason)

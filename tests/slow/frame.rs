@@ -8,8 +8,10 @@ use super::{Case, is_chat, option, switch, wants_usage};
 /// The whole SSE body of a run.
 pub fn stream_text(case: &Case, run: &Run) -> String {
     let mut text = String::new();
-    for frame in &run.frames {
-        text.push_str(&format!("data: {}\n\n", chunk(case, run, frame).write()));
+    let mut frames = run.frames.iter().peekable();
+    while let Some(frame) = frames.next() {
+        let finish = frames.next_if(|next| next.joins(frame)).unwrap_or(frame);
+        text.push_str(&format!("data: {}\n\n", chunk(case, run, frame, finish).write()));
     }
     match &run.failure {
         None => text.push_str("data: [DONE]\n\n"),
@@ -28,11 +30,12 @@ pub fn stream_text(case: &Case, run: &Run) -> String {
     text
 }
 
-fn chunk(case: &Case, run: &Run, frame: &Frame) -> Out {
+/// A frame as it is written; `finish` is the frame that says how the choice ended, if one does.
+fn chunk(case: &Case, run: &Run, frame: &Frame, finish: &Frame) -> Out {
     let object = if is_chat(case) { "chat.completion.chunk" } else { "text_completion" };
     let mut members = envelope(case, run, object, frame.service_tier.as_ref(), frame.fingerprint.as_ref());
     let is_usage = matches!(frame.part, Part::Usage);
-    let choices = if is_usage { Vec::new() } else { vec![choice(case, frame)] };
+    let choices = if is_usage { Vec::new() } else { vec![choice(case, frame, finish)] };
     members.push(("choices", Out::List(choices)));
     if wants_usage(case) {
         members.push(("usage", frame.usage.as_ref().map_or(Out::Null, |usage| usage.out())));
@@ -64,7 +67,7 @@ pub fn envelope(
     members
 }
 
-fn choice(case: &Case, frame: &Frame) -> Out {
+fn choice(case: &Case, frame: &Frame, finish: &Frame) -> Out {
     let mut members = if is_chat(case) {
         vec![("index", Out::Number(frame.choice as u64)), ("delta", delta(case, &frame.part))]
     } else {
@@ -72,7 +75,7 @@ fn choice(case: &Case, frame: &Frame) -> Out {
         vec![("text", Out::text(text)), ("index", Out::Number(frame.choice as u64))]
     };
     members.push(("logprobs", frame.logprobs.as_ref().map_or(Out::Null, |logprobs| logprobs.out())));
-    if let Part::Finish { reason, stop_reason } = &frame.part {
+    if let Part::Finish { reason, stop_reason } = &finish.part {
         members.push(("finish_reason", Out::text(reason)));
         if switch(case, "stop_details") {
             members.push(("stop_reason", Out::raw_or_null(stop_reason.as_ref())));

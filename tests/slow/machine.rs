@@ -30,6 +30,19 @@ pub struct Frame {
     pub choice_asked: Asked,
     pub extra: Option<String>,
     pub choice_extra: Option<String>,
+    /// Its chunk also ends the choice, and the count on it is of both.
+    pub last: bool,
+}
+
+impl Frame {
+    /// Whether this is the finish that goes out with a frame of the same count before it.
+    pub fn joins(&self, before: &Self) -> bool {
+        let bare = self.asked.is_empty()
+            && self.choice_asked.is_empty()
+            && self.extra.is_none()
+            && self.choice_extra.is_none();
+        before.last && bare && before.choice == self.choice && matches!(self.part, Part::Finish { .. })
+    }
 }
 
 /// What a frame carries.
@@ -185,6 +198,7 @@ struct Riders {
     usage: Option<Usage>,
     choice_asked: Asked,
     choice_extra: Option<String>,
+    last: bool,
 }
 
 impl Machine<'_> {
@@ -278,6 +292,7 @@ impl Machine<'_> {
             usage: usage.clone(),
             choice_asked: entry.asked.clone(),
             choice_extra: entry.extra.clone(),
+            last: word.is_some() && usage.is_some() && super::wants_usage(self.case),
         };
         self.parts(entry, &mut riders, extra);
         let tells_more = !riders.choice_asked.is_empty() || !extra.asked.is_empty();
@@ -527,6 +542,7 @@ impl Machine<'_> {
             choice_asked: std::mem::take(&mut riders.choice_asked),
             extra: extra.extra.take(),
             choice_extra: riders.choice_extra.take(),
+            last: riders.last,
         });
     }
 }
@@ -534,7 +550,7 @@ impl Machine<'_> {
 impl Riders {
     /// Usage and nothing else.
     fn only(usage: Option<Usage>) -> Self {
-        Self { logprobs: None, usage, choice_asked: Asked::new(), choice_extra: None }
+        Self { logprobs: None, usage, choice_asked: Asked::new(), choice_extra: None, last: false }
     }
 }
 

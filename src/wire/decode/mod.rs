@@ -8,7 +8,7 @@ mod completions;
 mod responses;
 
 use super::event::{
-    Delta, Event, Finish, Head, Logprobs, PartName, Reason, Riders, TokenLogprob, ToolEntry, Usage,
+    Delta, Event, Finish, Head, Logprobs, PartName, Reason, Riders, Running, TokenLogprob, ToolEntry, Usage,
 };
 use super::fault::{Failure, Fault, is_error_object};
 use super::rule::Rule;
@@ -132,9 +132,10 @@ impl Chunks {
             to.event(Event::Usage { usage, alone: true, riders });
             return Ok(());
         }
-        let kept = usage.filter(|_| self.reading.continuous_usage && !whole).map(Box::new);
+        let kept = usage.filter(|_| self.reading.continuous_usage && !whole);
         for choice in chunk.choices.iter_mut().flat_map(Few::iter_mut) {
-            let mut speaker = Speaker::new(self.reading, std::mem::take(&mut riders), kept.clone(), to);
+            let running = kept.map(|usage| Box::new(Running { usage, last: choice.is_last() }));
+            let mut speaker = Speaker::new(self.reading, std::mem::take(&mut riders), running, to);
             speaker.board(choice, self.logprobs)?;
             (self.pieces)(choice, &mut speaker)?;
             riders = speaker.finish(choice)?;
@@ -161,18 +162,25 @@ object! {
     }
 }
 
+impl Choice<'_> {
+    /// Whether it says how it ended.
+    fn is_last(&self) -> bool {
+        self.finish_reason.is_some_and(|reason| reason.get() != "\"\"")
+    }
+}
+
 /// Says the pieces of one choice in order and sees to it that riders board the first of them.
 struct Speaker<'a, 'to> {
     to: &'to mut dyn Sink,
     choice: u32,
     reading: Reading,
     riders: Riders<'a>,
-    usage: Option<Box<Usage>>,
+    usage: Option<Box<Running>>,
     spoken: u32,
 }
 
 impl<'a, 'to> Speaker<'a, 'to> {
-    fn new(reading: Reading, riders: Riders<'a>, usage: Option<Box<Usage>>, to: &'to mut dyn Sink) -> Self {
+    fn new(reading: Reading, riders: Riders<'a>, usage: Option<Box<Running>>, to: &'to mut dyn Sink) -> Self {
         Self { to, choice: 0, reading, riders, usage, spoken: 0 }
     }
 

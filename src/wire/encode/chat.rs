@@ -7,10 +7,11 @@
 
 use super::Encode;
 use super::frame::{
-    DONE, Envelope, ExtensionLists, LogprobLists, write_extensions, write_index, write_logprobs, write_stop,
+    DONE, Envelope, ExtensionLists, LastFrame, LogprobLists, write_extensions, write_index, write_logprobs,
+    write_reason,
 };
 use crate::json::{Text, compacted, write_number, write_string};
-use crate::wire::event::{Delta, Event, Finish, PartName, Riders, ToolKind};
+use crate::wire::event::{Delta, Event, PartName, Riders, ToolKind};
 use crate::wire::options::{Obfuscation, ReasoningField, RoleFrame};
 use crate::wire::{Out, Shape, Stamp};
 use bytes::{BufMut, BytesMut};
@@ -19,6 +20,7 @@ use bytes::{BufMut, BytesMut};
 #[derive(Debug)]
 pub(super) struct Stream {
     envelope: Envelope,
+    last: LastFrame,
     padding: Option<Padding>,
     /// Choice and place of the calls of custom tools.
     custom: Vec<(u32, u32)>,
@@ -30,6 +32,7 @@ impl Stream {
         let pads = options.obfuscation == Obfuscation::OnRequest && shape.include_obfuscation;
         Self {
             envelope: Envelope::new("chat.completion.chunk", options, shape.include_usage),
+            last: LastFrame::new(shape),
             padding: pads.then_some(Padding(stamp.seed | 1)),
             custom: Vec::new(),
         }
@@ -39,6 +42,9 @@ impl Stream {
 impl Encode for Stream {
     fn event(&mut self, event: Event<'_>, out: &mut Out) {
         let out = out.open();
+        if matches!(event, Event::Usage { .. } | Event::Fail(_) | Event::End) {
+            self.last.release(out);
+        }
         match event {
             Event::Head(head) => self.envelope.render(&head),
             Event::Delta { choice, delta, riders } => self.delta(choice, &delta, &riders, out),
@@ -49,8 +55,12 @@ impl Encode for Stream {
         }
     }
 
+    fn is_waiting(&self) -> bool {
+        self.last.is_waiting()
+    }
+
     fn is_plain(&self) -> bool {
-        self.padding.is_none()
+        self.padding.is_none() && self.last.is_plain()
     }
 }
 
@@ -70,6 +80,26 @@ impl Stream {
         if let Delta::ToolStart { slot, kind: ToolKind::Custom, .. } = delta {
             self.custom.push((choice, *slot));
         }
+        if let Delta::Finish(finish) = delta
+            && self.last.finish(choice, finish, riders, out)
+        {
+            return;
+        }
+        self.last.release(out);
+        match self.last.takes(delta, riders) {
+            true => {
+                let mut frame = BytesMut::new();
+                let reason = self.frame(choice, delta, riders, &mut frame);
+                self.last.keep(choice, frame, reason);
+            }
+            false => {
+                self.frame(choice, delta, riders, out);
+            }
+        }
+    }
+
+    /// Writes a frame; returns where its finish reason stands.
+    fn frame(&mut self, choice: u32, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut BytesMut) -> usize {
         self.envelope.open_frame(out);
         out.put_u8(b'{');
         write_index(choice, out);
@@ -79,24 +109,19 @@ impl Stream {
         let written = out.len() - start;
         out.extend_from_slice(b"},\"logprobs\":");
         write_logprobs(riders.logprobs.as_ref(), out);
-        let mut padding = None;
-        match delta {
-            Delta::Finish(Finish { reason, stop }) => {
-                out.extend_from_slice(b",\"finish_reason\":\"");
-                out.extend_from_slice(reason.word().as_bytes());
-                out.put_u8(b'"');
-                write_stop(*stop, out);
-            }
-            Delta::Role => out.extend_from_slice(b",\"finish_reason\":null"),
-            _ => {
-                out.extend_from_slice(b",\"finish_reason\":null");
-                padding = self.padding.as_mut().map(|padding| padding.fill(written));
-            }
-        }
+        out.extend_from_slice(b",\"finish_reason\":");
+        let reason = out.len();
+        let (finish, pads) = match delta {
+            Delta::Finish(finish) => (Some(finish), false),
+            delta => (None, !matches!(delta, Delta::Role)),
+        };
+        write_reason(finish, out);
+        let padding = self.padding.as_mut().filter(|_| pads).map(|padding| padding.fill(written));
         write_extensions(&riders.choice_extensions, out);
         self.envelope.choice_leftovers(riders, "delta", out);
         out.put_u8(b'}');
         self.envelope.close_frame(riders, padding.as_deref(), out);
+        reason
     }
 
     fn write_delta(&self, choice: u32, delta: &Delta<'_>, out: &mut BytesMut) {

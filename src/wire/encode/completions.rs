@@ -5,7 +5,8 @@
 
 use super::Encode;
 use super::frame::{
-    DONE, Envelope, ExtensionLists, LogprobLists, write_arrays, write_extensions, write_index, write_stop,
+    DONE, Envelope, ExtensionLists, LastFrame, LogprobLists, write_arrays, write_extensions, write_index,
+    write_reason,
 };
 use crate::json::{write_compact, write_string};
 use crate::wire::event::{Delta, Event, Finish, Head, Riders, Usage};
@@ -16,6 +17,7 @@ use bytes::{BufMut, BytesMut};
 #[derive(Debug)]
 pub(super) struct Stream {
     envelope: Envelope,
+    last: LastFrame,
     /// Of each choice: where its next token begins, where only its tokens tell.
     offsets: Vec<usize>,
 }
@@ -23,7 +25,7 @@ pub(super) struct Stream {
 impl Stream {
     pub(super) fn new(shape: &Shape) -> Self {
         let envelope = Envelope::new("text_completion", shape.options.clone(), shape.include_usage);
-        Self { envelope, offsets: Vec::new() }
+        Self { envelope, last: LastFrame::new(shape), offsets: Vec::new() }
     }
 
     fn delta(&mut self, choice: u32, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut BytesMut) {
@@ -33,6 +35,31 @@ impl Stream {
             Delta::Bare => (None, None),
             _ => return,
         };
+        if finish.is_some_and(|finish| self.last.finish(choice, finish, riders, out)) {
+            return;
+        }
+        self.last.release(out);
+        match self.last.takes(delta, riders) {
+            true => {
+                let mut frame = BytesMut::new();
+                let reason = self.frame(choice, text, finish, riders, &mut frame);
+                self.last.keep(choice, frame, reason);
+            }
+            false => {
+                self.frame(choice, text, finish, riders, out);
+            }
+        }
+    }
+
+    /// Writes a frame; returns where its finish reason stands.
+    fn frame(
+        &mut self,
+        choice: u32,
+        text: Option<&crate::json::Text<'_>>,
+        finish: Option<&Finish<'_>>,
+        riders: &Riders<'_>,
+        out: &mut BytesMut,
+    ) -> usize {
         self.envelope.open_frame(out);
         out.extend_from_slice(b"{\"text\":\"");
         if let Some(text) = text {
@@ -47,24 +74,23 @@ impl Stream {
         }
         let offset = self.offsets.get_mut(at);
         write_arrays(riders.logprobs.as_ref(), offset.unwrap_or(&mut 0), out);
-        match finish {
-            Some(Finish { reason, stop }) => {
-                out.extend_from_slice(b",\"finish_reason\":");
-                write_string(reason.word(), out);
-                write_stop(*stop, out);
-            }
-            None => out.extend_from_slice(b",\"finish_reason\":null"),
-        }
+        out.extend_from_slice(b",\"finish_reason\":");
+        let reason = out.len();
+        write_reason(finish, out);
         write_extensions(&riders.choice_extensions, out);
         self.envelope.choice_leftovers(riders, "delta", out);
         out.put_u8(b'}');
         self.envelope.close_frame(riders, None, out);
+        reason
     }
 }
 
 impl Encode for Stream {
     fn event(&mut self, event: Event<'_>, out: &mut Out) {
         let out = out.open();
+        if matches!(event, Event::Usage { .. } | Event::Fail(_) | Event::End) {
+            self.last.release(out);
+        }
         match event {
             // The legacy object has no service tier.
             Event::Head(head) => self.envelope.render(&Head { tier: None, ..head }),
@@ -76,8 +102,12 @@ impl Encode for Stream {
         }
     }
 
+    fn is_waiting(&self) -> bool {
+        self.last.is_waiting()
+    }
+
     fn is_plain(&self) -> bool {
-        true
+        self.last.is_plain()
     }
 }
 

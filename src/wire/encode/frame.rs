@@ -1,10 +1,10 @@
 //! What frames and objects of both chat-like APIs are made of.
 
 use crate::json::{Extras, Raw, write_compact, write_number, write_string};
-use crate::wire::event::{Head, Logprobs, Riders, TokenLogprob, Usage};
+use crate::wire::event::{Delta, Finish, Head, Logprobs, Riders, TokenLogprob, Usage};
 use crate::wire::fault::Failure;
-use crate::wire::options::{ErrorFrame, Options, UnknownFields};
-use crate::wire::{Extensions, TOKEN_IDS};
+use crate::wire::options::{ContinuousUsage, ErrorFrame, Options, UnknownFields};
+use crate::wire::{Extensions, Shape, TOKEN_IDS};
 use bytes::{BufMut, BytesMut};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ impl Envelope {
     pub(super) fn close_frame(&self, riders: &Riders<'_>, padding: Option<&str>, out: &mut BytesMut) {
         out.put_u8(b']');
         match &riders.usage {
-            Some(usage) if self.usage_key => self.usage_member(usage, out),
+            Some(running) if self.usage_key => self.usage_member(&running.usage, out),
             _ if self.usage_key => out.extend_from_slice(b",\"usage\":null"),
             _ => {}
         }
@@ -159,6 +159,84 @@ impl Envelope {
     }
 }
 
+/// The last frame of a chunk that also ends its choice, where counts stay on the frames (option `continuous_usage`): the
+/// count is of both, so it goes out with the finish, and is told once.
+#[derive(Debug)]
+pub(super) struct LastFrame {
+    /// Counts stay on the frames.
+    counts: bool,
+    waiting: Option<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    choice: u32,
+    frame: BytesMut,
+    /// Where its finish reason stands, which is null.
+    reason: usize,
+}
+
+impl LastFrame {
+    /// Returns one for an answer of this shape.
+    pub(super) fn new(shape: &Shape) -> Self {
+        let passes = shape.options.continuous_usage == ContinuousUsage::Pass;
+        Self { counts: passes && shape.include_usage && shape.continuous_usage, waiting: None }
+    }
+
+    /// Whether no frame ever waits.
+    pub(super) fn is_plain(&self) -> bool {
+        !self.counts
+    }
+
+    /// Whether a frame waits.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Whether the frame of a delta is one that waits.
+    pub(super) fn takes(&self, delta: &Delta<'_>, riders: &Riders<'_>) -> bool {
+        let is_last = riders.usage.as_ref().is_some_and(|running| running.last);
+        self.counts && is_last && !matches!(delta, Delta::Role | Delta::Finish(_))
+    }
+
+    /// Keeps a frame, in which the finish reason stands at `reason`.
+    pub(super) fn keep(&mut self, choice: u32, frame: BytesMut, reason: usize) {
+        self.waiting = Some(Waiting { choice, frame, reason });
+    }
+
+    /// Writes the waiting frame as it is: something else than the finish comes next.
+    pub(super) fn release(&mut self, out: &mut BytesMut) {
+        if let Some(waiting) = self.waiting.take() {
+            out.extend_from_slice(&waiting.frame);
+        }
+    }
+
+    /// Writes the waiting frame with the finish of its choice, and returns whether there was one. A finish with riders of its own
+    /// has a frame of its own.
+    pub(super) fn finish(
+        &mut self,
+        choice: u32,
+        finish: &Finish<'_>,
+        riders: &Riders<'_>,
+        out: &mut BytesMut,
+    ) -> bool {
+        let is_it = |waiting: &mut Waiting| waiting.choice == choice && riders.is_empty();
+        let Some(waiting) = self.waiting.take_if(is_it) else { return false };
+        let (before, behind) = waiting.frame.split_at(waiting.reason);
+        out.extend_from_slice(before);
+        write_reason(Some(finish), out);
+        out.extend_from_slice(behind.strip_prefix(b"null").unwrap_or(behind));
+        true
+    }
+}
+
+/// Appends the finish reason, behind its key, and what stopped the choice; null without a finish.
+pub(super) fn write_reason(finish: Option<&Finish<'_>>, out: &mut BytesMut) {
+    let Some(Finish { reason, stop }) = finish else { return out.extend_from_slice(b"null") };
+    write_string(reason.word(), out);
+    write_stop(*stop, out);
+}
+
 /// Appends an index, the choice's first member.
 pub(super) fn write_index(choice: u32, out: &mut BytesMut) {
     out.extend_from_slice(b"\"index\":");
@@ -166,7 +244,7 @@ pub(super) fn write_index(choice: u32, out: &mut BytesMut) {
 }
 
 /// Appends `,"stop_reason":…`, if there is one.
-pub(super) fn write_stop(stop: Option<Raw<'_>>, out: &mut BytesMut) {
+fn write_stop(stop: Option<Raw<'_>>, out: &mut BytesMut) {
     if let Some(stop) = stop {
         out.extend_from_slice(b",\"stop_reason\":");
         write_compact(stop.get(), out);

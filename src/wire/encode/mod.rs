@@ -28,6 +28,11 @@ pub trait Encode: Send {
     /// The clock says this, in Unix seconds: an answer that ends next was completed then.
     fn clock(&mut self, _now: u64) {}
 
+    /// It keeps a frame that it has been told of, until what comes next.
+    fn is_waiting(&self) -> bool {
+        false
+    }
+
     /// What is written for a delta depends on the delta and the last head alone.
     fn is_plain(&self) -> bool {
         false

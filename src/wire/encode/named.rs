@@ -123,6 +123,10 @@ impl Encode for Named {
         self.inner.clock(now);
     }
 
+    fn is_waiting(&self) -> bool {
+        self.inner.is_waiting()
+    }
+
     fn is_plain(&self) -> bool {
         self.inner.is_plain()
     }

@@ -24,7 +24,7 @@ mod wrapper;
 use super::Shape;
 use super::decode::Sink;
 use super::event::{
-    Delta, Event, Finish, Logprobs, Reason, Riders, Stage, TokenLogprob, ToolEntry, ToolKind, Usage,
+    Delta, Event, Finish, Logprobs, Reason, Riders, Running, Stage, TokenLogprob, ToolEntry, ToolKind,
 };
 use super::options::MissingFinish;
 use super::rule::Rule;
@@ -555,7 +555,7 @@ struct Speaker<'a, 'to> {
     to: &'to mut dyn Sink,
     choice: u32,
     riders: Riders<'a>,
-    usage: Option<Box<Usage>>,
+    usage: Option<Box<Running>>,
     hide_reasoning: bool,
     items: bool,
     found: Found,
