@@ -275,7 +275,7 @@ def engine_chat_stream(body: bytes) -> Answer:
             delta = choice["delta"]
             answer.reasoning += delta.get("reasoning_content") or delta.get("reasoning") or ""
             answer.content += delta.get("content") or ""
-            answer.finish = choice["finish_reason"] or answer.finish
+            answer.finish = choice.get("finish_reason") or answer.finish
             for call in delta.get("tool_calls") or ():
                 name, arguments = calls.get(call["index"], ("", ""))
                 said = call.get("function") or {}

@@ -30,6 +30,7 @@ KNOWN = [
         tail=True,
     ),
     Known("vllm 0.21", "its own Responses take no chat_template_kwargs", SILENT, ("native",)),
+    Known("vllm 0.33.0+rust", "its front end in Rust takes an answer without <think> for text", ("hello",), ("engines",)),
     Known("", "without a reasoning parser an engine holds the reasoning to the schema, too", ("schema",), ("parsers",)),
     Known("vllm 0.21", "a stop string spoils a stream's text around the end of reasoning", ("stop-silent",), ("whole",)),
     Known("llamacpp", "its grammar lets the model call only what is offered", ("unknown",), ("raw", "parsers")),

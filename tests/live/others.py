@@ -46,9 +46,12 @@ def page(address: str, path: str) -> str:
 
 def recognised(run: Run, engine: Engine, proxy: Samewire, _client: openai.OpenAI) -> str | None:
     """the engine is recognised by itself"""
-    engines = set(re.findall(r'samewire_rewrites_total\{engine="(\w+)"', page(proxy.admin, "/metrics")))
-    # Until it has listed its models it is taken as it comes.
-    return None if engines - {"auto"} == {engine.name} else f"taken for {engines}"
+    told = [line for line in proxy.server.log.read_text().splitlines() if "what the upstream is" in line]
+    engines = set(re.findall(r"engine=(\w+)", "\n".join(told)))
+    front_ends = set(re.findall(r"front_end=(\w+)", "\n".join(told)))
+    # samewire tells the front ends of vLLM alone from one another.
+    wanted = {engine.front_end} if engine.name == "vllm" and engine.front_end else set()
+    return None if (engines, front_ends - {"own"}) == ({engine.name}, wanted) else f"taken for {engines} {front_ends}"
 
 
 def many(run: Run, engine: Engine, proxy: Samewire, _client: openai.OpenAI) -> str | None:
@@ -139,6 +142,8 @@ def of_choices(stream: Any, part: Callable[[Any], str]) -> tuple[list[str], list
 
 def prompts(run: Run, engine: Engine, proxy: Samewire, client: openai.OpenAI) -> str | None:
     """several prompts are one answer, whole and as a stream, with an id of completions"""
+    if engine.name == "vllm" and engine.front_end:
+        raise Skipped("its front end in Rust takes one prompt")
     asked = [QUESTIONS[at].completions(engine.model, False)["prompt"] for at in (0, 3)]
     body = {"model": engine.model, "prompt": asked, "max_tokens": 40, "temperature": 0}
     whole = client.completions.create(**body)

@@ -62,6 +62,8 @@ def without_native(engine: Engine) -> str:
     """Why the engine's own Responses are not asked; empty where they are."""
     if engine.pools:
         return "it gives vectors instead of text"
+    if engine.name == "vllm" and engine.front_end:
+        return "its front end in Rust has no Responses"
     if engine.name != "sglang":
         return "" if engine.parsers else "asked where the engine has its own parsers"
     return "its Responses refuse functions, and their streams say nothing before their end"
