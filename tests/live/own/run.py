@@ -35,7 +35,6 @@ KNOWN = {
     "completion/test_completion.py::test_prompt_logprobs_completion[Qwen/Qwen3-0.6B-None]": "a key that is null is left out",
     "test_return_token_ids.py::test_basic_completion_with_emoji[None]": "a key that is null is left out",
     "test_return_token_ids.py::test_basic_completion_with_emoji[False]": "a key that is null is left out",
-    "chat_completion/test_chat_completion.py::test_kv_transfer_prompt_token_ids_": "what engines tell each other is no part of an answer",
     "chat_completion/test_chat_completion.py::test_per_request_metrics_": "what the engine adds by a flag of its own is removed",
     "chat_completion/test_enable_force_include_usage.py": "usage that was not asked for is removed; force_usage gives it",
 }
