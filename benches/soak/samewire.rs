@@ -92,7 +92,7 @@ impl Samewire {
     pub(crate) fn get(&self, path: &str) -> io::Result<(u16, String)> {
         let mut stream = TcpStream::connect(self.admin)?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: soak\r\nconnection: close\r\n\r\n")?;
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.admin)?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
