@@ -6,7 +6,7 @@
 mod scan;
 
 use bytes::{BufMut, BytesMut};
-pub(crate) use scan::{Read, Scanner, leading_text, read, read_into};
+pub(crate) use scan::{Read, Scanner, leading_text, read, read_into, read_with_null};
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
@@ -378,7 +378,8 @@ pub(crate) fn integer(raw: Raw<'_>) -> Option<u64> {
     (number >= 0.0 && number.fract() == 0.0 && number < 9_007_199_254_740_992.0).then_some(number as u64)
 }
 
-/// The keys of an object that its reader did not name, in order. Null values are not kept (wire-format 1.6).
+/// The keys of an object that its reader did not name, in order. Null values are kept only where they were asked for
+/// (wire-format 1.6).
 #[derive(Clone, Debug, Default)]
 pub struct Extras<'a>(Vec<(Cow<'a, str>, Raw<'a>)>);
 
@@ -405,11 +406,14 @@ impl<'a> Extras<'a> {
         Some(found)
     }
 
+    /// Drops those that are null.
+    pub(crate) fn drop_null(&mut self) {
+        self.0.retain(|(_, raw)| raw.get() != "null");
+    }
+
     #[doc(hidden)]
     pub fn keep(&mut self, key: Cow<'a, str>, raw: Raw<'a>) {
-        if raw.get() != "null" {
-            self.0.push((key, raw));
-        }
+        self.0.push((key, raw));
     }
 }
 
@@ -496,7 +500,10 @@ macro_rules! object {
                     match key.as_ref() {
                         $($key $(| $alias)* => self.$field.read(from),)*
                         _ => {
-                            self.rest.keep(key, from.read()?);
+                            let member = from.read()?;
+                            if from.keeps(member) {
+                                self.rest.keep(key, member);
+                            }
                             Some(())
                         }
                     }

@@ -576,3 +576,61 @@ fn an_endless_input_ends_in_an_error() {
         assert!(out.starts_with("{\"error\":"), "{endless}: {out}");
     }
 }
+
+/// As vLLM with `--enable-force-include-usage`: usage on every chunk, whatever the client asks for.
+#[test]
+fn counts_that_an_engine_gives_unasked_stay_where_the_operator_wants_them() {
+    let folder = Folder::new("unasked");
+    let request = folder.file("request.json", r#"{"model": "m", "messages": [], "stream": true}"#);
+    let usage = r#""usage":{"prompt_tokens":5,"completion_tokens":1,"total_tokens":6}"#;
+    let input = format!(
+        "data: {{\"id\":\"a\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"one\"}},\"finish_reason\":null}}],{usage}}}\n\n\
+         data: {{\"id\":\"a\",\"choices\":[{{\"index\":0,\"delta\":{{}},\"finish_reason\":\"stop\"}}],{usage}}}\n\n\
+         data: {{\"id\":\"a\",\"choices\":[],{usage}}}\n\ndata: [DONE]\n\n"
+    );
+    for (options, text_has_usage) in [
+        (["continuous_usage=always", "force_usage=true"], true),
+        (["continuous_usage=pass", "force_usage=true"], false),
+    ] {
+        let sets = options.map(|option| ["--set", option]).concat();
+        let arguments = [&["--request", request.as_str()], &sets[..]].concat();
+        let (code, output, _) = run(&mut rewrite(&arguments), input.as_bytes());
+        assert_eq!(code, 0, "{output}");
+        let text = output.lines().find(|line| line.contains("one")).unwrap();
+        assert_eq!(text.contains("\"total_tokens\":6"), text_has_usage, "{options:?}: {output}");
+    }
+}
+
+/// As vLLM: keys of its own at each level, some of them null.
+#[test]
+fn fields_outside_the_format_may_stay_in_their_place() {
+    let whole = r#"{"id":"a","object":"chat.completion","created":1,"model":"m","metrics":{"queue_time_ms":0},"prompt_logprobs":null,
+        "choices":[{"index":0,"message":{"role":"assistant","content":"hi","mood":"good","secret":null},"finish_reason":"stop",
+        "token_ids":null,"routed":[1]}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}"#;
+    let (code, output, _) = run(&mut rewrite(&["--set", "unknown_fields=in_place"]), whole.as_bytes());
+    assert_eq!(code, 0, "{output}");
+    let answer: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(answer["metrics"], serde_json::json!({"queue_time_ms": 0}));
+    assert_eq!(answer.get("prompt_logprobs"), Some(&Value::Null), "{output}");
+    let choice = &answer["choices"][0];
+    assert_eq!((choice.get("token_ids"), &choice["routed"]), (Some(&Value::Null), &serde_json::json!([1])));
+    assert_eq!(choice["x_upstream"], serde_json::json!({"message": {"mood": "good"}}));
+    assert!(answer.get("x_upstream").is_none(), "{output}");
+
+    let stream = "data: {\"id\":\"a\",\"prompt_token_ids\":null,\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\",\"secret\":null,\"n\":1},\
+                  \"token_ids\":null,\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+    let (code, output, _) = run(&mut rewrite(&["--set", "unknown_fields=in_place"]), stream.as_bytes());
+    assert_eq!(code, 0, "{output}");
+    let frames = output.lines().filter_map(|line| line.strip_prefix("data: {"));
+    let frames: Vec<Value> =
+        frames.map(|frame| serde_json::from_str(&format!("{{{frame}")).unwrap()).collect();
+    let told: Vec<_> = frames.iter().filter(|frame| frame.get("prompt_token_ids").is_some()).collect();
+    assert_eq!(told.len(), 1, "on the first frame made from the chunk: {output}");
+    assert_eq!(told[0]["choices"][0].get("token_ids"), Some(&Value::Null));
+    let below: Vec<_> = frames
+        .iter()
+        .map(|frame| &frame["choices"][0]["x_upstream"])
+        .filter(|below| !below.is_null())
+        .collect();
+    assert_eq!(below, [&serde_json::json!({"delta": {"n": 1}})], "{output}");
+}

@@ -30,17 +30,18 @@ pub(crate) fn read<'a, T: Read<'a>>(text: &'a str) -> Result<T, Invalid> {
 
 /// The same, into a place of the caller's.
 pub(crate) fn read_into<'a, T: Read<'a>>(text: &'a str, value: &mut T) -> Result<(), Invalid> {
-    let mut from = Scanner { text, at: 0, depth: 0 };
-    match value.read(&mut from) {
-        Some(()) if from.peek().is_none() => Ok(()),
-        _ => Err(Invalid::at(text, from.at)),
-    }
+    Scanner { text, at: 0, depth: 0, keeps_null: false }.whole(value)
+}
+
+/// The same, and members that are null are among the [`Extras`](super::Extras).
+pub(crate) fn read_with_null<'a, T: Read<'a>>(text: &'a str, value: &mut T) -> Result<(), Invalid> {
+    Scanner { text, at: 0, depth: 0, keeps_null: true }.whole(value)
 }
 
 /// The rest of a JSON string whose first quote went before, up to the one that ends it, as it is spelled.
 #[inline]
 pub(crate) fn leading_text(text: &str) -> Option<&str> {
-    Scanner { text, at: 0, depth: 0 }.string_end().map(|(body, _)| body)
+    Scanner { text, at: 0, depth: 0, keeps_null: false }.string_end().map(|(body, _)| body)
 }
 
 /// A text that cannot be read: where the byte is that has no place there, counted from 1.
@@ -72,6 +73,7 @@ pub(crate) struct Scanner<'a> {
     text: &'a str,
     at: usize,
     depth: u32,
+    keeps_null: bool,
 }
 
 /// A key as it is written. Only who wants to know it pays for its escapes.
@@ -90,6 +92,18 @@ impl<'a> Key<'a> {
 }
 
 impl<'a> Scanner<'a> {
+    fn whole<T: Read<'a>>(mut self, value: &mut T) -> Result<(), Invalid> {
+        match value.read(&mut self) {
+            Some(()) if self.peek().is_none() => Ok(()),
+            _ => Err(Invalid::at(self.text, self.at)),
+        }
+    }
+
+    /// Whether a member that its reader does not name is of interest.
+    pub(crate) fn keeps(&self, member: Raw<'_>) -> bool {
+        self.keeps_null || member.get() != "null"
+    }
+
     /// Reads the next value.
     #[inline]
     pub(crate) fn read<T: Read<'a>>(&mut self) -> Option<T> {

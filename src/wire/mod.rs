@@ -43,7 +43,7 @@ use event::{Delta, Event, Reason, Riders, ToolEntry, Usage};
 use fault::{Failure, Fault};
 pub use gather::Gather;
 use normalise::{Normaliser, Output};
-use options::{InvalidEvent, Options};
+use options::{ContinuousUsage, InvalidEvent, Options};
 pub use out::Out;
 pub(crate) use out::{Rope, Spelled};
 pub use parse::{EngineParsers, Offer, Script, Unparsed, Vocabulary};
@@ -182,6 +182,17 @@ impl Shape {
             quirks: Quirks::default(),
             script: None,
             options,
+        }
+    }
+}
+
+impl Shape {
+    /// Whether usage stays on the frames on which the engine gives it.
+    pub(crate) fn has_continuous_usage(&self) -> bool {
+        match self.options.continuous_usage {
+            ContinuousUsage::Strip => false,
+            ContinuousUsage::Pass => self.continuous_usage,
+            ContinuousUsage::Always => true,
         }
     }
 }
@@ -353,8 +364,8 @@ impl Rewriter {
         let reading = Reading {
             logprobs: shape.logprobs,
             extensions: shape.extensions,
-            continuous_usage: shape.continuous_usage
-                && shape.options.continuous_usage == options::ContinuousUsage::Pass,
+            continuous_usage: shape.has_continuous_usage(),
+            keep_null: shape.options.unknown_fields == options::UnknownFields::InPlace,
             hide_reasoning: shape.hide_reasoning,
             promote_reasoning: shape.options.promote_reasoning,
             limits: shape.client == Api::Responses

@@ -87,6 +87,8 @@ choice! {
         #[default] Strip = "strip",
         /// Kept under `x_upstream`.
         Pass = "pass",
+        /// Kept where they are, those that are null too; in a delta or message, under the choice's `x_upstream`.
+        InPlace = "in_place",
     }
 }
 choice! {
@@ -107,6 +109,8 @@ choice! {
         #[default] Strip = "strip",
         /// Left on the frames if the request asked for it.
         Pass = "pass",
+        /// Left on the frames on which the engine gives it, for engines that were told to give it always.
+        Always = "always",
     }
 }
 choice! {

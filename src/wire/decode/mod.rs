@@ -14,7 +14,7 @@ use super::fault::{Failure, Fault, is_error_object};
 use super::rule::Rule;
 use super::sse::Frame;
 use super::{Api, Extensions};
-use crate::json::{Extras, Few, Raw, Read, Scanner, Text, integer, object, read, read_into};
+use crate::json::{Extras, Few, Raw, Read, Scanner, Text, integer, object, read, read_into, read_with_null};
 
 /// Where decoders put what they read.
 pub trait Sink {
@@ -58,6 +58,8 @@ pub struct Reading {
     pub extensions: Extensions,
     /// The client's usage stays on the frames.
     pub continuous_usage: bool,
+    /// Fields outside the format that are null are kept with the others.
+    pub keep_null: bool,
     /// Reasoning text is left out (`reasoning_field = "none"`, or the client's `include_reasoning: false`).
     pub hide_reasoning: bool,
     /// A whole answer that is nothing but reasoning, and ended of itself, is text. Of a stream that is not known before its
@@ -113,7 +115,8 @@ impl Decode for Chunks {
 impl Chunks {
     fn chunk(&self, text: &str, whole: bool, to: &mut dyn Sink) -> Result<(), Unreadable> {
         let mut chunk = Chunk::default();
-        read_into(text, &mut chunk).map_err(|_| Unreadable)?;
+        let read = if self.reading.keep_null { read_with_null } else { read_into };
+        read(text, &mut chunk).map_err(|_| Unreadable)?;
         if let Some(failure) = chunk.failure(text) {
             to.mended(Rule::ErrorShape);
             to.event(Event::Fail(failure));
@@ -196,6 +199,8 @@ impl<'a, 'to> Speaker<'a, 'to> {
 
     /// Leftovers of the delta or message.
     fn board_delta(&mut self, delta: &mut chat::Delta<'a>) {
+        // Client libraries add up what a delta has: a null in it is not kept.
+        delta.rest.drop_null();
         note_unknown(&delta.rest, self.to);
         self.riders.delta = std::mem::take(&mut delta.rest);
     }
@@ -355,7 +360,7 @@ fn asked_for<'a>(extensions: Extensions, rest: &mut Extras<'a>) -> Extras<'a> {
 }
 
 fn note_unknown(rest: &Extras<'_>, to: &mut dyn Sink) {
-    for _ in 0..rest.len() {
+    for _ in rest.iter().filter(|(_, raw)| raw.get() != "null") {
         to.mended(Rule::UnknownField);
     }
 }

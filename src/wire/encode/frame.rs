@@ -3,7 +3,7 @@
 use crate::json::{Extras, Raw, write_compact, write_number, write_string};
 use crate::wire::event::{Delta, Finish, Head, Logprobs, Riders, TokenLogprob, Usage};
 use crate::wire::fault::Failure;
-use crate::wire::options::{ContinuousUsage, ErrorFrame, Options, UnknownFields};
+use crate::wire::options::{ErrorFrame, Options, UnknownFields};
 use crate::wire::{Extensions, Shape, TOKEN_IDS};
 use bytes::{BufMut, BytesMut};
 use std::borrow::Cow;
@@ -115,47 +115,65 @@ impl Envelope {
         }
     }
 
-    /// `x_upstream` at the top.
+    /// Fields at the top that the format does not have: under `x_upstream`, or in their place.
     pub(super) fn chunk_leftovers(&self, riders: &Riders<'_>, out: &mut BytesMut) {
-        if !self.passes_unknown() || !riders.has_chunk_extras() {
-            return;
-        }
-        out.extend_from_slice(b",\"x_upstream\":");
-        match riders.chunk_upstream {
-            Some(given) => write_compact(given.get(), out),
-            None => {
-                out.put_u8(b'{');
-                write_members(&riders.chunk, out);
-                out.put_u8(b'}');
-            }
-        }
+        self.leftovers(
+            Leftovers { given: riders.chunk_upstream, own: Some(&riders.chunk), inner: None },
+            out,
+        );
     }
 
-    /// `x_upstream` in a choice; `delta` is the name of the choice's inner object.
+    /// Those in a choice; `delta` is the name of the choice's inner object.
     pub(super) fn choice_leftovers(&self, riders: &Riders<'_>, delta: &str, out: &mut BytesMut) {
-        if !self.passes_unknown() || !riders.has_choice_extras() {
+        let inner = Some((delta, &riders.delta)).filter(|(_, extras)| !extras.is_empty());
+        self.leftovers(Leftovers { given: riders.choice_upstream, own: Some(&riders.choice), inner }, out);
+    }
+
+    fn leftovers(&self, mut leftovers: Leftovers<'_>, out: &mut BytesMut) {
+        match self.options.unknown_fields {
+            UnknownFields::Strip => return,
+            UnknownFields::Pass => {}
+            UnknownFields::InPlace => {
+                leftovers.own.take().into_iter().for_each(|own| write_extensions(own, out));
+            }
+        }
+        leftovers.write(out);
+    }
+}
+
+/// Fields of one level that the format does not have.
+struct Leftovers<'a> {
+    /// The engine's own `x_upstream`, which then stands alone under that key.
+    given: Option<Raw<'a>>,
+    /// Those of the level itself, unless they have been written.
+    own: Option<&'a Extras<'a>>,
+    /// Those of the object in it, and its name.
+    inner: Option<(&'a str, &'a Extras<'a>)>,
+}
+
+impl Leftovers<'_> {
+    /// Appends `,"x_upstream":…`, if there is anything to be under it.
+    fn write(&self, out: &mut BytesMut) {
+        let own = self.own.filter(|own| !own.is_empty());
+        if self.given.is_none() && own.is_none() && self.inner.is_none() {
             return;
         }
         out.extend_from_slice(b",\"x_upstream\":");
-        if let Some(given) = riders.choice_upstream {
+        if let Some(given) = self.given {
             return write_compact(given.get(), out);
         }
         out.put_u8(b'{');
-        write_members(&riders.choice, out);
-        if !riders.delta.is_empty() {
-            if !riders.choice.is_empty() {
+        own.into_iter().for_each(|own| write_members(own, out));
+        if let Some((name, inner)) = self.inner {
+            if own.is_some() {
                 out.put_u8(b',');
             }
-            write_string(delta, out);
+            write_string(name, out);
             out.extend_from_slice(b":{");
-            write_members(&riders.delta, out);
+            write_members(inner, out);
             out.put_u8(b'}');
         }
         out.put_u8(b'}');
-    }
-
-    pub(super) fn passes_unknown(&self) -> bool {
-        self.options.unknown_fields == UnknownFields::Pass
     }
 }
 
@@ -179,8 +197,7 @@ struct Waiting {
 impl LastFrame {
     /// Returns one for an answer of this shape.
     pub(super) fn new(shape: &Shape) -> Self {
-        let passes = shape.options.continuous_usage == ContinuousUsage::Pass;
-        Self { counts: passes && shape.include_usage && shape.continuous_usage, waiting: None }
+        Self { counts: shape.include_usage && shape.has_continuous_usage(), waiting: None }
     }
 
     /// Whether no frame ever waits.

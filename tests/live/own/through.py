@@ -38,7 +38,8 @@ CONFIG = """
 url = "http://{address}"
 
 [wire]
-continuous_usage = "pass"
+unknown_fields = "in_place"
+{usage}
 
 [requests]
 allowed_fields = ["kv_transfer_params"]
@@ -46,6 +47,8 @@ allowed_fields = ["kv_transfer_params"]
 [relay]
 paths = ["/v1/chat/completions/batch", "/invocations", "/v1/decisions"]
 """
+USAGE = 'continuous_usage = "pass"'
+USAGE_UNASKED = 'continuous_usage = "always"\nforce_usage = true'
 
 
 def fitting(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -88,7 +91,7 @@ class Remote:
         self.samewire: Samewire | None = None
         try:
             self.engine.wait(lambda: answers(self.engine_address, "/health"), START_SECONDS)
-            config = CONFIG.format(address=self.engine_address)
+            config = CONFIG.format(address=self.engine_address, usage=USAGE_UNASKED if "--enable-force-include-usage" in kept else USAGE)
             self.samewire = Samewire(BINARY, self.engine_address, LOGS / f"own-samewire-{Remote.count}.log", {}, config)
         except BaseException:
             self.stop()
