@@ -30,14 +30,8 @@ if [[ -z $binary || ! -x $binary ]]; then
 fi
 binary=$(realpath "$binary")
 
-# Installs Debian packages, only where a command is missing.
-apt_install() {
-  local sudo=()
-  [[ $(id -u) -eq 0 ]] || sudo=(sudo)
-  "${sudo[@]}" apt-get update -qq
-  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
-}
-
+# shellcheck source=tests/apt.sh
+source "$root/tests/apt.sh"
 python3 -c 'import ensurepip, venv' 2>/dev/null || apt_install python3 python3-venv
 command -v npm >/dev/null || apt_install nodejs npm
 

@@ -1,5 +1,5 @@
 //! The deployment files, as far as they can be judged without a container engine: what they promise about privileges,
-//! and that every flag, variable, port and path in them is one the built binary knows.
+//! and that every flag, variable, port and path in them is one the built binary knows; and the script that runs all tests.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,6 +25,8 @@ mod dependencies;
 mod image;
 #[path = "deploy/kubernetes.rs"]
 mod kubernetes;
+#[path = "deploy/scripts.rs"]
+mod scripts;
 
 use serde_json::Value;
 use std::collections::BTreeMap;

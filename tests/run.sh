@@ -4,10 +4,14 @@
 #   tests/run.sh         everything
 #   tests/run.sh fast    without the client libraries, the benches and the linters: Rust alone
 #
-# Needs Rust and a C compiler. curl, PostgreSQL, libfaketime, Python, Node and Chromium are installed with apt-get where they are missing;
-# the packages of Python and Node go to folders under target/. Stops at the first step that fails; the last line says how it went.
+# Made for Debian 12 or newer on x86-64. Needs Rust. A C compiler, curl, PostgreSQL, libfaketime, Python, Node and Chromium are installed with
+# apt-get, as root or by sudo, where they are missing; the packages of Python and Node go to folders under target/. On another system it
+# stops at the first that is missing and names it; a container of Debian has all of them. Stops at the first step that fails; the last line
+# says how it went.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=tests/apt.sh
+source tests/apt.sh
 
 usage() {
   echo "usage: tests/run.sh [fast]" >&2
@@ -22,15 +26,22 @@ esac
 
 current=''
 passed=0
+complete=''
 finish() {
   local status=$?
-  if ((status == 0)); then
+  if [[ $complete ]]; then
     printf '\n== tests/run.sh: all %d steps passed in %d s\n' "$passed" "$SECONDS"
   else
     printf '\n== tests/run.sh: FAILED in "%s" after %d steps, %d s\n' "$current" "$passed" "$SECONDS"
+    ((status)) || status=1
   fi
+  exit "$status"
 }
 trap finish EXIT
+# Bash runs the trap above with the status of the command before, unless a signal has one of its own.
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 # Runs a step: its name, then the command.
 step() {
@@ -41,14 +52,6 @@ step() {
   "$@"
   passed=$((passed + 1))
   printf -- '-- %s: ok, %d s\n' "$current" $((SECONDS - start))
-}
-
-# Installs Debian packages.
-apt_install() {
-  local sudo=()
-  [[ $(id -u) -eq 0 ]] || sudo=(sudo)
-  "${sudo[@]}" apt-get update -qq
-  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
 set_up() {
@@ -69,7 +72,6 @@ set_up() {
     command -v npm >/dev/null || missing+=(nodejs npm)
   fi
   if ((${#missing[@]})); then
-    echo "installing ${missing[*]}"
     apt_install "${missing[@]}"
   fi
   cargo --version
@@ -100,7 +102,7 @@ lint_deployment() {
 import compose_spec, yaml
 compose_spec.PyCompose.from_yaml(yaml.safe_dump(yaml.safe_load(open("config/compose.yaml")))).validate()
 print("config/compose.yaml passed")'
-  "$venv/bin/shellcheck" .ci/run tests/run.sh tests/clients.sh tests/browser.sh tests/postgres.sh tests/fuzz/run.sh tests/soak.sh tests/live.sh benches/proxy.sh
+  "$venv/bin/shellcheck" --external-sources .ci/run tests/run.sh tests/clients.sh tests/browser.sh tests/postgres.sh tests/fuzz/run.sh tests/soak.sh tests/live.sh benches/proxy.sh
 }
 
 step "set-up" set_up
@@ -119,3 +121,4 @@ if [[ -z $fast ]]; then
   step "bench proxy, smoke run" benches/proxy.sh --quick
   step "soak, short run" tests/soak.sh --quick
 fi
+complete=yes

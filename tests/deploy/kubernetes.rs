@@ -1,7 +1,7 @@
 //! config/kubernetes.yaml.
 
 use crate::sim::{Client, Engine, Gate, Request, Script, Setup, World, until, within};
-use crate::{UID, assert_pinned, assert_starts, assert_variable, ports, strings, yaml};
+use crate::{UID, assert_pinned, assert_starts, assert_variable, ports, read, strings, yaml};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -109,6 +109,45 @@ fn only_samewire_can_be_reached() {
     let upstream =
         args.iter().any(|arg| arg == "--host=127.0.0.1") && args.iter().any(|arg| arg == "--port=8000");
     assert!(upstream, "{args:?}");
+}
+
+/// On a node with one GPU the old pod has to go before the new one can come.
+#[test]
+fn an_update_needs_no_second_gpu() {
+    let strategy = object("Deployment")["spec"]["strategy"].clone();
+    assert_eq!(strategy["rollingUpdate"], json!({"maxSurge": 0, "maxUnavailable": 1}));
+}
+
+/// Gated models open with a token from a Secret, as the compose file has it; without the Secret the pod starts.
+#[test]
+fn the_engine_gets_the_token_of_gated_models() {
+    let engine = container("vllm");
+    let variables = engine["env"].as_array().expect("variables");
+    let token = variables.iter().find(|variable| variable["name"] == "HF_TOKEN").expect("HF_TOKEN");
+    let secret = json!({"name": "huggingface", "key": "token", "optional": true});
+    assert_eq!(token["valueFrom"]["secretKeyRef"], secret);
+}
+
+/// The rules that are commented out become rules once their `# ` is removed.
+#[test]
+fn the_optional_rules_are_rules() {
+    let text = read(FILE);
+    let rules = text.lines().map(|line| {
+        let rest =
+            line.strip_prefix("    # ").filter(|rest| rest.starts_with("- to:") || rest.starts_with("  "));
+        rest.map_or_else(|| line.to_owned(), |rest| format!("    {rest}"))
+    });
+    let text = rules.collect::<Vec<_>>().join("\n");
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).expect("YAML");
+    let policy = documents.iter().find(|object| object["kind"] == "NetworkPolicy").expect("a policy");
+    let rules = policy["spec"]["egress"].as_array().expect("rules");
+    let ports = |rule: &Value| {
+        let ports = rule["ports"].as_array().expect("ports").iter();
+        ports.map(|port| port["port"].as_u64().expect("a number")).collect::<Vec<_>>()
+    };
+    let all: Vec<_> = rules.iter().map(ports).collect();
+    assert_eq!(all, [vec![53, 53], vec![53, 53], vec![4317, 4318], vec![5432], vec![443]]);
+    assert_eq!(rules[1]["to"][0]["ipBlock"]["cidr"], "169.254.20.10/32");
 }
 
 /// Probes and waiting ask what exists, and the grace period leaves room for the settle time and the drain.
