@@ -16,12 +16,16 @@ RUN echo "$(uname -m)-unknown-linux-gnu" > /target-triple
 
 # The dependencies alone, over an empty crate: this layer is built anew only when Cargo.toml or Cargo.lock change.
 COPY Cargo.toml Cargo.lock ./
-RUN mkdir -p src benches/proxy benches/soak \
+COPY src/build.rs src/build.rs
+RUN mkdir -p benches/proxy benches/soak \
     && echo 'fn main() {}' > src/main.rs \
     && touch src/lib.rs benches/rewrite.rs benches/store.rs benches/proxy/main.rs benches/soak/main.rs \
     && cargo build --release --locked --target "$(cat /target-triple)" \
     && rm -r src benches
 
+# There is no repository in here: --build-arg COMMIT=$(git rev-parse --short=12 HEAD) --build-arg DATE=$(git show -s --format=%cs)
+ARG COMMIT DATE
+ENV SAMEWIRE_COMMIT=$COMMIT SAMEWIRE_DATE=$DATE
 COPY . .
 # The touch makes the sources newer than the empty crate, whatever their dates were outside.
 RUN find src -name '*.rs' -exec touch {} + \
@@ -44,7 +48,7 @@ EXPOSE 8080 9090
 
 # The engine's address comes from outside: SAMEWIRE_UPSTREAM=http://host:port. So does who may ask: a file with keys, or
 # SAMEWIRE_INSECURE_NO_AUTH=true where the network alone decides that.
-# There is no HEALTHCHECK: it would have to run a program in this image, which has neither shell nor client. The
-# orchestrator asks /livez and /readyz on port 9090.
+# Healthy means that an engine answers. Kubernetes ignores this, and asks /livez and /readyz on port 9090.
+HEALTHCHECK --interval=10s --timeout=6s --start-period=30m --start-interval=2s CMD ["/samewire", "ready"]
 ENTRYPOINT ["/samewire"]
 CMD ["serve", "--listen", "0.0.0.0:8080", "--admin-listen", "0.0.0.0:9090"]

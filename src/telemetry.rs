@@ -6,6 +6,7 @@
 //! Labels come from closed sets: routes, upstream names, statuses, model names that the engine lists. Never: text of a
 //! client or of an answer.
 
+mod build;
 #[cfg(feature = "otlp")]
 mod export;
 mod lines;
@@ -16,6 +17,7 @@ mod tls;
 mod trace;
 mod upstream;
 
+pub use build::Build;
 pub use lines::{Guard, excerpt, line_with, start as start_logging};
 pub use series::{Counters, Gauge, Histogram, Histograms, Room};
 pub use tls::OfTls;
@@ -119,6 +121,8 @@ pub struct Finished<'a> {
     pub end: End,
     /// The model, as a label.
     pub model: &'a str,
+    /// The name of the client's key, where keys are checked.
+    pub key: Option<&'a str>,
     /// The engine's name.
     pub engine: &'a str,
     /// Tokens, as the engine counted them.
@@ -149,6 +153,8 @@ pub struct Metrics {
     tokens: Counters,
     rewrites: Counters,
     attempts: Counters,
+    key_requests: Counters,
+    key_tokens: Counters,
     in_flight: [Gauge; Route::ALL.len()],
     rewriting: Histogram,
     planning: Histogram,
@@ -174,6 +180,8 @@ pub struct Metrics {
 
 /// Series of all counters together; with the histograms of eight upstreams there are less than 2,000.
 const COUNTERS: usize = 700;
+/// Series of the counters by key: three for each of fifty keys. Further keys are counted together, as `other`.
+const KEY_COUNTERS: usize = 150;
 
 const SECONDS: &[f64] =
     &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 600.0];
@@ -185,7 +193,7 @@ const TINY: &[f64] =
 
 impl Default for Metrics {
     fn default() -> Self {
-        let room = Room::of(COUNTERS);
+        let (room, key_room) = (Room::of(COUNTERS), Room::of(KEY_COUNTERS));
         Self {
             upstreams: RwLock::default(),
             nowhere: OfUpstream::new("none"),
@@ -193,6 +201,8 @@ impl Default for Metrics {
             tokens: Counters::new(&room),
             rewrites: Counters::new(&room),
             attempts: Counters::new(&room),
+            key_requests: Counters::new(&key_room),
+            key_tokens: Counters::new(&key_room),
             in_flight: Default::default(),
             rewriting: Histogram::new(TINY),
             planning: Histogram::new(TINY),
@@ -247,7 +257,13 @@ impl Metrics {
             for (kind, count) in [("prompt", usage.prompt), ("completion", usage.completion)] {
                 let labels = [("upstream", upstream), ("model", request.model), ("kind", kind)];
                 self.tokens.add(&labels, count);
+                if let Some(key) = request.key {
+                    self.key_tokens.add(&[("key", key), ("kind", kind)], count);
+                }
             }
+        }
+        if let Some(key) = request.key {
+            self.key_requests.add(&[("key", key)], 1);
         }
         for (rule, times) in request.tally.iter() {
             self.rewrites.add(&[("engine", request.engine), ("rule", rule.name())], times.into());
@@ -265,6 +281,11 @@ impl Metrics {
     /// The Prometheus text.
     pub fn rendered(&self) -> String {
         let mut out = String::with_capacity(16 << 10);
+        let name = "samewire_build_info";
+        series::head(name, "The running program.", "gauge", &mut out);
+        let build = Build::CURRENT;
+        let labels = [("version", build.version), ("commit", build.commit), ("date", build.date)];
+        let _ = writeln!(out, "{name}{{{}}} 1", series::labels(&labels));
         let name = "samewire_requests_total";
         self.requests.render(name, "Requests, by how they ended.", &mut out);
         series::head("samewire_requests_in_flight", "Requests under way.", "gauge", &mut out);
@@ -280,6 +301,8 @@ impl Metrics {
         self.store.render("samewire_store_seconds", "What operations of the store take.", &mut out);
         self.tokens.render("samewire_tokens_total", "Tokens, as the engine counts them.", &mut out);
         self.attempts.render("samewire_upstream_attempts_total", "Requests sent to upstreams.", &mut out);
+        self.key_requests.render("samewire_key_requests_total", "Requests, by the client's key.", &mut out);
+        self.key_tokens.render("samewire_key_tokens_total", "Tokens, by the client's key.", &mut out);
         self.rewrites.render(
             "samewire_rewrites_total",
             "What was changed in requests and mended in answers.",
@@ -360,8 +383,14 @@ impl Metrics {
         series::head(name, "From a request's arrival to its end.", "histogram", out);
         all.iter().map(|one| &***one).chain([&self.nowhere]).for_each(|one| one.render_requests(name, out));
         type Of = fn(&OfUpstream) -> &Gauge;
-        let gauges: [(_, _, _, Of); 3] = [
+        let gauges: [(_, _, _, Of); 4] = [
             ("samewire_upstream_up", "gauge", "Whether the upstream answers its probes.", |one| &one.up),
+            (
+                "samewire_upstream_circuit_open",
+                "gauge",
+                "Whether the upstream is ejected, because its answers fail.",
+                |one| &one.circuit_open,
+            ),
             ("samewire_upstream_active_streams", "gauge", "Exchanges under way with the upstream.", |one| {
                 &one.active
             }),
@@ -467,6 +496,7 @@ mod tests {
                 status: n,
                 end: End::Error,
                 model: &model,
+                key: Some(&model),
                 engine: &model,
                 usage: Some(Usage { prompt: 1, ..Usage::default() }),
                 tally: &tally,

@@ -7,10 +7,14 @@ mod check;
 mod demo;
 mod drain;
 mod key;
+mod manual;
+mod ready;
 mod replay;
 mod rewrite;
+mod running;
 mod serve;
 
+use crate::telemetry::Build;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -21,7 +25,7 @@ const ENVIRONMENT: u8 = 3;
 
 /// One canonical OpenAI wire format in front of vLLM, SGLang and other engines.
 #[derive(Debug, Parser)]
-#[command(name = "samewire", version, about, arg_required_else_help = true, max_term_width = 100, after_help = EXAMPLES)]
+#[command(name = "samewire", version = Build::CURRENT.line, about, arg_required_else_help = true, max_term_width = 100, after_help = EXAMPLES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -43,6 +47,8 @@ Examples:
       Makes a key for a client.
   samewire drain --wait 300s
       Has a running samewire take no more traffic, and waits until nothing is under way.
+  samewire ready
+      Says whether a running samewire takes traffic, as an exit code.
 
 Every flag of serve is also a key of the configuration file and an environment variable:
 --admin-listen is admin_listen in the file and SAMEWIRE_ADMIN_LISTEN in the environment.";
@@ -63,6 +69,12 @@ enum Command {
     Key(key::Key),
     /// Take no more traffic, and wait until nothing is under way; or take that back.
     Drain(drain::Drain),
+    /// Say whether a running samewire takes traffic, as an exit code: for health checks.
+    Ready(ready::Ready),
+    /// Print completions for bash, zsh, fish, elvish or PowerShell.
+    Completions(manual::Completions),
+    /// Print the manual page, or write those of all commands.
+    Man(manual::Manual),
 }
 
 /// Does what the command line says.
@@ -75,6 +87,9 @@ pub fn main() -> ExitCode {
         Command::Check(check) => check.run(),
         Command::Key(key) => key.run(),
         Command::Drain(drain) => drain.run(),
+        Command::Ready(ready) => ready.run(),
+        Command::Completions(completions) => completions.run(),
+        Command::Man(manual) => manual.run(),
     }
 }
 

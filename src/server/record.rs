@@ -231,6 +231,7 @@ impl Drop for Record {
             status: self.status.unwrap_or(499),
             end: self.end,
             model: &self.model,
+            key: self.caller.as_deref().map(|caller| &*caller.name),
             upstream: self.upstream.as_ref().map(|upstream| &*upstream.figures),
             engine: self.upstream.as_ref().map_or("none", |upstream| upstream.identity().engine.name),
             usage: self.summary.usage,

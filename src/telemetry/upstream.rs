@@ -18,6 +18,8 @@ pub struct OfUpstream {
     busy: Mutex<Option<Busy>>,
     /// Whether it answers its probes.
     pub up: Gauge,
+    /// Whether it is ejected.
+    pub circuit_open: Gauge,
     /// Exchanges with it that are under way.
     pub active: Gauge,
     /// Exchanges that were broken off from here.
@@ -37,6 +39,7 @@ impl OfUpstream {
             kind: Mutex::default(),
             busy: Mutex::default(),
             up: Gauge::default(),
+            circuit_open: Gauge::default(),
             active: Gauge::default(),
             cancels: Gauge::default(),
             first_token: Histogram::new(SECONDS),

@@ -477,10 +477,12 @@ impl Upstream {
         change(&mut condition);
         match (before, condition.is_ejected()) {
             (false, true) => {
+                self.figures.circuit_open.set(1);
                 tracing::warn!(upstream = self.config.name, "upstream fails: ejected for a while")
             }
             (true, false) => {
                 self.ejected.one_less();
+                self.figures.circuit_open.set(0);
                 tracing::info!(upstream = self.config.name, "upstream is back");
             }
             _ => {}

@@ -79,7 +79,7 @@ fn samewire_runs_without_privileges() {
             seconds(&samewire["stop_grace_period"]) >= 20 + 3 + 2,
             "the default drain, 3 s to flush, and some air"
         );
-        assert!(samewire.get("healthcheck").is_none(), "the image has nothing to run");
+        assert!(samewire.get("healthcheck").is_none(), "the image brings its own");
     }
 }
 

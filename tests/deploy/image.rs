@@ -2,6 +2,7 @@
 
 use crate::{UID, assert_starts, flags, ports, read, root};
 use std::collections::BTreeMap;
+use std::process::Command;
 
 /// The instructions of the Dockerfile: name and the rest, with continued lines joined.
 fn instructions() -> Vec<(String, String)> {
@@ -42,6 +43,20 @@ fn the_image_holds_the_binary_alone() {
     assert_eq!(targets, ["/samewire", "/LICENSE"]);
     assert_eq!(only(&stage, "USER"), format!("{UID}:{UID}"));
     assert_eq!(words(&only(&stage, "ENTRYPOINT")), ["/samewire"]);
+}
+
+/// The health check runs the binary, which is all there is.
+#[test]
+fn the_image_checks_its_health_by_itself() {
+    let check = only(&final_stage(), "HEALTHCHECK");
+    let (_, command) = check.split_once("CMD ").expect("a command");
+    let command = words(command);
+    assert_eq!(command, ["/samewire", "ready"]);
+    let help = Command::new(env!("CARGO_BIN_EXE_samewire"))
+        .args([&command[1], "--help"])
+        .output()
+        .expect("it starts");
+    assert!(help.status.success(), "{help:?}");
 }
 
 /// The soak judges the memory of what is shipped.

@@ -9,8 +9,13 @@ use std::time::{Duration, Instant};
 const SETTLE: &str = "[timeouts]\nsettle = 1";
 
 fn drain(admin: SocketAddr, args: &[&str]) -> Command {
+    command("drain", admin, args)
+}
+
+/// A command that asks a running samewire.
+fn command(name: &str, admin: SocketAddr, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
-    command.args(["drain", "--admin-listen", &admin.to_string()]).args(args).env_clear();
+    command.args([name, "--admin-listen", &admin.to_string()]).args(args).env_clear();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -243,4 +248,35 @@ async fn a_drain_is_taken_back_after_the_last_stream_was_cut_but_no_sigterm_is()
     assert!(!is_ready(&samewire).await);
     samewire.signal("INT");
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
+}
+
+/// `samewire ready` says as an exit code what /readyz says, as a container's health check reads it.
+#[tokio::test]
+async fn ready_is_an_exit_code() {
+    let ready = async |admin, args: &[&str]| {
+        let output = finished(command("ready", admin, args)).await;
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let engine = Engine::in_turn(vec![Script::answer("a", 1)]).await;
+    let mut samewire = Samewire::start(
+        &Setup::new().args(&["--engine", "vllm"]).upstream(&engine.url()).config("[timeouts]\nsettle = 60"),
+    )
+    .await;
+    let admin = samewire.admin;
+    let (code, said, complaint) = ready(admin, &["--wait", "60s"]).await;
+    assert_eq!((code, complaint.as_str()), (Some(0), ""), "{said}");
+    assert!(!said.trim().is_empty());
+    // While it settles it serves, and is not ready.
+    let output = finished(drain(admin, &["--wait", "0"])).await;
+    assert_eq!(output.status.code(), Some(0));
+    let (code, said, complaint) = ready(admin, &[]).await;
+    assert_eq!((code, said.as_str()), (Some(1), ""), "{complaint}");
+    assert!(complaint.contains("drain"), "{complaint}");
+    samewire.signal("TERM");
+    samewire.signal("INT");
+    samewire.exit(PATIENCE).await;
+    let (code, _, complaint) = ready(admin, &[]).await;
+    assert_eq!(code, Some(3));
+    assert!(complaint.contains(&format!("no samewire serves operators on {admin}")), "{complaint}");
 }

@@ -73,6 +73,8 @@ async fn metrics_have_their_names_after_traffic() {
         ("samewire_tokens_total", &["upstream", "model", "kind"]),
         ("samewire_rewrites_total", &["engine", "rule"]),
         ("samewire_upstream_up", &["upstream"]),
+        ("samewire_upstream_circuit_open", &["upstream"]),
+        ("samewire_build_info", &["version", "commit", "date"]),
         ("samewire_upstream_attempts_total", &["upstream", "outcome"]),
         ("samewire_upstream_active_streams", &["upstream"]),
         ("samewire_panics_total", &[]),
@@ -420,4 +422,22 @@ async fn fault_o03_a_signal_while_it_starts_ends_it() {
         assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0), "{name}");
         drop(held);
     }
+}
+
+/// Requests and tokens are counted by the names of keys, never by keys; without keys there is nothing to count by.
+#[tokio::test]
+async fn requests_and_tokens_are_counted_by_key() {
+    let setup = Setup::new().config(&crate::keys::entry(crate::sim::KEY, "name = \"laptop\""));
+    let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
+    world.ask(&Request::stream("")).await;
+    world.ask(&Request::stream("")).await;
+    until("lines of both", PATIENCE, || world.samewire.request_lines().len() >= 2).await;
+    let metrics = world.samewire.metrics().await;
+    assert!(metrics.contains("samewire_key_requests_total{key=\"laptop\"} 2\n"), "{metrics}");
+    for kind in ["prompt", "completion"] {
+        let series = format!("samewire_key_tokens_total{{key=\"laptop\",kind=\"{kind}\"}} ");
+        let count = metrics.lines().find_map(|line| line.strip_prefix(&series)).map(str::parse::<u64>);
+        assert!(matches!(count, Some(Ok(1..))), "{series}{metrics}");
+    }
+    world.end().await;
 }

@@ -325,6 +325,13 @@ async fn who_fails_is_ejected_and_half_of_them_never_are() {
     }
     let asked = world.engine.attempt_count();
     assert!((5..=12).contains(&asked), "ejected after five: {asked}");
+    let metrics = world.samewire.metrics().await;
+    for line in [
+        "samewire_upstream_circuit_open{upstream=\"e0\"} 1\n",
+        "samewire_upstream_circuit_open{upstream=\"e1\"} 0\n",
+    ] {
+        assert!(metrics.contains(line), "{line}{metrics}");
+    }
     world.end().await;
     // The only one, or most of them, are asked all the same.
     let world = World::fleet(

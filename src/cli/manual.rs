@@ -1,0 +1,81 @@
+//! `samewire completions` and `samewire man`: what a shell and man(1) want to know of the command line.
+
+use super::{Arguments, ENVIRONMENT, complain};
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Print completions for a shell.
+#[derive(Debug, Args)]
+#[command(after_help = COMPLETIONS)]
+pub(super) struct Completions {
+    /// The shell
+    shell: Shell,
+}
+
+const COMPLETIONS: &str = "\
+Examples:
+  samewire completions bash > /etc/bash_completion.d/samewire
+  samewire completions zsh > ~/.zfunc/_samewire
+  samewire completions fish > ~/.config/fish/completions/samewire.fish";
+
+impl Completions {
+    pub(super) fn run(&self) -> ExitCode {
+        let mut text = Vec::new();
+        clap_complete::generate(self.shell, &mut Arguments::command(), "samewire", &mut text);
+        print(&text)
+    }
+}
+
+/// Print the manual page, or write those of all commands.
+#[derive(Debug, Args)]
+#[command(after_help = MAN)]
+pub(super) struct Manual {
+    /// Write samewire.1 and a page for each command into this folder
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+}
+
+const MAN: &str = "\
+Examples:
+  samewire man | man -l -
+  samewire man --out /usr/local/share/man/man1";
+
+impl Manual {
+    pub(super) fn run(&self) -> ExitCode {
+        let mut command = Arguments::command();
+        command.build();
+        let Some(folder) = &self.out else {
+            let mut text = Vec::new();
+            return match Man::new(command).render(&mut text) {
+                Ok(()) => print(&text),
+                Err(error) => failed(&error),
+            };
+        };
+        match std::fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(command, folder)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                complain(format_args!("{}: {error}", folder.display()));
+                ExitCode::from(ENVIRONMENT)
+            }
+        }
+    }
+}
+
+/// Writes to standard output.
+fn print(text: &[u8]) -> ExitCode {
+    match io::stdout().lock().write_all(text) {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &io::Error) -> ExitCode {
+    complain(format_args!("standard output: {error}"));
+    ExitCode::from(ENVIRONMENT)
+}

@@ -1,0 +1,86 @@
+//! `samewire ready`: whether a running samewire takes traffic.
+
+use super::complain;
+use super::running::{Admin, Running, time};
+use clap::Args;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long one question may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// From one question to the next.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Whether a running samewire takes traffic.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Ready {
+    #[command(flatten)]
+    running: Running,
+    /// How long to wait until it is ready, such as 60s or 5m [default: one question]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    wait: Option<Duration>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  samewire ready
+  samewire ready --wait 5m && ./first-request.sh
+  HEALTHCHECK CMD [\"/samewire\", \"ready\"]
+
+Asks /readyz of the admin address: ready means that an engine answers and that nothing drains.
+Exits with 0 when it is ready, with 1 when it is not, with 3 when nobody answers.";
+
+impl Ready {
+    pub(super) fn run(&self) -> ExitCode {
+        self.running.ask(async |admin| {
+            let end = self.wait.map(|wait| Instant::now() + wait);
+            loop {
+                let state = State::of(admin).await;
+                if matches!(state, State::Ready(_)) || end.is_none_or(|end| Instant::now() >= end) {
+                    return state.told(admin);
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        })
+    }
+}
+
+/// The answer to one question.
+enum State {
+    Ready(String),
+    Unready(String),
+    Silent(reqwest::Error),
+}
+
+impl State {
+    async fn of(admin: &Admin) -> Self {
+        let answer = match admin.get("/readyz").timeout(PATIENCE).send().await {
+            Ok(answer) => answer,
+            Err(error) => return Self::Silent(error),
+        };
+        let is_ready = answer.status().is_success();
+        match answer.text().await {
+            Ok(text) if is_ready => Self::Ready(text),
+            Ok(text) => Self::Unready(text),
+            Err(error) => Self::Silent(error),
+        }
+    }
+
+    fn told(&self, admin: &Admin) -> ExitCode {
+        match self {
+            Self::Ready(text) => {
+                // A closed pipe is the reader's wish.
+                let _ = writeln!(std::io::stdout().lock(), "{}", text.trim());
+                ExitCode::SUCCESS
+            }
+            Self::Unready(text) => {
+                complain(text.trim());
+                ExitCode::FAILURE
+            }
+            Self::Silent(error) => admin.silent(error),
+        }
+    }
+}

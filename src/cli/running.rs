@@ -1,0 +1,111 @@
+//! The commands that ask a running samewire: where it is, and how it is asked.
+
+use super::{ENVIRONMENT, USAGE, complain};
+use crate::config::Overrides;
+use clap::Args;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// The address of a running samewire.
+#[derive(Debug, Args)]
+pub(super) struct Running {
+    /// Where the running samewire serves operators [default: as configured, else 127.0.0.1:9090]
+    #[arg(long, value_name = "ADDRESS")]
+    admin_listen: Option<String>,
+    /// The configuration file of the running samewire
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl Running {
+    /// Runs what asks it, and gives its exit code.
+    pub(super) fn ask(&self, ask: impl AsyncFnOnce(&Admin) -> ExitCode) -> ExitCode {
+        let flags = Overrides {
+            admin_listen: self.admin_listen.clone(),
+            config: self.config.clone(),
+            ..Overrides::default()
+        };
+        let address = match flags.admin_address() {
+            Ok(address) => address,
+            Err(mistakes) => {
+                complain(mistakes);
+                return ExitCode::from(USAGE);
+            }
+        };
+        let client = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).build();
+        let client = client.map_err(|error| error.to_string());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        match runtime.map_err(|error| error.to_string()).and_then(|runtime| Ok((runtime, client?))) {
+            Ok((runtime, client)) => runtime.block_on(ask(&Admin { client, address })),
+            Err(error) => {
+                complain(error);
+                ExitCode::from(ENVIRONMENT)
+            }
+        }
+    }
+}
+
+/// The admin listener of a running samewire.
+#[derive(Debug)]
+pub(super) struct Admin {
+    client: reqwest::Client,
+    address: SocketAddr,
+}
+
+impl Admin {
+    /// A `GET` of a path.
+    pub(super) fn get(&self, path: &str) -> reqwest::RequestBuilder {
+        self.client.get(format!("http://{}{path}", self.address))
+    }
+
+    /// A `POST` to a path.
+    pub(super) fn post(&self, path: &str) -> reqwest::RequestBuilder {
+        self.client.post(format!("http://{}{path}", self.address))
+    }
+
+    /// Tells why nobody was reached.
+    pub(super) fn silent(&self, error: &reqwest::Error) -> ExitCode {
+        complain(format_args!("no samewire serves operators on {}: {}", self.address, root(error)));
+        ExitCode::from(ENVIRONMENT)
+    }
+}
+
+/// Reads a number of seconds, or of the unit behind it.
+pub(super) fn time(text: &str) -> Result<Duration, String> {
+    let (digits, unit) =
+        text.split_at(text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len()));
+    let seconds = match unit {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => 0,
+    };
+    let number = digits.parse::<u32>().ok().filter(|_| seconds > 0);
+    let number = number.ok_or_else(|| "must be a time such as 300s or 5m".to_owned())?;
+    Ok(Duration::from_secs(u64::from(number) * seconds))
+}
+
+/// The innermost cause.
+fn root(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), root)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        for (text, seconds) in [("300s", 300), ("5m", 300), ("90", 90), ("0", 0), ("2h", 7200)] {
+            assert_eq!(time(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "s", "5 m", "-1s", "1d", "1.5s", "99999999999s"] {
+            assert!(time(text).is_err(), "{text}");
+        }
+    }
+}
