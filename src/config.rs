@@ -250,6 +250,8 @@ pub struct Config {
     pub azure: Azure,
     /// Routes of engines that are relayed.
     pub relayed: Relayed,
+    /// A path under which all routes are found, too, as under none; `None`: there is no such path.
+    pub root_path: Option<String>,
     /// Whose pages may call the API.
     pub cors: Cors,
     /// Names of the admin listener.
@@ -391,6 +393,7 @@ impl Config {
         let auth = keys::keyring(&file.auth, &mut mistakes);
         let store = StoreConfig::meant(&file.store, &file.timeouts, &mut mistakes);
         let relayed = Relayed::meant(&file.relay, &mut mistakes);
+        let root_path = relay::root_path(&file.root_path, &mut mistakes);
         let cors = Cors::meant(&file.cors, &mut mistakes);
         let admin_hosts = AdminHosts::meant(&file.admin, &mut mistakes);
         let seal = seal_keys(&file.seal, &mut mistakes);
@@ -417,6 +420,7 @@ impl Config {
             auth,
             azure: file.azure.clone(),
             relayed,
+            root_path,
             cors,
             admin_hosts,
             store,

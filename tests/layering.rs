@@ -189,7 +189,8 @@ fn imports_point_one_way() {
     assert!(order.iter().any(|module| module == LAST_PURE), "{order:?}");
     let place = |module: &str| order.iter().position(|known| known == module);
     let mut wrong = Vec::new();
-    for source in sources.iter().filter(|source| !["build", "lib", "main"].contains(&source.module.as_str())) {
+    for source in sources.iter().filter(|source| !["build", "lib", "main"].contains(&source.module.as_str()))
+    {
         let Some(own) = place(&source.module) else {
             wrong.push(format!("{} is no module that lib.rs names", source.module));
             continue;

@@ -1,4 +1,5 @@
-//! `[relay]`: the routes of engines that are relayed as they are (product 3.1).
+//! Paths: `root_path`, under which all routes are found once more, and `[relay]`, the routes of engines that are relayed as
+//! they are (product 3.1).
 
 use super::mistakes::Mistakes;
 use serde::{Deserialize, Serialize};
@@ -80,6 +81,20 @@ impl Relayed {
     }
 }
 
+/// Reads `root_path`, as vLLM's `--root-path`: a path such as `/llm`, which may end in a slash. Empty: there is none.
+pub(super) fn root_path(given: &str, mistakes: &mut Mistakes) -> Option<String> {
+    let path = given.strip_suffix('/').unwrap_or(given);
+    if path.is_empty() {
+        return None;
+    }
+    if !is_path(path) {
+        let must = "must be a path such as /llm, of at most 256 letters, digits and ._~-";
+        mistakes.add("root_path", must.to_owned());
+        return None;
+    }
+    Some(path.to_owned())
+}
+
 fn is_path(path: &str) -> bool {
     let good = |part: &str| {
         !matches!(part, "" | "." | "..")
@@ -115,6 +130,25 @@ mod tests {
             ("/server_info", false),
         ] {
             assert_eq!(relayed.has(path), is_relayed, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_root_path_is_a_path() {
+        for (given, path, is_mistake) in [
+            ("", None, false),
+            ("/", None, false),
+            ("/llm", Some("/llm"), false),
+            ("/llm/", Some("/llm"), false),
+            ("/a/b.c", Some("/a/b.c"), false),
+            ("llm", None, true),
+            ("/a//b", None, true),
+            ("/../a", None, true),
+            ("/{a}", None, true),
+        ] {
+            let mut mistakes = Mistakes::default();
+            assert_eq!(root_path(given, &mut mistakes).as_deref(), path, "{given}");
+            assert_eq!(mistakes.to_string().contains("root_path"), is_mistake, "{given}: {mistakes}");
         }
     }
 

@@ -39,6 +39,7 @@ impl Config {
         kept.back("listen", &mut now.listen, &old.listen);
         kept.back("admin_listen", &mut now.admin_listen, &old.admin_listen);
         kept.back("threads", &mut now.threads, &old.threads);
+        kept.back("root_path", &mut now.root_path, &old.root_path);
         kept.back("tls", &mut now.tls, &old.tls);
         kept.back("log.level", &mut now.log.level, &old.log.level);
         kept.back("trace", &mut now.trace, &old.trace);
@@ -60,6 +61,7 @@ impl Config {
         kept.back("limits.background_queued", &mut now.background_queued, &old.background_queued);
         (self.limits, self.timeouts) = (self.file.limits.clone(), self.file.timeouts.clone());
         (self.listen, self.admin_listen, self.threads) = (before.listen, before.admin_listen, before.threads);
+        self.root_path.clone_from(&before.root_path);
         self.tls.clone_from(&before.tls);
         self.log = self.file.log.clone();
         self.trace.clone_from(&before.trace);

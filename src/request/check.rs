@@ -69,7 +69,9 @@ fn shown(word: &str) -> String {
 }
 
 fn forbidden(param: String) -> Failure {
-    let message = format!("The parameter '{param}' is not allowed.");
+    let message = format!(
+        "The parameter '{param}' is not allowed. Who runs this service can allow it: allowed_fields = [\"{param}\"] in [requests]."
+    );
     Failure::from(Fault::ForbiddenParameter).with_message(message).with_param(param)
 }
 

@@ -6,6 +6,7 @@
 
 use super::accept::Seat;
 use super::course::{Course, Phase};
+use super::stall::Stall;
 use crate::tls::Socket;
 use futures::task::AtomicWaker;
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -56,19 +57,33 @@ pub(super) const GONE: Duration = Duration::from_secs(30);
 /// were full would have been given up by now. The kernel treats both alike, so it is told in the last moment.
 const STOPPED: Duration = Duration::from_millis(29_500);
 
-/// A write that the client does not take.
+/// Writes that the client does not take, or of which it takes next to nothing.
 struct Stalled {
+    stall: Stall,
     sleep: Pin<Box<Sleep>>,
-    /// When it is given up.
-    end: Instant,
-    /// The kernel has been told that it may last longer than [`GONE`].
+    /// The kernel has been told that the write may last longer than [`GONE`].
     is_told: bool,
 }
 
 impl Stalled {
-    fn new(stall: Duration) -> Self {
+    fn new(patience: Duration) -> Self {
         let now = Instant::now();
-        Self { sleep: Box::pin(sleep_until(now + stall.min(STOPPED))), end: now + stall, is_told: false }
+        let stall = Stall::new(patience, now);
+        let sleep = Box::pin(sleep_until(Self::first_look(&stall, now)));
+        Self { stall, sleep, is_told: false }
+    }
+
+    /// A write waits.
+    fn waits(&mut self) {
+        let now = Instant::now();
+        if self.stall.waits(now) {
+            self.sleep.as_mut().reset(Self::first_look(&self.stall, now));
+        }
+    }
+
+    /// When it is first looked, at the latest when the kernel is to be told.
+    fn first_look(stall: &Stall, now: Instant) -> Instant {
+        stall.end().min(now + STOPPED)
     }
 }
 
@@ -334,14 +349,14 @@ impl Guarded {
             return Poll::Ready(Ok(()));
         }
         let flushed = Pin::new(&mut self.io).poll_flush(cx);
-        self.poll_stall(cx, flushed)
+        self.poll_stall(cx, flushed, 0)
     }
 
     /// Says that no more will come. A client that may still be sending is waited for.
     pub(super) fn poll_last(&mut self, cx: &mut Context<'_>, unused: bool) -> Poll<io::Result<()>> {
         if self.lingering.is_none() {
             let shut = Pin::new(&mut self.io).poll_shutdown(cx);
-            ready!(self.poll_stall(cx, shut))?;
+            ready!(self.poll_stall(cx, shut, 0))?;
             if unused {
                 return Poll::Ready(Ok(()));
             }
@@ -448,27 +463,40 @@ impl Guarded {
         }
     }
 
-    /// Times a write that the client does not take.
-    fn poll_stall<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    /// Times writes that the client does not take; `taken`: bytes of this one that it has.
+    fn poll_stall<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+        taken: usize,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() && self.writing.is_none() {
+            return written;
+        }
         let tcp = SockRef::from(self.io.inner().tcp());
+        let stalled = self.writing.get_or_insert_with(|| Stalled::new(self.stall));
         if written.is_ready() {
-            if self.writing.take().is_some_and(|stalled| stalled.is_told) {
+            if std::mem::take(&mut stalled.is_told) {
                 let _ = tcp.set_tcp_user_timeout(Some(GONE));
+            }
+            if stalled.stall.took(taken, Instant::now()) {
+                self.writing = None;
             }
             return written;
         }
-        let Stalled { sleep, end, is_told } = self.writing.get_or_insert_with(|| Stalled::new(self.stall));
+        stalled.waits();
+        let Stalled { stall, sleep, is_told } = stalled;
         ready!(sleep.as_mut().poll(cx));
-        if !*is_told && sleep.deadline() < *end {
+        if !*is_told && sleep.deadline() < stall.end() {
             // The kernel would give up a client that acknowledges, but takes nothing, as one that has gone.
             let _ = tcp.set_tcp_user_timeout(Some(self.stall + GONE));
             *is_told = true;
-            sleep.as_mut().reset(*end);
+            sleep.as_mut().reset(stall.end());
             ready!(sleep.as_mut().poll(cx));
         }
-        while let Some(more) = overslept(sleep.deadline(), Instant::now()) {
-            let end = sleep.deadline() + more;
-            sleep.as_mut().reset(end);
+        while let Some(more) = overslept(stall.end(), Instant::now()) {
+            stall.prolong(more);
+            sleep.as_mut().reset(stall.end());
             ready!(sleep.as_mut().poll(cx));
         }
         // What the client has not taken is worthless: the kernel need not keep it.
@@ -529,7 +557,8 @@ impl Read for Guarded {
 impl Write for Guarded {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, bytes);
-        self.poll_stall(cx, written)
+        let taken = if let Poll::Ready(Ok(taken)) = written { taken } else { 0 };
+        self.poll_stall(cx, written, taken)
     }
 
     /// A token is small: copied together with its framing it goes out faster than in three pieces.

@@ -38,6 +38,7 @@ mod reload;
 mod responses;
 mod routes;
 mod shelf;
+mod stall;
 mod tls;
 mod told;
 

@@ -47,10 +47,16 @@ pub(super) fn router(worker: Arc<Worker>) -> Router {
         methods = path.delete.into_iter().fold(methods, |methods, target| methods.delete(to(target, door)));
         router = router.route(&pattern, methods);
     }
-    router
+    let root_path = worker.present.app().config.root_path.clone();
+    let router = router
         .method_not_allowed_fallback(to(Target::OtherMethod, Door::Plain))
         .fallback(to(Target::Nothing, Door::Plain))
-        .with_state(worker)
+        .with_state(worker);
+    match root_path {
+        // The path is removed before any route sees the request.
+        Some(root_path) => Router::new().nest_service(&root_path, router.clone()).fallback_service(router),
+        None => router,
+    }
 }
 
 /// Answers one request, and lets the page that it comes from read the answer, if it may.

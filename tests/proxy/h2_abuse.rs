@@ -423,6 +423,40 @@ async fn fault_c09_a_stopped_window_has_its_stream_reset_alone() {
     world.end().await;
 }
 
+/// A client that lets a byte through now and then takes next to nothing; one that lets more through is slow.
+#[tokio::test]
+async fn fault_c44_a_window_of_a_byte_now_and_then_is_a_stall() {
+    let setup = Setup::new().config("[timeouts]\nclient_write_stall = 2");
+    let world = World::start(Engine::script(flood()).await, setup).await;
+    for (room, is_cut) in [(1, true), (400, false)] {
+        let mut raw = Raw::open_with(Client::connect(world.proxy()).await, &[(INITIAL_WINDOW_SIZE, 0)]).await;
+        raw.ask(1, &Request::stream("")).await;
+        raw.next_of(kinds::HEADERS, 1).await;
+        let start = Instant::now();
+        let mut cut = None;
+        while cut.is_none() && start.elapsed() < Duration::from_secs(7) {
+            raw.send(&Raw::room(1, room)).await;
+            let frame = tokio::time::timeout(Duration::from_millis(500), async {
+                loop {
+                    let frame = raw.next().await.expect("a frame");
+                    if frame.kind == kinds::RST_STREAM {
+                        return frame;
+                    }
+                    assert!(!frame.is_last(), "it must not end well");
+                }
+            });
+            cut = frame.await.ok();
+        }
+        assert_eq!(
+            cut.as_ref().map(|frame| (frame.stream, frame.number(0))),
+            is_cut.then_some((1, CANCEL)),
+            "{room}"
+        );
+    }
+    until("the engine is let go", PATIENCE, || world.engine.active_generations() == 0).await;
+    world.end().await;
+}
+
 /// The engine breaks off, and the client lets nobody say so.
 #[tokio::test]
 async fn fault_u15_an_error_that_cannot_be_told_resets_the_stream() {

@@ -198,3 +198,28 @@ async fn fault_c17_upgrades_and_tunnels() {
     assert_eq!(world.engine.attempt_count(), before);
     world.end().await;
 }
+
+/// A reverse proxy may pass on its prefix: every route is there with it and without it, and nowhere else.
+#[tokio::test]
+async fn every_route_is_under_the_root_path_too() {
+    let setup = Setup::new().config("root_path = \"/llm/\"");
+    let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
+    world.is_up().await;
+    for before in ["", "/llm"] {
+        let chat = Request::stream("").target(&format!("{before}/v1/chat/completions"));
+        assert_eq!(world.ask(&chat).await.head.status, 200, "{before}");
+        for path in ["/v1/models", "/health"] {
+            let path = format!("{before}{path}");
+            assert_eq!(world.ask(&Request::get(&path)).await.head.status, 200, "{path}");
+        }
+    }
+    for path in
+        ["/llm", "/llm/", "/llmv1/models", "/llm/llm/v1/models", "/llm/v1/nothing", "/other/v1/models"]
+    {
+        assert_eq!(world.ask(&Request::get(path)).await.head.status, 404, "{path}");
+    }
+    // The engine is asked without it.
+    let targets: Vec<_> = world.engine.attempts().into_iter().map(|attempt| attempt.target).collect();
+    assert!(targets.iter().all(|target| target.starts_with("/v1/")), "{targets:?}");
+    world.end().await;
+}

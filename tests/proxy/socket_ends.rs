@@ -314,6 +314,29 @@ async fn fault_c09_a_client_that_takes_nothing_is_given_up() {
     world.end().await;
 }
 
+/// Each ping has to be answered: a client that sends them and takes no pong is not read any more, and is then given up.
+#[tokio::test]
+async fn fault_c44_pings_whose_pongs_nobody_takes_are_not_read() {
+    let setup = Setup::new().config("[timeouts]\nclient_write_stall = 3");
+    let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
+    let request = Socket::request("/v1/responses").bytes();
+    let opened = Socket::over(Client::narrow(world.proxy()).await, &request).await;
+    let mut socket = opened.expect("an upgrade");
+    let before = world.samewire.rss();
+    let much = Socket::masked(0x89, &[b'p'; 125]).repeat(1000);
+    let mut sent = 0;
+    while tokio::time::timeout(Duration::from_secs(1), socket.try_raw(&much)).await == Ok(true) {
+        sent += much.len();
+        assert!(sent < 64 << 20, "everything is read");
+    }
+    let grown = world.samewire.rss().saturating_sub(before);
+    println!("pings: {sent} bytes sent, samewire grew by {grown}");
+    assert!(grown < 8 << 20, "samewire keeps pongs that nobody takes: {grown}");
+    // It is given up: what it sends then fails.
+    while socket.try_raw(&much).await {}
+    world.end().await;
+}
+
 /// A client that takes nothing and asks ever more does not fill the memory either.
 #[tokio::test]
 async fn answers_to_refused_messages_are_bounded() {

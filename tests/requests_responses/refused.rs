@@ -255,7 +255,7 @@ const ROWS: &[(&str, &str, &str, &str)] = &[
         r#""input":"a","request_id":"x""#,
         "request_id",
         "forbidden_parameter",
-        "The parameter 'request_id' is not allowed.",
+        "The parameter 'request_id' is not allowed. Who runs this service can allow it: allowed_fields = [\"request_id\"] in [requests].",
     ),
     (r#""input":"a","store":true,"store":false"#, "store", TWICE, "The key 'store' occurs twice."),
     (

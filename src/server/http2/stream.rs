@@ -3,6 +3,7 @@
 use super::super::Worker;
 use super::super::connection::{Stage, overslept};
 use super::super::course::Seen as Phases;
+use super::super::stall::Stall;
 use crate::config::Limits;
 use axum::Router;
 use axum::body::Body;
@@ -38,7 +39,7 @@ pub(super) async fn serve(
     worker: Arc<Worker>,
 ) {
     let app = worker.present.app();
-    let (course, stall) = (Arc::clone(&app.course), *app.config.timeouts.client_write_stall);
+    let (course, patience) = (Arc::clone(&app.course), *app.config.timeouts.client_write_stall);
     let mut phases = Phases::of(&course);
     let mut reply = Reply(reply);
     let is_head = request.method() == Method::HEAD;
@@ -73,7 +74,7 @@ pub(super) async fn serve(
     if is_over {
         return;
     }
-    let mut answer = Answer { stream, stall, sleep: None };
+    let mut answer = Answer { stream, patience, stalled: None };
     let mut body = pin!(body);
     loop {
         let frame = poll_fn(|cx| {
@@ -123,9 +124,10 @@ impl Drop for Reply {
 /// An answer on its way.
 struct Answer {
     stream: SendStream<Bytes>,
-    stall: Duration,
-    /// While the client takes nothing.
-    sleep: Option<Pin<Box<Sleep>>>,
+    /// How long the client may take next to nothing.
+    patience: Duration,
+    /// While it does.
+    stalled: Option<(Stall, Pin<Box<Sleep>>)>,
 }
 
 impl Answer {
@@ -153,7 +155,9 @@ impl Answer {
             match self.stream.capacity() {
                 0 => {}
                 room => {
-                    self.sleep = None;
+                    if self.stalled.as_mut().is_some_and(|(stall, _)| stall.took(room, Instant::now())) {
+                        self.stalled = None;
+                    }
                     return Poll::Ready(Ok(room));
                 }
             }
@@ -163,12 +167,18 @@ impl Answer {
                 Poll::Pending => break,
             }
         }
-        let stall = self.stall;
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + stall)));
+        let (stall, sleep) = self.stalled.get_or_insert_with(|| {
+            let stall = Stall::new(self.patience, Instant::now());
+            let sleep = Box::pin(sleep_until(stall.end()));
+            (stall, sleep)
+        });
+        if stall.waits(Instant::now()) {
+            sleep.as_mut().reset(stall.end());
+        }
         ready!(sleep.as_mut().poll(cx));
-        while let Some(more) = overslept(sleep.deadline(), Instant::now()) {
-            let end = sleep.deadline() + more;
-            sleep.as_mut().reset(end);
+        while let Some(more) = overslept(stall.end(), Instant::now()) {
+            stall.prolong(more);
+            sleep.as_mut().reset(stall.end());
             ready!(sleep.as_mut().poll(cx));
         }
         Poll::Ready(self.reset(Reason::CANCEL).and(Err(Gone)))

@@ -34,6 +34,8 @@ LEFT_OUT = {
 FIXED = ["--max-model-len", "2048", "--dtype", "bfloat16", "--enforce-eager", "--host", "127.0.0.1"]
 # What an operator of vLLM's own routes and extensions would say.
 CONFIG = """
+root_path = "/llm"
+
 [[upstream]]
 url = "http://{address}"
 
@@ -42,7 +44,7 @@ unknown_fields = "in_place"
 {usage}
 
 [requests]
-allowed_fields = ["kv_transfer_params"]
+allowed_fields = ["kv_transfer_params", "chat_template"]
 
 [relay]
 paths = ["/v1/chat/completions/batch", "/invocations", "/v1/decisions"]

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! One task has all of a connection. It asks the engine for more only when the client has taken what there was, and
-//! reads the client all the while: a client that leaves ends its response, one that stops reading stops the engine.
+//! reads the client all the while: a client that leaves ends its response, one that stops reading stops the engine, and is
+//! read no further than there is room for answers to what it sends.
 
 mod memory;
 mod message;
@@ -41,7 +42,7 @@ use turn::{Said, Turn};
 
 /// Messages that wait for their turn. All of them together have at most the bytes that one may have.
 const WAITING: usize = 16;
-/// Messages to the client that may wait before the client is read no further.
+/// Messages to the client, and pongs beside them, that may wait before the client is read no further.
 const UNSENT: usize = 64;
 /// Bytes read at once. Thousands of connections are open and say nothing.
 const READ: usize = 4 << 10;
@@ -128,6 +129,8 @@ struct Session {
     out: VecDeque<Message>,
     /// Some of what was sent may not be with the client yet.
     unflushed: bool,
+    /// Pongs that the library has made since all was with the client.
+    pongs: usize,
     socket: WebSocket,
     upgraded: Upgraded,
 }
@@ -155,6 +158,7 @@ impl Session {
             memory: Memory::default(),
             out: VecDeque::new(),
             unflushed: false,
+            pongs: 0,
             socket,
             upgraded,
         }
@@ -255,8 +259,13 @@ impl Session {
         let said = match message {
             Message::Text(text) => Said::Text(text.into()),
             Message::Binary(_) => Said::Binary,
-            // The library answers these.
-            Message::Ping(_) | Message::Pong(_) | Message::Close(_) => return,
+            // The library has put a pong behind what it has to write.
+            Message::Ping(_) => {
+                self.pongs += 1;
+                self.unflushed = true;
+                return;
+            }
+            Message::Pong(_) | Message::Close(_) => return,
         };
         let bytes = self.waiting.iter().map(Said::len).sum::<usize>() + said.len();
         let room = self.app().config.limits.max_body_bytes;
@@ -306,7 +315,11 @@ impl Session {
             if let Poll::Ready(Err(_)) = written {
                 return Poll::Ready(Next::Gone);
             }
-            if self.out.len() < UNSENT {
+            if written.is_ready() {
+                self.pongs = 0;
+            }
+            // Each message that is read may have to be answered, if only by a pong (faults C44).
+            if self.out.len() < UNSENT && self.pongs < UNSENT {
                 match Pin::new(&mut self.socket).poll_next(cx) {
                     Poll::Ready(Some(Ok(message))) => return Poll::Ready(Next::Said(message)),
                     Poll::Ready(Some(Err(error))) => return Poll::Ready(what(error)),

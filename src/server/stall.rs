@@ -1,0 +1,105 @@
+//! The time within which a client has to take something of what waits for it (faults C44).
+//!
+//! A client that takes nothing stalls, and so does one that takes a byte now and then: what it keeps waiting holds an
+//! engine and memory. Slow clients are left alone, however slow the network is that anybody uses.
+
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Bytes that a client has to take within the time that it has. Fewer are a stall.
+const LEAST: usize = 1 << 10;
+/// A client for which nothing has waited for so long has caught up: what it took before does not count any more.
+const CAUGHT_UP: Duration = Duration::from_secs(1);
+
+/// A client that has kept something waiting, and has not taken enough since.
+#[derive(Debug)]
+pub(super) struct Stall {
+    patience: Duration,
+    /// When the client is given up, if it keeps something waiting until then.
+    end: Instant,
+    /// Bytes taken since the wait began.
+    taken: usize,
+    /// When it took all that there was. Until something waits again, no time passes.
+    free: Option<Instant>,
+}
+
+impl Stall {
+    /// Begins: the client takes nothing.
+    pub(super) fn new(patience: Duration, now: Instant) -> Self {
+        Self { patience, end: now + patience, taken: 0, free: None }
+    }
+
+    /// Notes that the client has taken bytes. Returns whether they are enough to forget that it ever stalled.
+    pub(super) fn took(&mut self, bytes: usize, now: Instant) -> bool {
+        self.taken = self.taken.saturating_add(bytes);
+        self.free.get_or_insert(now);
+        self.taken >= LEAST
+    }
+
+    /// Notes that the client takes nothing. Returns whether it took something before: then its time ends at another
+    /// moment.
+    pub(super) fn waits(&mut self, now: Instant) -> bool {
+        let Some(free) = self.free.take() else { return false };
+        let pause = now.saturating_duration_since(free);
+        match pause > CAUGHT_UP {
+            true => *self = Self::new(self.patience, now),
+            false => self.end += pause,
+        }
+        true
+    }
+
+    /// When the client is given up.
+    pub(super) fn end(&self) -> Instant {
+        self.end
+    }
+
+    /// Gives the client more time, for time in which nobody watched it.
+    pub(super) fn prolong(&mut self, more: Duration) {
+        self.end += more;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn fault_c44_a_trickle_is_a_stall() {
+        let start = Instant::now();
+        let mut stall = Stall::new(PATIENCE, start);
+        for second in 1..60 {
+            let now = start + Duration::from_secs(second);
+            assert!(!stall.took(1, now));
+            assert!(stall.waits(now));
+            assert!(!stall.waits(now), "it is the same wait");
+        }
+        assert_eq!(stall.end(), start + PATIENCE);
+    }
+
+    #[test]
+    fn a_slow_client_is_none() {
+        let start = Instant::now();
+        let mut stall = Stall::new(PATIENCE, start);
+        for taken in 1..=10_u32 {
+            let now = start + Duration::from_secs(5) * taken;
+            assert_eq!(stall.took(103, now), taken == 10);
+            stall.waits(now);
+        }
+    }
+
+    #[test]
+    fn time_in_which_nothing_waits_does_not_count() {
+        let start = Instant::now();
+        let mut stall = Stall::new(PATIENCE, start);
+        stall.took(1, start);
+        stall.took(1, start + Duration::from_millis(900));
+        stall.waits(start + Duration::from_secs(1));
+        assert_eq!(stall.end(), start + PATIENCE + Duration::from_secs(1));
+        stall.took(1, start + Duration::from_secs(2));
+        let later = start + Duration::from_millis(3001);
+        stall.waits(later);
+        assert_eq!((stall.end(), stall.taken), (later + PATIENCE, 0), "it had caught up");
+    }
+}
