@@ -5,9 +5,13 @@
 use super::door::{Door, Shown};
 use super::routes::Handling;
 use crate::auth::masked;
+use crate::request::invalid;
 use crate::wire::fault::{Failure, Fault};
 use http::{HeaderMap, request};
 use std::sync::Arc;
+
+/// Characters of the name of a model. Answers name it on every frame (faults C46).
+const LONGEST_MODEL: usize = 512;
 
 /// What is said of a model that is not there, and of one that is not there for this caller.
 pub(super) fn no_such_model(name: &str) -> Failure {
@@ -65,8 +69,11 @@ impl Handling {
         self.caller.as_ref().is_none_or(|caller| caller.may_use(model))
     }
 
-    /// Fails on a model that is not there for this caller.
+    /// Fails on a model that is not there for this caller, and on a name that is too long to be one.
     pub(super) fn check_model(&self, model: &str) -> Result<(), Failure> {
+        if model.chars().nth(LONGEST_MODEL).is_some() {
+            return Err(invalid("model", &format!("it must have at most {LONGEST_MODEL} characters")));
+        }
         if self.may_use(model) {
             return Ok(());
         }

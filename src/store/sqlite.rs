@@ -13,7 +13,9 @@ use super::sql::{self, Row, SCHEMA, Sql, Val, ready};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
 use std::collections::VecDeque;
-use std::os::unix::fs::MetadataExt;
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -431,10 +433,21 @@ fn identity(path: &Path) -> Result<(u64, u64), Error> {
     Ok((file.dev(), file.ino()))
 }
 
+/// Creates the file, if there is none, for this user alone: it holds what clients said. SQLite gives its log and its index the
+/// same mode. A file that is there keeps the mode that its owner gave it.
+fn create(path: &Path) -> Result<(), Error> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(Error::unavailable(error)),
+    }
+}
+
 /// Opens the file and looks whether it is one of ours, whole, and not newer than we are. Only then is it written to.
 fn prepare(path: &Path) -> Result<Session, Error> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    create(path)?;
     let mut db = Connection::open_with_flags(path, flags).map_err(from_sqlite)?;
     db.busy_timeout(BUSY).map_err(from_sqlite)?;
     db.set_prepared_statement_cache_capacity(128);

@@ -3,10 +3,22 @@
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 
+/// Characters of an engine's id behind its prefix, and of the id of a call. It is written on every frame: longer ones are
+/// hashed (faults U51).
+const LONGEST_ID: usize = 128;
+/// Characters of a name that an engine says: of a model, a function, a build. Longer ones are cut (faults U51).
+const LONGEST_NAME: usize = 256;
+
+/// Cuts a name that an engine says.
+pub(super) fn bounded_name(name: &str) -> &str {
+    name.char_indices().nth(LONGEST_NAME).and_then(|(end, _)| name.get(..end)).unwrap_or(name)
+}
+
 /// A completion id in canonical form. `prefix` is `chatcmpl-` or `cmpl-`; empty ids are the caller's business.
 pub(super) fn completion(engine: &str, prefix: &str) -> String {
     let plain = |text: &str| {
-        !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+        (1..=LONGEST_ID).contains(&text.len())
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
     };
     // llama.cpp gives completions the ids of chats.
     let of_chat = engine.strip_prefix("chatcmpl-").filter(|rest| prefix == "cmpl-" && plain(rest));
@@ -37,8 +49,16 @@ pub(super) fn derived_call(completion: &str, choice: u32, slot: u32) -> String {
     format!("call_{id}_{choice}_{slot}")
 }
 
+/// The id of a call that an engine has given, unless it is too long.
+pub(super) fn preserved_call(engine: &str) -> String {
+    if engine.len() > LONGEST_ID { format!("call_{}", hex(engine.as_bytes(), 32)) } else { engine.to_owned() }
+}
+
 /// vLLM's generic ids carry a prefix of their own; every other id is opaque, because chat templates parse some.
 pub(super) fn canonical_call(engine: &str) -> String {
+    if engine.len() > LONGEST_ID {
+        return preserved_call(engine);
+    }
     match engine.strip_prefix("chatcmpl-tool-") {
         Some(rest) if !rest.is_empty() => format!("call_{rest}"),
         _ => engine.to_owned(),
@@ -101,5 +121,24 @@ mod tests {
         assert_eq!(strict_call("call_a-b", "c", 0, 0), "call_a-b");
         assert_eq!(strict_call("functions.f:0", "c", 0, 0).len(), 29);
         assert_eq!(fingerprint("fp_0123456789", "s"), "fp_0123456789");
+    }
+
+    #[test]
+    fn fault_u51_what_engines_say_is_bounded() {
+        let long = "a".repeat(128);
+        assert_eq!(completion(&long, "chatcmpl-"), format!("chatcmpl-{long}"));
+        assert_eq!(completion(&format!("chatcmpl-{long}"), "chatcmpl-"), format!("chatcmpl-{long}"));
+        for id in [format!("{long}a"), format!("chatcmpl-{long}a"), "é".repeat(1 << 20)] {
+            let hashed = completion(&id, "chatcmpl-");
+            assert_eq!(hashed.len(), "chatcmpl-".len() + 32, "{hashed}");
+            assert_eq!(completion(&hashed, "chatcmpl-"), hashed);
+        }
+        for call in [canonical_call, preserved_call] {
+            assert_eq!(call(&long), long);
+            let hashed = call(&format!("{long}a"));
+            assert_eq!((hashed.len(), call(&hashed)), ("call_".len() + 32, hashed.clone()));
+        }
+        assert_eq!(bounded_name(&"é".repeat(257)), "é".repeat(256));
+        assert_eq!(bounded_name("é"), "é");
     }
 }

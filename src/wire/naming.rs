@@ -30,7 +30,7 @@ impl<'n> Naming<'n> {
             }
             (None, _) => ident::derived_call(completion, choice, slot),
             (Some(id), ToolCallIds::Canonical) => ident::canonical_call(id),
-            (Some(id), ToolCallIds::Preserve) => id.to_owned(),
+            (Some(id), ToolCallIds::Preserve) => ident::preserved_call(id),
             (Some(id), ToolCallIds::Strict) => ident::strict_call(id, completion, choice, slot),
         }
     }

@@ -234,7 +234,8 @@ impl Normaliser {
         if id != engine {
             self.tally.count(Rule::Id);
         }
-        let said = head.model.map(|model| model.decoded().into_owned()).filter(|model| !model.is_empty());
+        let said = head.model.map(|model| ident::bounded_name(&model.decoded()).to_owned());
+        let said = said.filter(|model| !model.is_empty());
         let model = match self.shape.options.model_name.as_str() {
             "upstream" => said.unwrap_or_else(|| self.shape.model.clone()),
             "requested" => self.shape.model.clone(),
@@ -261,7 +262,7 @@ impl Normaliser {
         let fingerprint = match options.system_fingerprint {
             SystemFingerprint::Strip => None,
             SystemFingerprint::Hash => Some(ident::fingerprint(&said, &options.fingerprint_salt)),
-            SystemFingerprint::Pass => Some(said.clone().into_owned()),
+            SystemFingerprint::Pass => Some(ident::bounded_name(&said).to_owned()),
         };
         if fingerprint.as_deref() != Some(said.as_ref()) {
             self.tally.count(Rule::Fingerprint);
@@ -466,7 +467,7 @@ impl Normaliser {
         }
         if call.name.is_none() {
             let forced = self.shape.forced_function.clone().filter(|_| entry.whole);
-            call.name = name.map(|name| name.into_owned()).or(forced);
+            call.name = name.map(|name| ident::bounded_name(&name).to_owned()).or(forced);
             call.namespace = entry.namespace.map(|namespace| namespace.decoded().into_owned());
             call.kind = entry.kind;
         }

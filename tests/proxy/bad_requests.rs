@@ -565,3 +565,31 @@ async fn fault_c39_expectations() {
     assert_eq!(world.engine.attempt_count(), 1);
     world.end().await;
 }
+
+/// Answers name the model on each frame: a name that is none is not repeated.
+#[tokio::test]
+async fn fault_c46_a_model_with_a_name_without_end() {
+    let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
+    let (fits, too_long) = ("é".repeat(512), "é".repeat(513));
+    for (path, more) in [
+        ("/v1/chat/completions", r#""messages":[{"role":"user","content":"a"}]"#),
+        ("/v1/completions", r#""prompt":"a""#),
+        ("/v1/embeddings", r#""input":"a""#),
+        ("/v1/responses", r#""input":"a""#),
+        ("/v1/score", r#""text_1":"a","text_2":"b""#),
+    ] {
+        let body = |model: &str| format!(r#"{{"model":"{model}",{more}}}"#);
+        let refused = world.ask(&Request::post(path, body(&too_long))).await;
+        let fault = refused.fault();
+        assert_eq!(
+            (refused.head.status, fault.param.as_deref()),
+            (400, Some("model")),
+            "{path}: {}",
+            refused.text()
+        );
+        assert!(refused.text().len() < 1000, "{path}: it is not repeated");
+        let taken = world.ask(&Request::post(path, body(&fits))).await;
+        assert_ne!(taken.head.status, 400, "{path}: {}", taken.text());
+    }
+    world.end().await;
+}

@@ -238,6 +238,46 @@ async fn fault_u20_u21_u39_answers_samewire_cannot_use() {
     }
 }
 
+/// A choice without a message, or told twice, is an answer lost: it never looks like an empty success.
+#[tokio::test]
+async fn fault_u54_a_choice_without_a_message_is_no_answer() {
+    let answer = |choices: &str| {
+        format!(
+            r#"{{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m",{choices},"usage":{{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}}}"#
+        )
+    };
+    let good = r#"{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}"#;
+    let lost = [
+        r#""choices":[{"index":0,"finish_reason":"stop"}]"#.to_owned(),
+        r#""choices":[{"index":0,"message":null,"finish_reason":"stop"}]"#.to_owned(),
+        r#""choices":[{"index":0,"message":{},"finish_reason":"stop"}]"#.to_owned(),
+        r#""choices":[{"index":0,"message":{"content":null},"finish_reason":"stop"}]"#.to_owned(),
+        format!(r#""choices":[{good},{good}]"#),
+        format!(r#""choices":[{good}],"choices":[{good}]"#),
+    ];
+    for choices in lost {
+        let script = Script::new().json("200 OK", &answer(&choices));
+        let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+        for request in [Request::plain(""), Request::stream("")] {
+            let expected = (502, "server_error".into(), Some("upstream_invalid_response".into()));
+            assert_eq!(world.ask(&request).await.failure(), expected, "{choices}");
+        }
+        world.end().await;
+    }
+    // A model may end at once, or be cut before its first word.
+    for choices in [
+        r#""choices":[{"index":0,"message":{"role":"assistant","content":""},"finish_reason":"stop"}]"#,
+        r#""choices":[{"index":0,"message":{"role":"assistant","content":null},"finish_reason":"stop"}]"#,
+        r#""choices":[{"index":0,"message":{},"finish_reason":"length"}]"#,
+    ] {
+        let world =
+            World::start(Engine::script(Script::new().json("200 OK", &answer(choices))).await, Setup::new())
+                .await;
+        assert_eq!(world.ask(&Request::plain("")).await.head.status, 200, "{choices}");
+        world.end().await;
+    }
+}
+
 #[tokio::test]
 async fn fault_u39_early_hints_are_skipped() {
     let mut script = Script::new().raw("HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n");
@@ -584,5 +624,31 @@ async fn connection_lives_on_after_an_error_frame() {
     }
     assert_eq!(answers[0].text(), Canonical::new().role().tok("a", 1).error(INCOMPLETE).text());
     assert_eq!(answers[1].text(), Canonical::answer("b", 1).text());
+    world.end().await;
+}
+
+/// What an engine says once stands on every frame: an id and names without end are cut before they are.
+#[tokio::test]
+async fn fault_u51_what_is_said_once_is_not_written_without_a_bound() {
+    let huge = "x".repeat(1 << 20);
+    let first = format!(
+        r#"{{"id":"{huge}","object":"chat.completion.chunk","created":1,"model":"{huge}","system_fingerprint":"{huge}","choices":[{{"index":0,"delta":{{"role":"assistant"}},"finish_reason":null}}]}}"#
+    );
+    let mut script = Script::new().head_sse().ev(&first);
+    for _ in 0..300 {
+        script = script.ev(r#"{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}"#);
+    }
+    let script = script.finish("stop").done().end();
+    let setup = Setup::new().faulty().set("system_fingerprint=pass");
+    let world = World::start(Engine::script(script).await, setup).await;
+    let answer = world.ask(&Request::stream("")).await;
+    assert_eq!(answer.head.status, 200);
+    let text = answer.text();
+    assert_eq!(text.matches(r#""content":"a""#).count(), 300);
+    assert!(text.len() < 512 << 10, "{} bytes", text.len());
+    let event: serde_json::Value =
+        serde_json::from_str(text.split("\n\n").next().unwrap().strip_prefix("data: ").unwrap()).unwrap();
+    let length = |key: &str| event[key].as_str().unwrap().len();
+    assert_eq!((length("id"), length("model"), length("system_fingerprint")), (41, 256, 256));
     world.end().await;
 }

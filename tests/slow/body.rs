@@ -24,15 +24,56 @@ fn read(case: &Case) -> Result<Chunk, Failure> {
         });
     }
     let limit = super::index_limit(case);
+    let tokens = body.usage.as_ref().map_or(0, |usage| usage.completion);
+    if loses_a_choice(&json, tokens) {
+        return Err(unreadable());
+    }
     if body.choices.is_empty() || body.choices.iter().any(|choice| choice.index >= limit) {
         return Err(unreadable());
     }
     Ok(body)
 }
 
+/// A choice of which nothing is said, or twice.
+fn loses_a_choice(json: &Json, tokens: u64) -> bool {
+    let choices = json.get("choices").and_then(|list| list.items()).unwrap_or_default();
+    let mut indices: Vec<u64> = choices
+        .iter()
+        .map(|choice| choice.get("index").and_then(|index| index.value().as_u64()).unwrap_or(0))
+        .collect();
+    let count = indices.len();
+    indices.sort_unstable();
+    indices.dedup();
+    let is_lost = |choice: &Json| match choice.get("message").or_else(|| choice.get("delta")) {
+        Some(message) => {
+            let members = message.members().unwrap_or_default();
+            let is_blank = members.iter().all(|(_, value)| value.is_null());
+            is_blank
+                && tokens > 0
+                && choice
+                    .get("finish_reason")
+                    .and_then(|word| word.string())
+                    .is_some_and(|word| ends_itself(&word))
+        }
+        None => choice.get("text").is_none(),
+    };
+    indices.len() < count || choices.iter().any(is_lost)
+}
+
 /// An answer that is nothing but reasoning, and that the model has ended itself.
 fn is_misfiled(choice: &Entry) -> bool {
     let silent = |text: &Option<String>| text.as_deref().unwrap_or_default().is_empty();
+    !choice.reasoning.is_empty()
+        && silent(&choice.content)
+        && silent(&choice.refusal)
+        && choice.calls.is_empty()
+        && choice.function_call.is_none()
+        && choice.audio.is_none()
+        && ends_itself(&choice.finish)
+}
+
+/// The words of an answer that the model has ended.
+fn ends_itself(word: &str) -> bool {
     let words = [
         "stop",
         "eos",
@@ -45,13 +86,7 @@ fn is_misfiled(choice: &Entry) -> bool {
         "COMPLETE",
         "repetition",
     ];
-    !choice.reasoning.is_empty()
-        && silent(&choice.content)
-        && silent(&choice.refusal)
-        && choice.calls.is_empty()
-        && choice.function_call.is_none()
-        && choice.audio.is_none()
-        && words.contains(&choice.finish.as_str())
+    words.contains(&word)
 }
 
 /// What an engine would have said had it streamed this body.

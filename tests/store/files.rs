@@ -5,6 +5,8 @@ use crate::places::{self, Fresh};
 use crate::responses::{NOW, completed, events, item, key, over, running};
 use rusqlite::Connection;
 use samewire::store::{Error, Finish, New, Place, State, Store};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 /// Why the place cannot be opened.
@@ -43,6 +45,30 @@ async fn it_is_there_when_opened_again() {
     let mode = Connection::open(place.file()).unwrap();
     let mode: String = mode.query_row("PRAGMA journal_mode", (), |row| row.get(0)).unwrap();
     assert_eq!(mode, "wal");
+}
+
+/// What clients said is nobody else's to read; a file that is there keeps its mode.
+#[tokio::test]
+async fn files_are_for_their_user_alone() {
+    let place = places::sqlite().await;
+    let mode = |end: &str| {
+        let file = place.file().with_extension(format!("db{end}"));
+        std::fs::metadata(&file)
+            .unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+            .permissions()
+            .mode()
+            & 0o777
+    };
+    let store = place.open(ROOMY).await;
+    store.create(New { input: vec![item("m")], ..over("resp_1") }, NOW).await.unwrap();
+    assert_eq!(["", "-wal", "-shm"].map(mode), [0o600; 3]);
+    drop(store);
+
+    let place = filled().await;
+    std::fs::set_permissions(place.file(), Permissions::from_mode(0o640)).unwrap();
+    let store = place.open(ROOMY).await;
+    assert_eq!(store.totals().await.unwrap().records, 200);
+    assert_eq!(std::fs::metadata(place.file()).unwrap().permissions().mode() & 0o777, 0o640);
 }
 
 #[tokio::test]

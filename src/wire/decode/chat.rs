@@ -110,6 +110,18 @@ impl<'a> Delta<'a> {
             && self.audio.is_none()
     }
 
+    /// Whether it has no member at all.
+    pub(super) fn is_blank(&self) -> bool {
+        let texts = [self.role, self.content, self.reasoning_content, self.thinking, self.reasoning_text];
+        texts.iter().all(Option::is_none)
+            && self.refusal.is_none()
+            && self.reasoning.is_none()
+            && self.tool_calls.is_none()
+            && self.function_call.is_none()
+            && self.audio.is_none()
+            && self.rest.is_empty()
+    }
+
     /// The first non-empty name in the order of wire-format 2.4; equal copies under other names count once.
     fn reasoning_text_of(&self, speaker: &mut Speaker<'a, '_>) -> Result<Option<Text<'a>>, Unreadable> {
         let object: Reasoned<'_>;

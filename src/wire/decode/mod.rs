@@ -14,7 +14,9 @@ use super::fault::{Failure, Fault, is_error_object};
 use super::rule::Rule;
 use super::sse::Frame;
 use super::{Api, Extensions};
-use crate::json::{Extras, Few, Raw, Read, Scanner, Text, integer, object, read, read_into, read_with_null};
+use crate::json::{
+    Extras, Few, Members, Raw, Read, Scanner, Text, integer, object, read, read_into, read_with_null,
+};
 
 /// Where decoders put what they read.
 pub trait Sink {
@@ -135,6 +137,10 @@ impl Chunks {
             to.event(Event::Usage { usage, alone: true, riders });
             return Ok(());
         }
+        if whole {
+            let tokens = usage.map_or(0, |usage| usage.completion);
+            check_whole(text, chunk.choices.as_ref(), tokens)?;
+        }
         let kept = usage.filter(|_| self.reading.continuous_usage && !whole);
         for choice in chunk.choices.iter_mut().flat_map(Few::iter_mut) {
             let running = kept.map(|usage| Box::new(Running { usage, last: choice.is_last() }));
@@ -148,6 +154,22 @@ impl Chunks {
         }
         Ok(())
     }
+}
+
+/// Fails on a whole answer of which a part is lost: a choice that says nothing, one that is told twice, or `choices` twice
+/// (faults U54). `tokens`: those that the engine counts.
+fn check_whole(text: &str, choices: Option<&Few<Choice<'_>>>, tokens: u64) -> Result<(), Unreadable> {
+    let lists =
+        Members::of(text).map_or(0, |members| members.0.iter().filter(|(key, _)| key == "choices").count());
+    let mut indices = Vec::new();
+    for choice in choices.into_iter().flat_map(Few::iter) {
+        let index = choice.index.unwrap_or(0);
+        if indices.contains(&index) || choice.is_lost(tokens) {
+            return Err(Unreadable);
+        }
+        indices.push(index);
+    }
+    if lists > 1 { Err(Unreadable) } else { Ok(()) }
 }
 
 object! {
@@ -166,6 +188,14 @@ object! {
 }
 
 impl Choice<'_> {
+    /// Whether the engine has said something, and what it said is not there. `tokens`: those that it counts.
+    fn is_lost(&self, tokens: u64) -> bool {
+        match self.message.as_ref().or(self.delta.as_ref()) {
+            Some(message) => tokens > 0 && message.is_blank() && stops(self.finish_reason),
+            None => self.text.is_none(),
+        }
+    }
+
     /// Whether it says how it ended.
     fn is_last(&self) -> bool {
         self.finish_reason.is_some_and(|reason| reason.get() != "\"\"")
