@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the scripts that install Debian packages.
 
 # Installs Debian packages as root, and says so before it does.
