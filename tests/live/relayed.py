@@ -51,6 +51,8 @@ def check(engine: Any, proxy: Any) -> tuple[list[str], list[str]]:
     """The routes that answer, and what is wrong with any."""
     answered, wrong = [], []
     for path, body in BODIES[engine.name].items():
+        # The first answer fills the engine's cache, of which the others tell.
+        told(engine, engine.address, path, body)
         (here, direct), (there, through) = (told(engine, address, path, body) for address in (engine.address, proxy.address))
         if here == 200:
             answered.append(path)
