@@ -39,11 +39,19 @@ const LONGEST: usize = 256;
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
 pub struct RelayFile {
     pub paths: Vec<String>,
+    pub rewritten: Vec<String>,
 }
 
 /// The paths that are relayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Relayed(Vec<String>);
+pub struct Relayed {
+    paths: Vec<String>,
+    /// Those whose requests may be of an API that is rewritten.
+    rewritten: Vec<String>,
+}
+
+const MUST: &str = "must be a path such as /v1/rerank, of at most 256 letters, digits and ._~-, without a query or a slash at its \
+                    end";
 
 impl Relayed {
     /// Returns what the file means: the usual paths, and those that it adds or, with a `!` before them, removes.
@@ -58,26 +66,36 @@ impl Relayed {
                 (true, Some(at)) => _ = paths.remove(at),
                 (true, None) => wrong(format!("'{path}' is not relayed, so it cannot be removed")),
                 (false, Some(_)) => {}
-                (false, None) if !is_path(path) => {
-                    let must = "must be a path such as /v1/rerank, of at most 256 letters, digits and ._~-, without a \
-                                query or a slash at its end; a ! before it removes it";
-                    wrong(must.to_owned());
-                }
+                (false, None) if !is_path(path) => wrong(format!("{MUST}; a ! before it removes it")),
                 (false, None) if is_own(path) => wrong(format!("samewire answers '{path}' by itself")),
                 (false, None) => paths.push(path.to_owned()),
             }
         }
-        Self(paths)
+        for (place, path) in file.rewritten.iter().enumerate() {
+            let mut wrong = |why: String| mistakes.add(format!("relay.rewritten[{place}]"), why);
+            match path {
+                path if !is_path(path) => wrong(MUST.to_owned()),
+                path if is_own(path) => wrong(format!("samewire answers '{path}' by itself")),
+                path if !paths.contains(path) => paths.push(path.clone()),
+                _ => {}
+            }
+        }
+        Self { paths, rewritten: file.rewritten.clone() }
+    }
+
+    /// Whether a path's requests may be of an API that is rewritten.
+    pub fn rewrites(&self, path: &str) -> bool {
+        self.rewritten.iter().any(|known| known == path)
     }
 
     /// Returns the paths that are relayed.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(String::as_str)
+        self.paths.iter().map(String::as_str)
     }
 
     /// Whether a path is relayed. It is compared as it stands.
     pub fn has(&self, path: &str) -> bool {
-        self.0.iter().any(|known| known == path)
+        self.paths.iter().any(|known| known == path)
     }
 }
 
@@ -117,7 +135,7 @@ mod tests {
     fn paths_are_added_and_removed() {
         let mut mistakes = Mistakes::default();
         let paths = ["!/generate", "/flush_cache", "/flush_cache", "!/rerank", "/rerank"];
-        let file = RelayFile { paths: paths.map(str::to_owned).into() };
+        let file = RelayFile { paths: paths.map(str::to_owned).into(), ..RelayFile::default() };
         let relayed = Relayed::meant(&file, &mut mistakes);
         assert_eq!(mistakes, Mistakes::default());
         for (path, is_relayed) in [
@@ -131,6 +149,22 @@ mod tests {
         ] {
             assert_eq!(relayed.has(path), is_relayed, "{path}");
         }
+    }
+
+    #[test]
+    fn what_is_rewritten_is_relayed_else() {
+        let mut mistakes = Mistakes::default();
+        let rewritten = ["/invocations", "/generate", "/v1/models", "x"].map(str::to_owned).into();
+        let relayed = Relayed::meant(&RelayFile { rewritten, ..RelayFile::default() }, &mut mistakes);
+        for path in ["/invocations", "/generate"] {
+            assert!(relayed.has(path) && relayed.rewrites(path), "{path}");
+        }
+        assert!(relayed.has("/rerank") && !relayed.rewrites("/rerank") && !relayed.has("/v1/models"));
+        let mistakes = mistakes.to_string();
+        assert!(
+            mistakes.contains("relay.rewritten[2]") && mistakes.contains("relay.rewritten[3]"),
+            "{mistakes}"
+        );
     }
 
     #[test]
@@ -177,7 +211,8 @@ mod tests {
             "/health",
         ] {
             let mut mistakes = Mistakes::default();
-            Relayed::meant(&RelayFile { paths: vec![path.to_owned()] }, &mut mistakes);
+            let file = RelayFile { paths: vec![path.to_owned()], ..RelayFile::default() };
+            Relayed::meant(&file, &mut mistakes);
             assert!(mistakes.to_string().contains("relay.paths[0]"), "{path}: {mistakes}");
         }
     }

@@ -35,6 +35,8 @@ pub(super) enum Target {
     Embeddings,
     /// A route of engines that is relayed.
     Relayed,
+    /// One whose requests may be of an API that is rewritten.
+    ByBody,
     Models,
     Model,
     /// Whether requests should come here.
@@ -55,6 +57,7 @@ impl Target {
                 | Self::InputTokens
                 | Self::Embeddings
                 | Self::Relayed
+                | Self::ByBody
         )
     }
 
@@ -71,7 +74,7 @@ impl Target {
             | Self::Compact => Route::Responses,
             Self::Conversing(_) => Route::Conversations,
             Self::Embeddings => Route::Embeddings,
-            Self::Relayed => Route::Relay,
+            Self::Relayed | Self::ByBody => Route::Relay,
             Self::Models | Self::Model => Route::Models,
             Self::Health | Self::OtherMethod | Self::Nothing => Route::Unknown,
         }

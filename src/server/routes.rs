@@ -17,6 +17,7 @@ use crate::auth::Caller;
 use crate::config::Limits;
 use crate::plan::{Plan, plan};
 use crate::request::embeddings::Wanted;
+use crate::request::relayed::api_of;
 use crate::request::{Ask, Rules};
 use crate::telemetry::Route;
 use crate::upstream::Outgoing;
@@ -147,6 +148,9 @@ async fn handle(
     let way = is_other.then(|| relayed::find(head.uri.path(), &app.config.relayed)).flatten();
     let is_relayed = way.is_some();
     let (target, door) = match way {
+        Some((door, path)) if head.method == Method::POST && app.config.relayed.rewrites(&path) => {
+            (Target::ByBody, door)
+        }
         Some((door, _)) if head.method == Method::POST => (Target::Relayed, door),
         Some((door, _)) => (Target::OtherMethod, door),
         None => (target, door),
@@ -310,6 +314,9 @@ impl Handling {
         if target == Target::Relayed {
             return Box::pin(self.relayed(head, body)).await;
         }
+        if target == Target::ByBody {
+            return Box::pin(self.by_body(head, body)).await;
+        }
         headers::check(&head.headers)?;
         self.is_labelled_form = headers::is_labelled_form(&head.headers);
         match target {
@@ -322,6 +329,22 @@ impl Handling {
             Target::Conversing(what) => Box::pin(self.converse(head, body, what)).await,
             Target::Embeddings => Box::pin(self.embed(head, body)).await,
             _ => self.list(head).await,
+        }
+    }
+
+    /// A relayed route whose requests are of an API that is rewritten, if their bodies are.
+    async fn by_body(
+        &mut self,
+        head: &request::Parts,
+        body: Option<Incoming>,
+    ) -> Result<Response<Body>, Failure> {
+        let limit = self.app.config.limits.max_body_bytes;
+        let body = self.body(body, limit).await?;
+        let api = api_of(&body);
+        let body = Some(Incoming::from(body));
+        match api {
+            Some(api) => self.relay(api, head, body).await,
+            None => self.relayed(head, body).await,
         }
     }
 

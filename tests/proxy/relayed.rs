@@ -554,3 +554,23 @@ async fn http2_clients_are_served_alike() {
     }
     world.end().await;
 }
+
+/// SageMaker's clients ask one route for everything: by its body a request is one of an API that is rewritten, or is relayed.
+#[tokio::test]
+async fn a_route_for_everything_is_rewritten_by_what_its_bodies_hold() {
+    let engine = Engine::answering(|attempt| match attempt.target.as_str() {
+        "/v1/chat/completions" => Script::answer("a", 1),
+        _ => Script::new().json("200 OK", r#"{"own":1}"#),
+    });
+    let setup = Setup::new().config("[relay]\nrewritten = [\"/invocations\"]");
+    let world = World::start(engine.await, setup).await;
+    let chat = world.ask(&Request::stream("").target("/invocations")).await;
+    assert_eq!(chat.text(), world.ask(&Request::stream("")).await.text());
+    let other = world.ask(&Request::post("/invocations", r#"{"model":"m","input":"a"}"#)).await;
+    assert_eq!((other.head.status, other.text()), (200, r#"{"own":1}"#));
+    let none = world.ask(&Request::get("/invocations")).await;
+    assert_eq!(none.head.status, 405);
+    let targets: Vec<_> = world.engine.attempts().into_iter().map(|attempt| attempt.target).collect();
+    assert_eq!(targets, ["/v1/chat/completions", "/v1/chat/completions", "/invocations"]);
+    world.end().await;
+}

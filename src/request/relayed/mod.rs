@@ -3,22 +3,24 @@
 //! Takes: the bytes of a body, cut anywhere. Gives: the model, and the same bytes with another name for it. Never: keeps
 //! more than one key and the model's value, or lets a second value for the model pass.
 
-mod json;
 mod multipart;
+mod value;
 
 use super::check::invalid;
 use super::rules::Rules;
+use crate::json::{self, Raw, object};
+use crate::wire::Api;
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
-use json::Json;
 use multipart::Multipart;
 use std::ops::Range;
+use value::Json;
 
 /// The member, or the part of a form, that names the model.
 const MODEL: &str = "model";
 
-/// Bytes that the value of `model` may have as it is written.
-const VALUE: usize = 1 << 10;
+/// Bytes that the value of `model` may have as it is written: 512 characters, each as an escape, and a little more.
+const VALUE: usize = 4 << 10;
 
 /// The model as a body names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +29,24 @@ pub struct Named {
     pub model: String,
     /// Where its value stands in the body, with quotes if it has any.
     pub at: Range<usize>,
+}
+
+/// Returns the API whose requests a body is one of, by what it holds: Chat Completions have `messages`, Completions a `prompt`.
+pub fn api_of(body: &[u8]) -> Option<Api> {
+    let held: Held<'_> = json::read(std::str::from_utf8(body).ok()?).ok()?;
+    match (held.messages, held.prompt) {
+        (Some(_), _) => Some(Api::Chat),
+        (None, Some(_)) => Some(Api::Completions),
+        (None, None) => None,
+    }
+}
+
+object! {
+    /// The members that only requests of one API have.
+    struct Held<'a> {
+        messages: Raw<'a> = "messages",
+        prompt: Raw<'a> = "prompt",
+    }
 }
 
 /// A body that is searched for the model's name while it passes.
@@ -276,9 +296,9 @@ mod tests {
     /// The engine and the proxy might each take another one.
     #[test]
     fn what_can_be_read_in_two_ways_is_refused() {
-        let long = format!(r#"{{"model":"{}"}}"#, "x".repeat(2000));
+        let long = format!(r#"{{"model":"{}"}}"#, "x".repeat(VALUE + 1));
         let deep = format!(r#"{{"input":{}"#, "[".repeat(200));
-        let long_form = form(&[(r#"name="model""#, &"x".repeat(2000))]);
+        let long_form = form(&[(r#"name="model""#, &"x".repeat(VALUE + 1))]);
         let header = format!("--b-1\r\nx: {}", "y".repeat(20_000));
         for (kind, body, what) in [
             ("application/json", r#"{"model":"a","model":"b"}"#, "twice"),

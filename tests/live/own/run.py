@@ -29,7 +29,6 @@ LEFT_OUT = {
 }
 # Tests that pass directly alone, and why that stays so.
 KNOWN = {
-    "chat_completion/test_chat.py::test_invocations": "a relayed answer is the engine's own, that of Chat Completions is canonical",
     "chat_completion/test_chat.py::test_chat_streaming[": "the last text and the finish have a frame each",
 }
 # Fewer would mean that the engine or the tests cannot be used at all.

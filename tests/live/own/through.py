@@ -47,7 +47,8 @@ unknown_fields = "in_place"
 allowed_fields = ["kv_transfer_params", "chat_template"]
 
 [relay]
-paths = ["/v1/chat/completions/batch", "/invocations", "/v1/decisions"]
+paths = ["/v1/chat/completions/batch", "/v1/decisions"]
+rewritten = ["/invocations"]
 """
 USAGE = 'continuous_usage = "pass"'
 USAGE_UNASKED = 'continuous_usage = "always"\nforce_usage = true'
