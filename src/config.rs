@@ -262,7 +262,7 @@ pub struct Config {
     pub seal: Option<Arc<Keys>>,
     /// How conversations are made short.
     pub compaction: Compaction,
-    /// What the Codex CLI is told of the models.
+    /// The facts about models for the Codex CLI.
     pub codex: Codex,
     /// What clients may ask for.
     pub rules: Arc<Rules>,

@@ -27,9 +27,9 @@ use std::sync::Arc;
 
 /// Bytes of white space that may stand before the first one that tells what an answer is.
 const BLANKS: usize = 64;
-/// What is said of input that no engine writes.
+/// The note on input that no engine writes.
 const FOREIGN: &str = "The input is neither server-sent events (data: {…}) nor a JSON object.";
-/// What is said of events that stand line by line.
+/// The note on events that stand line by line.
 const JAMMED: &str =
     "There are no blank lines between the events: each line that begins with data: is taken for one.";
 /// Bytes of one read.

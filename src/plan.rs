@@ -70,7 +70,7 @@ impl Route {
         Takes { token_ids, parsers: self.parsers(), ..takes }
     }
 
-    /// What is known of the engine's parsers.
+    /// Returns the facts known about the engine's parsers.
     fn parsers(&self) -> EngineParsers {
         let leaves_calls = self.fallbacks.has(Fallback::CallsInText);
         EngineParsers { tells_reasoning: self.tells_reasoning, leaves_calls }

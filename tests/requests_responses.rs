@@ -45,7 +45,7 @@ fn read(body: &str) -> Result<Asked, Failure> {
     Asked::read(&Bytes::from(body.to_owned()), &Options::default())
 }
 
-/// The same where the operator wants the ranges of the published API.
+/// Reads a request with the ranges of the published API, as an operator may want them.
 fn read_as_published(body: &str) -> Result<Asked, Failure> {
     let rules = Arc::new(Rules { ranges: Ranges::Api, ..Rules::ANSWERED });
     Asked::read_for(&Bytes::from(body.to_owned()), &Options::default(), Way::Chat, None, &rules)

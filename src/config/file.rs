@@ -236,7 +236,7 @@ pub struct Compaction {
     pub instructions: String,
 }
 
-/// What the Codex CLI is told of the models.
+/// The facts about models for the Codex CLI.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]

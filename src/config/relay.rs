@@ -33,7 +33,7 @@ const OWN_BELOW: [&str; 5] = ["/v1/responses", "/v1/conversations", "/v1/message
 /// Bytes of a path.
 const LONGEST: usize = 256;
 
-/// What is relayed.
+/// The table `[relay]` of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]

@@ -71,7 +71,7 @@ pub enum Change {
         key: &'static str,
         /// The least that the engine keeps to.
         least: i64,
-        /// What the engine would do.
+        /// The engine's behaviour without the rule.
         why: &'static str,
     },
     /// Members that the engine refuses and can do without.

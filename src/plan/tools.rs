@@ -34,7 +34,8 @@ pub(super) fn hide_calls(fit: &mut Fit<'_>) {
     }
 }
 
-/// The same where something must be called, too: of the tools the model sees the one that is named, or all of them.
+/// Plans a request whose calls are read from the text, also where a call is required: the model sees the named tool, or all of
+/// them.
 pub(super) fn calls_in_text(fit: &mut Fit<'_>) -> bool {
     if fit.ask.callable.is_none() || fit.top.said("tools").is_none() {
         return false;

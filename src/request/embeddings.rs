@@ -24,8 +24,8 @@ pub struct Wanted {
     model_at: Option<Range<usize>>,
     /// The engine is told the model by this name: the body names another one, or none.
     overrides_model: bool,
-    /// It asks in a form of the engine's own, whose answer is the engine's own, too: without `input`, or for an encoding that
-    /// the API does not have.
+    /// Whether the request has a form that only the engine knows: no `input`, or an encoding that the API does not have.
+    /// Its answer is then passed on as it is.
     pub is_foreign: bool,
 }
 

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ranges {
-    /// Those outside of which the engine would answer nonsense or say nothing; of all others the engine is the judge.
+    /// Only the ranges outside of which the engine would answer nonsense or nothing; the engine judges all other values.
     #[default]
     Engine,
-    /// Those of the published API, whatever the engine takes.
+    /// The ranges of the published API, whatever the engine takes.
     Api,
 }
 

@@ -220,7 +220,7 @@ pub(super) trait Letter: Send {
     /// It cannot be said to this engine.
     fn send(&mut self, to: &To<'_>) -> Result<Sent, Failure>;
 
-    /// From now on several requests for it are sent at once.
+    /// Marks that several requests for it are sent at once from now on.
     fn at_once(&self) {}
 }
 

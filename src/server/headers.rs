@@ -21,8 +21,8 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 const PROCESSING: HeaderName = HeaderName::from_static("openai-processing-ms");
 const OPENAI_VERSION: HeaderName = HeaderName::from_static("openai-version");
-/// What tells how to read the bytes of an answer that is passed on as it is. vLLM describes embeddings that it sends as plain
-/// bytes in `metadata`.
+/// Headers that tell how to read an answer that is passed on as it is. vLLM describes embeddings that it sends as plain bytes in
+/// `metadata`.
 const RELAYED: [HeaderName; 4] =
     [CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, HeaderName::from_static("metadata")];
 /// Bytes of a label that stand in a message.

@@ -41,14 +41,14 @@ impl Drop for Underway {
     }
 }
 
-/// What has come of an answer before it is passed on.
+/// The part of an answer that has come before it is passed on.
 pub(super) struct Opened {
     pub(super) answer: Box<Answer>,
     /// Bytes of the whole body, where the engine has said so.
     pub(super) length: Option<u64>,
     /// The first bytes of the body.
     pub(super) first: BytesMut,
-    /// How the read after them has ended.
+    /// The result of the read after those bytes.
     pub(super) read: Result<Read, BrokenAnswer>,
     /// Headers of the answer that pass.
     pub(super) passed: HeaderMap,

@@ -116,9 +116,9 @@ impl Path {
 }
 
 const ALL: &[Door] = &[Door::Plain, Door::Undated, Door::Dated, Door::Deployment];
-/// Those with the model in the body or in the path.
+/// The doors to routes that name a model in the body or in the path.
 const MODEL: &[Door] = &[Door::Plain, Door::Undated, Door::Deployment];
-/// Those that are of no model.
+/// The doors to routes that are about no model.
 const OTHER: &[Door] = &[Door::Plain, Door::Undated, Door::Dated];
 
 /// The paths of all families.

@@ -41,7 +41,7 @@ pub(super) struct Record {
     pub(super) upstream: Option<Arc<Upstream>>,
     pub(super) attempts: u32,
     request_bytes: usize,
-    /// How much of a body has come that is not kept.
+    /// The progress of a body that is passed on without being kept.
     pub(super) uploaded: Option<Arc<Progress>>,
     /// The body came as a form by its label, and was read as JSON.
     pub(super) labelled_form: bool,

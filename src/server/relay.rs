@@ -48,7 +48,7 @@ pub(super) struct Relay {
     others: Vec<Other>,
     /// The thread that this is polled by.
     thread: usize,
-    /// How this one or another one is asked again; nothing as soon as it is too late.
+    /// The means to ask this upstream or another one again; `None` once it is too late.
     again: Option<Box<Again>>,
     pen: Pen,
     /// Bytes received of the answer.
@@ -79,7 +79,7 @@ enum Keep {
 /// What a request needs to be relayed.
 pub(super) struct Order {
     pub(super) leg: Leg,
-    /// How the request is sent again, if it may be.
+    /// The means to send the request again, if that is allowed.
     pub(super) again: Option<(Box<dyn Letter>, Search)>,
     /// The thread that this is polled by.
     pub(super) thread: usize,

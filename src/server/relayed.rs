@@ -49,11 +49,11 @@ pub(super) fn find(path: &str, relayed: &Relayed) -> Option<(Door, String)> {
     ways.into_iter().flatten().find(|(_, path)| relayed.has(path))
 }
 
-/// What is held of a request's body.
+/// The part of a request's body that is held.
 struct Held {
     front: Bytes,
     scan: Scan,
-    /// What is still to come.
+    /// The part that is still to come.
     rest: Option<ClientBody>,
     /// Bytes of that.
     rest_length: Option<u64>,
@@ -410,14 +410,14 @@ fn query(query: Option<&str>, door: Door) -> String {
     out
 }
 
-/// What the client takes, as far as it is plain.
+/// Returns the types that the client accepts, as far as they are plain.
 pub(super) fn accept(headers: &HeaderMap) -> HeaderValue {
     let mut all = headers.get_all(ACCEPT).iter();
     let first = all.next().filter(|_| all.next().is_none());
     first.cloned().unwrap_or(HeaderValue::from_static("*/*"))
 }
 
-/// What the body is. JSON may come without a label, or with the one that `curl -d` writes.
+/// Returns the type of the body. JSON may come without a label, or with the one that `curl -d` writes.
 fn content_type(headers: &HeaderMap, scan: &Scan) -> Option<HeaderValue> {
     let given = headers.get(CONTENT_TYPE);
     let is_form =

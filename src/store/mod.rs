@@ -1,4 +1,4 @@
-//! What outlives a request: responses with their items and events, conversations, and counters of what keys have used.
+//! Everything that outlives a request: responses with their items and events, conversations, and counters of each key's use.
 //!
 //! Takes: records, and the time. Gives: what was stored, to the tenant who stored it; another tenant's id is exactly
 //! "not there". Remembers: in memory, in an SQLite file, or in PostgreSQL; what it says is stored is stored.

@@ -89,7 +89,7 @@ impl Answer {
         }
     }
 
-    /// The same while the rest of the request's body is still being sent.
+    /// Adds the rest of the request's body, which is still being sent.
     pub(super) fn with_upload(self, upload: Option<Sending>) -> Self {
         Self { upload: upload.map(Box::new), ..self }
     }

@@ -50,7 +50,7 @@ pub struct Outgoing {
     pub path: Cow<'static, str>,
     /// What the answer may be.
     pub accept: HeaderValue,
-    /// What the body of a `POST` is.
+    /// The type of the body of a `POST`.
     pub content_type: Option<HeaderValue>,
     /// The key.
     pub authorization: Option<HeaderValue>,
@@ -68,7 +68,7 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// What bodies are unless somebody says something else.
+    /// The type of bodies, unless the request says otherwise.
     pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
     /// Bytes of the body; `None`: they are not known.

@@ -358,7 +358,7 @@ pub(super) async fn exchange(
 /// Sends as much of a body as the engine takes.
 ///
 /// # Errors
-/// It breaks off.
+/// The body breaks off.
 fn poll_upload(upload: &mut Option<Streaming>, cx: &mut Context<'_>) -> Result<(), Failure> {
     let Some(Poll::Ready(sent)) = upload.as_mut().map(|upload| upload.poll(cx)) else { return Ok(()) };
     *upload = None;

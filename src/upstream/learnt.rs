@@ -1,5 +1,5 @@
-//! What the refusals and answers of an upstream have taught: the forms in which requests for its models are sent at once,
-//! and whether it tells reasoning apart from the text.
+//! Facts learnt from the refusals and answers of an upstream: the forms in which requests for its models are sent at
+//! once, and whether it tells reasoning apart from the text.
 //!
 //! Takes: a model's name, and the fallbacks with which the engine answered for it. Gives: them again. Remembers: them, for a
 //! bounded number of models, until the engine may be another one. Never: expires by time.
@@ -14,7 +14,7 @@ const MODELS: usize = 256;
 /// Bytes of a model's name, at most.
 const NAME: usize = 256;
 
-/// What was learnt about an upstream.
+/// The facts learnt about one upstream.
 #[derive(Debug, Default)]
 pub(super) struct Learnt {
     /// The fallbacks that it needs, by model.

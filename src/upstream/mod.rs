@@ -86,7 +86,7 @@ pub struct Upstream {
     misplaced: Mutex<Option<Instant>>,
     /// What its answers come to.
     condition: Mutex<Condition>,
-    /// What it has left unparsed, by the family of the model.
+    /// The kinds of text that it has left unparsed, by the family of the model.
     unparsed: Mutex<Vec<Unparsed>>,
     /// The forms in which it is asked for its models.
     learnt: Learnt,
@@ -272,7 +272,7 @@ impl Upstream {
         self.figures.set_busy(told.map(|(busy, _)| busy));
     }
 
-    /// How requests to it are planned. `model`: the name by which it knows the model.
+    /// Returns the route on which requests to it are planned. `model`: the name by which the engine knows the model.
     fn route(&self, model: &str, options: Arc<Options>, max_event_bytes: usize) -> Route {
         Route {
             responses: self.config.responses,

@@ -18,8 +18,8 @@ pub struct Model {
     pub parent: Option<String>,
     /// Tokens of a prompt and its answer, as vLLM and SGLang tell them.
     pub max_model_len: Option<u64>,
-    /// The same number under the name that clients read: the configuration's, else `max_model_len`, else what the engine
-    /// tells of it elsewhere in its list.
+    /// The number of tokens under the name that clients read: from the configuration, else `max_model_len`, else from
+    /// elsewhere in the engine's list.
     pub context_length: Option<u64>,
 }
 

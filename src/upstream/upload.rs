@@ -23,12 +23,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Bytes of one read while a body is being sent.
 const READ: usize = 2 << 10;
 
-/// Where the rest of a body comes from.
+/// A source of the rest of a body.
 pub trait Source: Send {
     /// Gives the next piece, which is not empty; `None` behind the last.
     ///
     /// # Errors
-    /// What the client is told of a body that cannot be read to its end.
+    /// The body cannot be read to its end; the failure is what the client is told.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>>;
 }
 
@@ -75,7 +75,7 @@ impl fmt::Debug for Upload {
     }
 }
 
-/// How sending has ended.
+/// The result of sending a body.
 #[derive(Debug)]
 pub(super) enum Sent {
     /// All of the body has gone out.
@@ -89,10 +89,10 @@ pub(super) enum Sent {
 /// A request on its way over HTTP/1.1.
 #[derive(Debug)]
 pub(super) struct Sending {
-    /// What goes out before the piece: the request's head, or a chunk's.
+    /// The bytes before the piece: the head of the request, or of a chunk.
     before: BytesMut,
     piece: Bytes,
-    /// What goes out behind it.
+    /// The bytes behind the piece.
     after: &'static [u8],
     upload: Upload,
     is_over: bool,
@@ -127,7 +127,7 @@ impl Sending {
         self.before.is_empty() && self.piece.is_empty() && self.after.is_empty()
     }
 
-    /// So many bytes have gone out.
+    /// Marks bytes as sent.
     fn advance(&mut self, written: usize) {
         let of_before = written.min(self.before.len());
         let of_piece = (written - of_before).min(self.piece.len());

@@ -74,8 +74,8 @@ impl Api {
     }
 }
 
-/// What the client asked for that is an extension of the engine's: it comes back where the engine puts it, whatever becomes
-/// of other unknown fields (wire-format 2.10).
+/// The extensions of the engine that the client asked for. They come back where the engine puts them, whatever becomes of other
+/// unknown fields (wire-format 2.10).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extensions {
     /// `return_token_ids`: `token_ids` and `prompt_token_ids`.
@@ -295,11 +295,11 @@ impl Summary {
 /// The choices of an answer that has fewer than were asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Given {
-    /// How many there are, from the first on.
+    /// The number of choices that exist, counted from the first.
     pub choices: u32,
-    /// How many were asked for.
+    /// The number of choices that the client asked for.
     pub asked: u32,
-    /// What they used, where the client is told.
+    /// The tokens that they used, where the client is told.
     pub usage: Option<Usage>,
 }
 
@@ -455,8 +455,8 @@ impl Rewriter {
         self.core.normaliser.may_lack()
     }
 
-    /// What there is of an answer that has ended with fewer choices than were asked for, and that nobody has ended for the
-    /// client yet.
+    /// Returns the part of an answer that ended with fewer choices than the client asked for, as long as the client has
+    /// not been told of its end.
     pub fn lacks(&self) -> Option<Given> {
         self.core.normaliser.lacks()
     }

@@ -6,7 +6,7 @@
 use super::options::ToolCallIds;
 use super::{Shape, ident};
 
-/// What the ids of tool calls are made of (wire-format 2.5 rule 8).
+/// The parts that ids of tool calls are made of (wire-format 2.5 rule 8).
 pub(super) struct Naming<'n> {
     /// The id of the completion.
     completion: &'n str,

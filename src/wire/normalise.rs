@@ -74,7 +74,7 @@ pub(super) struct Normaliser {
     usage_riders: HeldRiders,
     failure: Option<Failure>,
     ended: bool,
-    /// It has ended with fewer choices than were asked for, and the others may be asked for.
+    /// Whether the answer ended with fewer choices than the client asked for, and the others may be asked for.
     lacks: bool,
     /// Something else than roles was said.
     pub(super) spoken: bool,

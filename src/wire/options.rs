@@ -167,7 +167,7 @@ choice! {
     }
 }
 choice! {
-    /// What becomes of system messages besides the first, and of those that stand behind other messages (2.10).
+    /// The treatment of further system messages, and of those behind other messages (2.10).
     SystemMessages {
         /// Kept, unless the engine's chat template refuses them.
         #[default] Auto = "auto",

@@ -129,7 +129,7 @@ fn only(object: &Map<String, Value>, must: &[&str], may: &[&str]) -> Result<(), 
     }
 }
 
-/// What a chunk or a whole object may have besides what it must have, and what a choice may.
+/// The optional members of a chunk or a whole object, and those of a choice.
 const CHUNK_EXTRAS: [&str; 7] = [
     "token_ids",
     "service_tier",

@@ -826,7 +826,7 @@ async fn unnamed(answering: impl Fn(&Attempt) -> Script + Send + Sync + 'static,
     World::start_as(engine, "auto", setup).await
 }
 
-/// One choice, whatever is asked for.
+/// Answers with one choice, whatever the request asks for.
 fn one(attempt: &Attempt) -> Script {
     let choice = part_of(attempt).unwrap_or(0);
     if streams(attempt) { stream(choice) } else { whole(choice) }
@@ -837,7 +837,7 @@ fn asked(attempts: &[Attempt]) -> Vec<u64> {
     attempts.iter().map(|attempt| n(attempt).expect("a number")).collect()
 }
 
-/// What it lacks is asked for behind what it gives, and from then on at once.
+/// The choices that an engine lacks are asked for after the ones it gives, and from then on at once.
 #[tokio::test]
 async fn an_engine_that_gives_one_is_asked_for_the_others() {
     for streamed in [true, false] {
@@ -897,7 +897,7 @@ async fn a_first_stream_without_usage_asked_for_has_all_choices() {
     world.end().await;
 }
 
-/// Who gives two of three is asked for the third; who gives all of them for none.
+/// An engine that gives two of three choices is asked for the third; one that gives all is asked for none.
 #[tokio::test]
 async fn an_engine_that_gives_some_is_asked_for_the_rest() {
     for given in [2_usize, 3] {

@@ -1,4 +1,4 @@
-//! What `GET /v1/models` tells of each model.
+//! The facts that `GET /v1/models` gives about each model.
 
 use crate::sim::{Engine, Request, Script, Setup, World};
 use serde_json::{Value, json};

@@ -80,7 +80,7 @@ async fn vllm_is_told_that_nothing_is_called() {
 
 // === engines that refuse to parse, and models that are known by their names ===
 
-/// What vLLM 0.21.0 says of tools where it runs without a parser of calls (captures `noparser-chat-tool-*`).
+/// The refusal of tools by vLLM 0.21.0 without a parser of calls (captures `noparser-chat-tool-*`).
 fn refusal(choice: &Value) -> Option<String> {
     match choice {
         Value::Null => Some("\"auto\"".to_owned()),
@@ -112,7 +112,7 @@ async fn without_parser(pieces: &'static [&'static str]) -> Engine {
     .await
 }
 
-/// These pieces as an answer of the form that is asked for.
+/// Makes an answer of these pieces, streamed or whole as the request asks.
 fn said(attempt: &Attempt, pieces: &[&str]) -> Script {
     if !attempt.text().contains(r#""stream":true"#) {
         let message = json!({"role": "assistant", "content": pieces.concat()});
@@ -125,7 +125,7 @@ fn said(attempt: &Attempt, pieces: &[&str]) -> Script {
     script.finish("stop").usage(3, 9).done().end()
 }
 
-/// What a chat answer says, whole or not.
+/// The content of a chat answer, streamed or whole.
 #[derive(Debug, Default, PartialEq)]
 struct Told {
     reasoning: String,
@@ -186,7 +186,7 @@ fn chat(model: &str, stream: bool, more: &str) -> Request {
 
 const TWO_TOOLS: &str = r#","tools":[{"type":"function","function":{"name":"weather"}},{"type":"function","function":{"name":"time"}}]"#;
 
-/// Nothing has to be configured where the model's name tells its family.
+/// A model whose name tells its family needs no configuration.
 #[tokio::test]
 async fn tools_work_on_a_vllm_without_a_parser_of_calls() {
     const MODEL: &str = "Qwen/Qwen3-8B";
@@ -243,7 +243,7 @@ async fn tools_of_responses_work_on_a_vllm_without_a_parser_of_calls() {
     }
 }
 
-/// Nobody knows how the model writes calls: the engine's own words, and the option that helps.
+/// A model of an unknown family: the client gets the engine's own words, and the option that helps.
 #[tokio::test]
 async fn a_refusal_for_want_of_a_parser_names_the_option() {
     let world = World::start(without_parser(&PIECES).await, Setup::new()).await;
@@ -291,7 +291,7 @@ async fn gpt_oss_is_read_wherever_it_is_recognised() {
     }
 }
 
-/// What only begins like Harmony, and an engine that parses gpt-oss itself.
+/// Text that only begins like Harmony stays, and so does that of an engine that parses gpt-oss itself.
 #[tokio::test]
 async fn what_is_no_harmony_stays_as_it_is() {
     let text: [&[&str]; 3] = [&["<|chan", "ge|> is ", "not a marker"], &["<|start|>", "over"], &["<"]];

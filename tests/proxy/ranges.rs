@@ -3,7 +3,7 @@
 use crate::responses::ask;
 use crate::sim::{Engine, Request, Script, Setup, World};
 
-/// What engines take and the published API does not name: the member, and its parameter.
+/// Values that engines take and the published API does not: the member, and its parameter.
 const BEYOND: &[(&str, &str)] = &[
     (r#""temperature":2.5"#, "temperature"),
     (r#""temperature":-1"#, "temperature"),
@@ -12,7 +12,7 @@ const BEYOND: &[(&str, &str)] = &[
     (r#""presence_penalty":-2.5"#, "presence_penalty"),
 ];
 
-/// The same of one API each.
+/// Values that the published Chat Completions do not take: the member, and its parameter.
 const OF_CHAT: &[(&str, &str)] = &[
     (r#""logprobs":true,"top_logprobs":21"#, "top_logprobs"),
     (r#""logprobs":true,"top_logprobs":-1"#, "top_logprobs"),

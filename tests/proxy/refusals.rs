@@ -9,7 +9,7 @@ use minijinja::value::Serde;
 use minijinja::{Environment, Error, ErrorKind, Value as Jinja};
 use serde_json::{Value, json};
 
-/// What Qwen3.5's template does with roles: a system message is the first message or none, and somebody asks something.
+/// The roles that Qwen3.5's template takes: a system message only as the first message, and at least one from a user.
 const QWEN35: &str = r#"
 {%- macro text(content) -%}
     {%- if content is string -%}{{ content }}
@@ -35,7 +35,7 @@ const QWEN35: &str = r#"
 <|im_start|>assistant
 "#;
 
-/// What Gemma 3's does: one system message at most, then user and assistant in turn.
+/// The roles that Gemma 3's template takes: one system message at most, then user and assistant in turn.
 const GEMMA3: &str = r#"
 {%- if messages[0].role == 'system' -%}
     {%- set first = messages[0].content + '\n\n' -%}{%- set rest = messages[1:] -%}
@@ -63,7 +63,7 @@ fn rendered(template: &str, body: &Value) -> Result<String, String> {
     prompt.map_err(|error| error.detail().unwrap_or_default().to_owned())
 }
 
-/// How an engine tells what its template raises.
+/// Makes an engine's answer out of the error that its template raised.
 type Refuses = fn(&str) -> Script;
 
 fn as_vllm(message: &str) -> Script {
@@ -138,7 +138,7 @@ fn attempts(answer: &Answer) -> Option<&str> {
     answer.head.header("x-samewire-attempts")
 }
 
-/// What a rule was counted.
+/// Returns how often a rule was counted.
 async fn counted(world: &World, rule: &str) -> u64 {
     let metrics = world.samewire.metrics().await;
     let label = format!(r#"rule="{rule}"}}"#);
@@ -160,7 +160,7 @@ fn late() -> Value {
     ])
 }
 
-/// One refusal for each model is enough.
+/// Each model is refused once; later requests are merged at once.
 #[tokio::test]
 async fn late_system_messages_are_merged_where_the_template_refuses_them() {
     for (refuses, stream) in
@@ -289,7 +289,7 @@ async fn the_first_refusal_is_told_where_the_other_form_is_refused_too() {
     world.end().await;
 }
 
-/// What is refused for its form is refused by the request's fault: the other engine is not asked, and none is ejected.
+/// A request refused for its form is at fault itself: the other engine is not asked, and none is ejected.
 #[tokio::test]
 async fn the_same_engine_is_asked_and_stays_well() {
     let engines = vec![engine(QWEN35, as_llamacpp).await, engine(QWEN35, as_llamacpp).await];

@@ -483,7 +483,7 @@ async fn embeddings_in_other_forms_are_relayed() {
     world.end().await;
 }
 
-/// What `curl -d` writes is JSON if it begins like it; other labels pass as they are.
+/// A body with the label that `curl -d` writes is JSON if it begins like it; other labels pass as they are.
 #[tokio::test]
 async fn labels_of_bodies() {
     let world = world(Setup::new()).await;

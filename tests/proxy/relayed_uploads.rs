@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 const MIB: usize = 1 << 20;
 
-/// What an engine does with a body.
+/// The behaviour of an engine that is sent a body.
 #[derive(Clone)]
 enum Does {
     /// Takes all of it and answers.
@@ -36,7 +36,7 @@ struct Seen {
     sum: AtomicU64,
     /// A body has come to its end.
     whole: AtomicBool,
-    /// When a connection ended under a body.
+    /// The time at which a connection ended under a body.
     broken: Mutex<Option<Instant>>,
     head: Mutex<String>,
 }
@@ -347,7 +347,7 @@ async fn both_directions_at_once() {
     world.end().await;
 }
 
-/// What has gone out in part cannot be sent again; what has not begun goes elsewhere.
+/// An upload that has gone out in part stays with its upstream; one that has not begun goes elsewhere.
 #[tokio::test]
 async fn an_upload_moves_only_before_it_has_begun() {
     let nobody = TcpListener::bind("127.0.0.1:0").await.expect("a port");

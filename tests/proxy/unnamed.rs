@@ -120,7 +120,7 @@ async fn adapters_do_not_make_several() {
     world.end().await;
 }
 
-/// Where neither probes nor clients are told what there is, the engine chooses.
+/// An engine that lists no models chooses by itself.
 #[tokio::test]
 async fn an_engine_that_lists_nothing_chooses_by_itself() {
     let engine = listing(&[]).await;
@@ -145,7 +145,7 @@ async fn the_list_is_asked_for_where_it_is_not_known() {
     world.end().await;
 }
 
-/// Of several models a key means the one that it may use.
+/// A request without a model means the one that its key may use, where there are several.
 #[tokio::test]
 async fn a_key_means_what_it_may_use() {
     let config = entry(KEY, "models = [\"b\"]") + &entry(OTHER, "");

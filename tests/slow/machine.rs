@@ -141,7 +141,7 @@ struct Machine<'a> {
     run: Run,
     service_tier: Option<String>,
     fingerprint: Option<String>,
-    /// What else the chunk told that brought the usage.
+    /// The other members of the chunk that brought the usage.
     usage_extra: Leftovers,
     /// The tokens of the prompt have been told.
     prompt_told: bool,
@@ -171,7 +171,7 @@ struct Held {
     choice_extra: Option<String>,
 }
 
-/// What a chunk tells besides its choices, for the first frame made from it.
+/// The members of a chunk besides its choices, for the first frame made from it.
 #[derive(Clone, Debug, Default)]
 struct Leftovers {
     asked: Asked,

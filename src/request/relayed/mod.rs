@@ -27,7 +27,7 @@ const VALUE: usize = 4 << 10;
 pub struct Named {
     /// The name; empty for `null` and for an empty text.
     pub model: String,
-    /// Where its value stands in the body, with quotes if it has any.
+    /// The place of its value in the body, with quotes if it has any.
     pub at: Range<usize>,
 }
 

@@ -11,10 +11,10 @@ const HEAD: usize = 16 << 10;
 /// Characters of a boundary (RFC 2046, 5.1.1).
 const BOUNDARY: usize = 70;
 
-/// How far the form is.
+/// The state of reading a form.
 #[derive(Clone, Debug)]
 pub(super) struct Multipart {
-    /// What stands between two parts: a line end, two dashes and the boundary.
+    /// The bytes between two parts: a line end, two dashes and the boundary.
     delimiter: Vec<u8>,
     state: State,
     /// Bytes of the delimiter that have passed.
@@ -23,7 +23,7 @@ pub(super) struct Multipart {
     head: Vec<u8>,
     /// The value, if the part names the model.
     value: Vec<u8>,
-    /// Where that value begins.
+    /// The place where that value begins.
     value_at: Option<usize>,
     /// The place of the first part.
     pub(super) opened: Option<usize>,

@@ -9,7 +9,7 @@ use memchr::memchr2;
 /// Bytes of a key that are kept: more than any key that matters has, with all its characters escaped.
 const KEY: usize = 256;
 
-/// How far the object is.
+/// The state of reading a JSON object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Json {
     state: State,
@@ -18,9 +18,9 @@ pub(super) struct Json {
     at_key: bool,
     /// The value that comes is the model's.
     at_model: bool,
-    /// What is kept of the text or word that passes.
+    /// The bytes kept of the string or word that is passing.
     token: Vec<u8>,
-    /// Where that began, if it is kept.
+    /// The place where the token began, if it is kept.
     token_at: Option<usize>,
     /// The place behind the opening brace.
     pub(super) opened: Option<usize>,

@@ -28,7 +28,7 @@ pub struct Takes {
     pub token_ids: bool,
     /// It lets the model choose whether to call only where it parses calls itself.
     pub wants_parser: bool,
-    /// What is known of its parsers.
+    /// The facts known about its parsers.
     pub parsers: EngineParsers,
     /// What its own Responses API takes.
     pub native: NativeTakes,

@@ -217,8 +217,8 @@ impl Usage {
 /// Usage of all keys. Lasts as long as the process, also where the configuration is read again.
 #[derive(Default)]
 pub(in crate::server) struct Usages {
-    /// By the names of their counters. A key that is taken out of the configuration stays: it may come back, and what this
-    /// process has counted is known here alone until it ends.
+    /// The use of each key, by the name of its counter. A key that leaves the configuration stays here: it may come back, and
+    /// only this process knows what it has counted.
     known: Mutex<HashMap<Arc<str>, Arc<Usage>>>,
     /// Time of the last failure of the store, until it answers again.
     failed: Mutex<Option<Instant>>,

@@ -12,11 +12,11 @@ use crate::wire::fault::Failure;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a request is sent again.
+/// The means to send a request again.
 pub(super) struct Again {
     pub(super) letter: Box<dyn Letter>,
     pub(super) search: Search,
-    /// Where parts of the answer have gone, from the first upstream on.
+    /// The upstreams that gave parts of the answer, from the first on.
     way: Vec<Arc<Upstream>>,
     /// The shortest time after which one of those that pushed back may be asked again, in seconds.
     pub(super) wait: Option<u64>,

@@ -20,7 +20,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// How far a body has come.
+/// The progress of a body that is still arriving.
 pub(in crate::server) struct Progress {
     begun: Instant,
     /// Milliseconds from then to the last piece that was taken.
@@ -40,7 +40,7 @@ impl Progress {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// When the last piece was taken.
+    /// Returns the time at which the last piece was taken.
     pub(super) fn moved(&self) -> Instant {
         self.begun + Duration::from_millis(self.moved.load(Ordering::Relaxed))
     }
@@ -55,13 +55,13 @@ impl Progress {
 /// A body that is still coming.
 pub(super) struct ClientBody {
     body: Incoming,
-    /// What looks for the model in it.
+    /// The search for the model in it.
     pub(super) scan: Scan,
     rules: Arc<Rules>,
     limit: usize,
     pace: Pace,
     progress: Arc<Progress>,
-    /// That of the connection, which has to notice that a client leaves whom nobody listens to.
+    /// The stage of the connection, which has to notice that a client leaves while nobody reads from it.
     stage: Stage,
 }
 
@@ -140,7 +140,7 @@ struct Pace {
     width: Duration,
     /// Bytes that a client must send in each window of waiting.
     least: usize,
-    /// What is left of the window.
+    /// The time left in the window.
     left: Duration,
     in_window: usize,
     /// Since when the client is waited for, and since when in this window.

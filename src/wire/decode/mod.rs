@@ -90,7 +90,7 @@ struct Chunks {
     logprobs: LogprobsOf,
 }
 
-/// What of the logprobs the clients of the API that was asked can read.
+/// Selects the logprobs that clients of the API that was asked can read.
 type LogprobsOf = for<'a> fn(LogprobBody<'a>) -> Result<Option<Logprobs<'a>>, Unreadable>;
 
 /// A value of a field that we emit has the wrong type.

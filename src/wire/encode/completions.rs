@@ -18,7 +18,7 @@ use bytes::{BufMut, BytesMut};
 pub(super) struct Stream {
     envelope: Envelope,
     last: LastFrame,
-    /// Of each choice: where its next token begins, where only its tokens tell.
+    /// The offset of each choice's next token, for engines that give tokens without offsets.
     offsets: Vec<usize>,
 }
 

@@ -123,7 +123,7 @@ impl Envelope {
         );
     }
 
-    /// Those in a choice; `delta` is the name of the choice's inner object.
+    /// Appends the fields of a choice that the format does not have. `delta`: the name of the choice's inner object.
     pub(super) fn choice_leftovers(&self, riders: &Riders<'_>, delta: &str, out: &mut BytesMut) {
         let inner = Some((delta, &riders.delta)).filter(|(_, extras)| !extras.is_empty());
         self.leftovers(Leftovers { given: riders.choice_upstream, own: Some(&riders.choice), inner }, out);
@@ -145,9 +145,9 @@ impl Envelope {
 struct Leftovers<'a> {
     /// The engine's own `x_upstream`, which then stands alone under that key.
     given: Option<Raw<'a>>,
-    /// Those of the level itself, unless they have been written.
+    /// The fields of the level itself, unless they have been written.
     own: Option<&'a Extras<'a>>,
-    /// Those of the object in it, and its name.
+    /// The fields of the object in it, with its name.
     inner: Option<(&'a str, &'a Extras<'a>)>,
 }
 
@@ -190,7 +190,7 @@ pub(super) struct LastFrame {
 struct Waiting {
     choice: u32,
     frame: BytesMut,
-    /// Where its finish reason stands, which is null.
+    /// The place of its finish reason, which is null.
     reason: usize,
 }
 
@@ -386,7 +386,7 @@ pub(super) struct LogprobLists {
     content: Option<BytesMut>,
     refusal: Option<BytesMut>,
     legacy: [Option<BytesMut>; 4],
-    /// Where the next token of a completion begins that is told in chat's shape, in characters.
+    /// The offset of the next token of a completion that is told in chat's shape, in characters.
     offset: usize,
 }
 

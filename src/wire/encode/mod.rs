@@ -28,7 +28,7 @@ pub trait Encode: Send {
     /// The clock says this, in Unix seconds: an answer that ends next was completed then.
     fn clock(&mut self, _now: u64) {}
 
-    /// It keeps a frame that it has been told of, until what comes next.
+    /// Whether the encoder holds a frame back until the next event.
     fn is_waiting(&self) -> bool {
         false
     }

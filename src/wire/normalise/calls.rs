@@ -26,7 +26,7 @@ pub(super) struct Call {
 }
 
 impl Calls {
-    /// How many calls have their header.
+    /// Returns the number of calls whose header has been sent.
     pub(super) fn started(&self) -> u32 {
         self.0.iter().filter(|call| call.started.is_some()).count().try_into().unwrap_or(u32::MAX)
     }

@@ -26,7 +26,7 @@ impl Normaliser {
         self.shape.may_lack
     }
 
-    /// What there is of an answer that has ended so.
+    /// Returns the part of the answer that has come, if it ended with too few choices.
     pub(in crate::wire) fn lacks(&self) -> Option<Given> {
         let choices = u32::try_from(self.choices.len()).unwrap_or(u32::MAX);
         let usage = self.usage.filter(|_| self.shape.include_usage || !self.shape.stream);

@@ -14,7 +14,7 @@ pub(super) struct Family {
     pub(super) names: &'static [&'static str],
     /// Parts of its models' names, in lower case.
     pub(super) models: &'static [&'static str],
-    /// It writes Harmony (wire-format 6); what is said of reasoning, answers and calls does not count then.
+    /// Whether the model writes Harmony (wire-format 6). The other fields do not count then.
     pub(super) harmony: bool,
     /// How its reasoning stands in the text, if it reasons.
     pub(super) think: Option<Tags>,

@@ -131,7 +131,7 @@ enum Reader {
     /// With the tokens of its text, where they count.
     Harmony(Box<Harmony>, Option<Tokens>),
     Text(Box<Plain>),
-    /// Nobody has said how the model writes, and its first words have not come yet.
+    /// The format is unknown, and the first words have not come yet.
     Undecided(Undecided),
     /// The engine has parsed it.
     Off,
@@ -144,7 +144,7 @@ struct Undecided {
     text: Box<Plain>,
     /// The client has items.
     items: bool,
-    /// What may be the beginning of Harmony.
+    /// Text that may be the beginning of Harmony.
     held: String,
 }
 

@@ -30,12 +30,12 @@ pub struct Offer<'a> {
     pub constrained: bool,
 }
 
-/// What is known of the parsers that an engine runs.
+/// The facts known about the parsers that an engine runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineParsers {
-    /// It tells reasoning apart from the text, or leaves it out.
+    /// Whether the engine separates reasoning from the text, or leaves it out.
     pub tells_reasoning: bool,
-    /// It has no parser of calls, and refuses requests that would need one.
+    /// Whether the engine has no parser of calls, and refuses requests that need one.
     pub leaves_calls: bool,
 }
 
@@ -64,7 +64,7 @@ pub struct Script {
     think: options::Think,
     /// In a whole answer, an end without a start ends reasoning.
     unopened: bool,
-    /// It is by the model's name alone that the template is known to open the block.
+    /// Whether only the model's name says that the template opens the block.
     assumed: bool,
     /// What stands around the answer.
     answer: (&'static str, &'static str),

@@ -30,7 +30,7 @@ pub(super) struct Think {
     trim: bool,
     /// Of a whole text, what stands before an end without a start is reasoning: the template may have opened the block.
     unopened: bool,
-    /// Nobody has said that the template opens the block; the model's name says so. Of a whole text what is seen decides.
+    /// Whether only the model's name says that the template opens the block. In a whole text, the tags that are there decide.
     assumed: bool,
     /// The model says nothing but one text, and ends of itself.
     only_text: bool,
@@ -77,7 +77,7 @@ impl Think {
         })
     }
 
-    /// The same where it is only by the model's name that the template is known to open the block.
+    /// Sets whether only the model's name says that the template opens the block.
     #[must_use]
     pub(super) fn assumed(self, assumed: bool) -> Self {
         Self { assumed, ..self }

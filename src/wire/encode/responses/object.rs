@@ -70,7 +70,7 @@ const CODES: [&str; 6] = [
 #[derive(Debug)]
 pub(super) struct Object {
     echo: Echo,
-    /// What the clock said last.
+    /// The last time that the clock gave.
     now: u64,
     id: String,
     created: u64,
