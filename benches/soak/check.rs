@@ -35,8 +35,10 @@ struct Choice<'a> {
 struct Delta<'a> {
     #[serde(borrow, default)]
     content: Option<Cow<'a, str>>,
-    #[serde(borrow, default, alias = "reasoning")]
+    #[serde(borrow, default)]
     reasoning_content: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    reasoning: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     tool_calls: Option<Vec<Call<'a>>>,
 }
@@ -162,6 +164,10 @@ impl<'a> Check<'a> {
             serde_json::from_str(data).map_err(|error| format!("{error}: {}", head(data)))?;
         for choice in chunk.choices {
             let index = choice.index;
+            // Both names have the same text.
+            if choice.delta.reasoning_content != choice.delta.reasoning {
+                return Err(format!("two texts of reasoning: {}", head(data)));
+            }
             if let Some(text) = choice.delta.reasoning_content {
                 self.text(Lane::Reasoning, index, &text)?;
             }
