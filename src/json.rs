@@ -106,6 +106,11 @@ impl<'a> Text<'a> {
         self.body
     }
 
+    /// Bytes of its spelling.
+    pub(crate) fn length(&self) -> usize {
+        self.body.len()
+    }
+
     /// No characters at all.
     pub fn is_empty(&self) -> bool {
         self.body.is_empty()
@@ -146,6 +151,19 @@ impl<'a> Text<'a> {
         match self.spelling {
             Spelling::Json => respell(self.body, out),
             Spelling::Plain => escape(self.body, out),
+        }
+    }
+
+    /// Calls `see` with each character; half of a surrogate pair is U+FFFD.
+    pub(crate) fn each_character(&self, mut see: impl FnMut(char)) {
+        let mut rest = self.body;
+        while let Some(first) = rest.chars().next() {
+            let (character, length) = match first {
+                '\\' if self.spelling == Spelling::Json => unescape(rest),
+                character => (character, character.len_utf8()),
+            };
+            see(character);
+            rest = rest.get(length..).unwrap_or("");
         }
     }
 

@@ -634,3 +634,60 @@ fn fields_outside_the_format_may_stay_in_their_place() {
         .collect();
     assert_eq!(below, [&serde_json::json!({"delta": {"n": 1}})], "{output}");
 }
+
+/// What stands behind a call's complete arguments: the same value once more is dropped where engines do that, another call with a
+/// name is a call of its own, and anything else is passed on as it was sent.
+#[test]
+fn fault_u52_nothing_behind_complete_arguments_is_lost() {
+    let entry = |id: &str, name: &str, arguments: &str| {
+        let id = if id.is_empty() { String::new() } else { format!(r#""id":"{id}","type":"function","#) };
+        let name = if name.is_empty() { String::new() } else { format!(r#""name":"{name}","#) };
+        let arguments = serde_json::to_string(arguments).unwrap();
+        format!(r#"{{"index":0,{id}"function":{{{name}"arguments":{arguments}}}}}"#)
+    };
+    let first = entry("call_a", "f", r#"{"a":1}"#);
+    type Row<'r> = (&'r str, Vec<String>, &'r [(&'r str, &'r str)]);
+    let rows: [Row<'_>; 9] = [
+        ("vllm", vec![entry("", "", r#"{"a": 1}"#)], &[("call_a", r#"{"a":1}"#)]),
+        ("vllm", vec![entry("", "", r#"{"a""#), entry("", "", ": 1}")], &[("call_a", r#"{"a":1}"#)]),
+        ("vllm", vec![entry("call_a", "f", r#"{"a": 1}"#)], &[("call_a", r#"{"a":1}"#)]),
+        ("vllm", vec![entry("", "", r#"{"b":2}"#)], &[("call_a", r#"{"a":1}{"b":2}"#)]),
+        ("vllm", vec![entry("", "", r#"{"b""#)], &[("call_a", r#"{"a":1}{"b""#)]),
+        ("vllm", vec![entry("", "g", r#"{"b":2}"#)], &[("call_a", r#"{"a":1}"#), ("", r#"{"b":2}"#)]),
+        ("vllm", vec![entry("call_a", "f", r#"{"b":2}"#)], &[("call_a", r#"{"a":1}"#), ("", r#"{"b":2}"#)]),
+        ("generic", vec![entry("", "", r#"{"a":1}"#)], &[("call_a", r#"{"a":1}{"a":1}"#)]),
+        ("generic", vec![entry("", "g", r#"{"b":2}"#)], &[("call_a", r#"{"a":1}"#), ("", r#"{"b":2}"#)]),
+    ];
+    for (engine, behind, expected) in rows {
+        let mut input = String::new();
+        for entry in std::iter::once(&first).chain(&behind) {
+            input += &format!(
+                "data: {{\"id\":\"c\",\"choices\":[{{\"index\":0,\"delta\":{{\"tool_calls\":[{entry}]}},\"finish_reason\":null}}]}}\n\n"
+            );
+        }
+        input += "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\ndata: [DONE]\n\n";
+        let (code, output, _) = run(&mut rewrite(&["--engine", engine]), input.as_bytes());
+        assert_eq!(code, 0, "{output}");
+        let mut calls: Vec<(String, String)> = Vec::new();
+        for line in output.lines().filter_map(|line| line.strip_prefix("data: {")) {
+            let frame: Value = serde_json::from_str(&format!("{{{line}")).unwrap();
+            for call in frame["choices"][0]["delta"]["tool_calls"].as_array().into_iter().flatten() {
+                if let Some(id) = call["id"].as_str() {
+                    calls.push((id.to_owned(), String::new()));
+                }
+                let at = usize::try_from(call["index"].as_u64().unwrap()).unwrap();
+                calls[at].1 += call["function"]["arguments"].as_str().unwrap();
+            }
+        }
+        assert_eq!(calls.len(), expected.len(), "{engine}, {behind:?}: {output}");
+        for ((id, arguments), (wanted, text)) in calls.iter().zip(expected) {
+            assert_eq!(arguments, text, "{engine}, {behind:?}: {output}");
+            assert!(wanted.is_empty() && id != "call_a" || id == wanted, "{engine}, {behind:?}: {output}");
+        }
+    }
+    // Of a whole answer nothing is ever dropped.
+    let whole = r#"{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":null,
+        "tool_calls":[{"id":"call_a","type":"function","function":{"name":"f","arguments":"{\"a\":1}{\"a\":1}"}}]},"finish_reason":"tool_calls"}]}"#;
+    let (_, output, _) = run(&mut rewrite(&["--engine", "vllm"]), whole.as_bytes());
+    assert!(output.contains(r#""arguments":"{\"a\":1}{\"a\":1}""#), "{output}");
+}

@@ -8,8 +8,8 @@ pub(super) struct Arguments {
     stage: Stage,
     /// The objects and arrays that are open.
     open: Vec<Nest>,
-    /// A second value began after the first was complete: everything from there on is a repetition.
-    repeats: bool,
+    /// A second value began after the first was complete.
+    has_second: bool,
     /// Something else than a value came after the first.
     spoiled: bool,
 }
@@ -89,8 +89,7 @@ fn is_space(byte: u8) -> bool {
 }
 
 impl Arguments {
-    /// Reads a piece. If it is, or goes on into, a repetition of arguments that were complete, says how many of its
-    /// characters count.
+    /// Reads a piece. Returns how many of its characters belong to the first value, if the others, or all, are of a second one.
     pub(super) fn read(&mut self, piece: &Text<'_>) -> Option<usize> {
         let (mut at, mut end) = (0, 0);
         let mut passes = false;
@@ -98,28 +97,38 @@ impl Arguments {
             if self.stage != Stage::Complete {
                 self.step(byte);
                 end = at + 1;
-            } else if !self.repeats && !passes && !is_space(byte) {
-                self.repeats = byte.is_ascii_digit() || b"{[\"-tfn".contains(&byte);
-                passes = !self.repeats;
+            } else if !self.has_second && !passes && !is_space(byte) {
+                self.has_second = byte.is_ascii_digit() || b"{[\"-tfn".contains(&byte);
+                passes = !self.has_second;
                 self.spoiled |= passes;
             }
             at += 1;
         });
-        self.repeats.then_some(end)
+        self.has_second.then_some(end)
     }
 
-    /// Whether the text read so far is one complete JSON value.
+    /// Whether the text read so far is one complete JSON value, and nothing but white space behind it.
     pub(super) fn is_complete(&self) -> bool {
         match self.stage {
-            Stage::Complete | Stage::Scalar => !self.spoiled,
+            Stage::Complete | Stage::Scalar => !self.spoiled && !self.has_second,
             Stage::Number(number) => self.open.is_empty() && number.is_whole(),
             _ => false,
         }
     }
 
-    /// The same, and nothing of it has come once more.
-    pub(super) fn is_one(&self) -> bool {
-        self.is_complete() && !self.repeats
+    /// Whether it is a complete object or list, behind which nothing can belong to it.
+    pub(super) fn is_closed(&self) -> bool {
+        self.stage == Stage::Complete
+    }
+
+    /// Whether it cannot become JSON any more.
+    pub(super) fn is_broken(&self) -> bool {
+        self.stage == Stage::Broken || self.spoiled
+    }
+
+    /// The second value is left out: it is as if it had not come.
+    pub(super) fn drop_second(&mut self) {
+        self.has_second = false;
     }
 
     fn step(&mut self, byte: u8) {
@@ -222,8 +231,9 @@ mod tests {
         ] {
             let mut arguments = Arguments::default();
             let found = pieces.iter().map(|piece| arguments.read(&Text::json(piece))).fold(None, Option::or);
-            assert_eq!((arguments.is_complete(), found), (complete, cut), "{pieces:?}");
-            assert_eq!(arguments.is_one(), complete && cut.is_none(), "{pieces:?}");
+            assert_eq!((arguments.is_complete(), found), (complete && cut.is_none(), cut), "{pieces:?}");
+            arguments.drop_second();
+            assert_eq!(arguments.is_complete(), complete, "{pieces:?}");
         }
     }
 

@@ -4,6 +4,8 @@
 //! Remembers: one small [`Choice`] each, the held finish, the last usage. Never: text, but arguments that wait for a name.
 
 mod calls;
+mod digest;
+mod resent;
 mod short;
 
 use super::encode::Encode;
@@ -56,6 +58,13 @@ impl Output<'_> {
 
     fn delta(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'_>) {
         self.event(Event::Delta { choice, delta, riders });
+    }
+}
+
+/// Passes on what was held behind a call's arguments, in JSON spelling.
+fn hand_over(choice: u32, slot: u32, held: Vec<u8>, to: &mut Output<'_>) {
+    if let Ok(held) = std::str::from_utf8(&held) {
+        to.delta(choice, Delta::ToolArgs { slot, args: Text::json(held) }, Riders::default());
     }
 }
 
@@ -316,6 +325,7 @@ impl Normaliser {
             }
             Delta::Finish(finish) => self.hold(index, finish, riders),
             Delta::Done { slot: Some(said), cut } => {
+                self.pass_held(index, to);
                 if let Some(slot) =
                     self.choices.get(index as usize).and_then(|choice| choice.calls.place(said))
                 {
@@ -324,6 +334,9 @@ impl Normaliser {
             }
             delta => {
                 self.note_speech();
+                if !matches!(delta, Delta::Bare | Delta::Break) {
+                    self.pass_held(index, to);
+                }
                 to.delta(index, delta, riders);
             }
         }
@@ -446,8 +459,12 @@ impl Normaliser {
         let name = entry.name.map(|name| name.decoded()).filter(|name| !name.is_empty());
         let slot = match entry.whole {
             true => choice.calls.open(entry.index),
-            false => choice.calls.slot(entry.index, id.as_deref(), name.is_some()),
+            false => choice.calls.slot(entry.index, id.as_deref(), name.is_some(), entry.args.as_ref()),
         };
+        // Before its name there is nothing of a call that the text of another could stand behind.
+        if name.is_some() || choice.calls.is_started(slot) {
+            choice.calls.pass_held(Some(slot), |place, held| hand_over(index, place, held, to));
+        }
         if choice.calls.0.len() > CALLS {
             let message = "The upstream engine sent more tool calls than an answer can have.";
             self.fail(Failure::from(Fault::InvalidEvent).with_message(message), to);
@@ -458,12 +475,14 @@ impl Normaliser {
             return riders;
         }
         let next = choice.calls.started();
+        let is_taken = id.as_deref().is_some_and(|id| choice.calls.is_taken(id, slot));
         let Some(call) = choice.calls.0.get_mut(slot) else { return riders };
         if call.started.is_some() && (id.is_some() || name.is_some()) {
             self.tally.count(Rule::ToolRepeat);
         }
         if call.engine_id.is_none() {
             call.engine_id = id.map(|id| id.into_owned());
+            call.shares_id = is_taken;
         }
         if call.name.is_none() {
             let forced = self.shape.forced_function.clone().filter(|_| entry.whole);
@@ -482,23 +501,29 @@ impl Normaliser {
             }
             call.start((index, next), &naming, &mut riders, &mut self.tally, to);
         }
-        let mut args = entry.args;
-        if let Some(second) = args.and_then(|args| call.arguments.read(&args))
-            && self.shape.quirks.resends_arguments
-            && call.kind == ToolKind::Function
-        {
-            self.tally.count(Rule::ToolArgumentsResent);
-            args = args.map(|args| args.first_characters(second));
-        }
-        match (args.filter(|args| !args.is_empty()), call.started) {
-            (Some(args), Some(slot)) => {
-                let riders = riders.take().unwrap_or_else(|| Riders { usage, ..Riders::default() });
-                to.delta(index, Delta::ToolArgs { slot, args }, riders);
+        let may_repeat =
+            self.shape.quirks.resends_arguments && call.kind == ToolKind::Function && !entry.whole;
+        let tally = &mut self.tally;
+        let passed = entry.args.map(|args| call.read(args, may_repeat, tally)).unwrap_or_default();
+        let held = std::str::from_utf8(&passed.held).ok().map(Text::json);
+        for args in passed.own.into_iter().chain(held).filter(|args| !args.is_empty()) {
+            match call.started {
+                Some(slot) => {
+                    let usage = usage.clone();
+                    let riders = riders.take().unwrap_or_else(|| Riders { usage, ..Riders::default() });
+                    to.delta(index, Delta::ToolArgs { slot, args }, riders);
+                }
+                None => args.append_to(&mut call.waiting),
             }
-            (Some(args), None) => args.append_to(&mut call.waiting),
-            (None, _) => {}
         }
         riders.unwrap_or_default()
+    }
+
+    /// Passes on what was held behind the arguments of a choice's calls: it is not their arguments once more.
+    fn pass_held(&mut self, index: u32, to: &mut Output<'_>) {
+        if let Some(choice) = self.choices.get_mut(index as usize) {
+            choice.calls.pass_held(None, |place, held| hand_over(index, place, held, to));
+        }
     }
 
     /// Starts calls that never got a name but can only be the forced function (2.5 rule 4). Says whether all calls of
@@ -526,6 +551,7 @@ impl Normaliser {
     fn start_forced_calls(&mut self, to: &mut Output<'_>) {
         for index in 0..self.choices.len() {
             self.name_calls(index, to);
+            self.pass_held(u32::try_from(index).unwrap_or(u32::MAX), to);
         }
     }
 
@@ -556,6 +582,7 @@ impl Normaliser {
             }
             return self.fail(failure, to);
         }
+        self.pass_held(held.choice, to);
         let reason = self.reason(held.choice, held.reason);
         if let Some(choice) = self.choices.get_mut(held.choice as usize) {
             choice.finished = Some(reason);

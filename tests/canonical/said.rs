@@ -39,11 +39,10 @@ impl PartialEq for Call {
             serde_json::Deserializer::from_str(&call.arguments).into_iter::<Value>().next()?.ok()
         };
         let loose = self.loose || other.loose;
-        let same = match (self.repetition(), other.repetition()) {
-            // The first value and nothing of the second; white space between the two may have come with the first.
-            (Some(once), None) => once == other.arguments.trim_end(),
-            (None, Some(once)) => once == self.arguments.trim_end(),
-            _ => self.arguments == other.arguments || self.goes_on(other) || other.goes_on(self),
+        let same = match (self.once, other.once) {
+            // White space between two values may have come with the first.
+            (None, None) => self.arguments == other.arguments,
+            _ => self.counted().trim_end() == other.counted().trim_end(),
         };
         // Not a value with what stands around it: then only the zeros at the end of a number can differ.
         let respelled = || self.arguments.replace('0', "") == other.arguments.replace('0', "");
@@ -53,22 +52,27 @@ impl PartialEq for Call {
 }
 
 impl Call {
-    /// The first value, if another one follows it at once.
-    fn repetition(&self) -> Option<&str> {
-        let (once, rest) = self.arguments.split_at(self.once?);
-        rest.trim_start().starts_with(begins_value).then_some(once)
+    /// The arguments without the first value where it follows once more, or more than once.
+    fn counted(&self) -> String {
+        let mut values = serde_json::Deserializer::from_str(&self.arguments).into_iter::<Value>();
+        let Some(Ok(first @ (Value::Object(_) | Value::Array(_)))) = values.next() else {
+            return self.arguments.clone();
+        };
+        let (end, mut from) = (values.byte_offset(), values.byte_offset());
+        while let Some(Ok(value)) = values.next()
+            && value == first
+        {
+            from = values.byte_offset();
+        }
+        format!("{}{}", &self.arguments[..end], self.arguments[from..].trim_start())
     }
 
-    /// Whether this is the other one and, after something that is no value, what begins like one.
-    fn goes_on(&self, other: &Self) -> bool {
-        let rest = self.arguments.strip_prefix(&other.arguments).unwrap_or_default();
-        self.once.is_some_and(|end| other.arguments.trim_end().len() > end)
-            && rest.trim_start().starts_with(begins_value)
+    /// Whether arguments with a name are of another call: those that are here are complete, and other ones.
+    fn is_followed_by(&self, given: &str) -> bool {
+        let mut values = serde_json::Deserializer::from_str(&self.arguments).into_iter::<Value>();
+        let Some(Ok(first @ (Value::Object(_) | Value::Array(_)))) = values.next() else { return false };
+        given.trim_start().starts_with('{') && serde_json::from_str::<Value>(given).ok() != Some(first)
     }
-}
-
-fn begins_value(c: char) -> bool {
-    "{[\"-tfn".contains(c) || c.is_ascii_digit()
 }
 
 /// Everything that was said, and whether the answer broke off in an error of its own.
@@ -182,12 +186,14 @@ impl Said {
         }
         let at = match index {
             _ if whole => None,
-            Some(_) => self.calls.iter().rposition(|call| {
-                let another = id.is_some() && call.id.is_some() && call.id != id && name.is_some();
-                call.index == index && !another
+            Some(_) => self.calls.iter().rposition(|call| call.index == index).filter(|at| {
+                let call = &self.calls[*at];
+                let another = id.is_some() && call.id.is_some() && call.id != id;
+                let another = another || given.as_str().is_some_and(|given| call.is_followed_by(given));
+                !(another && name.is_some())
             }),
             None if id.is_some() && self.calls.iter().any(|call| call.id == id) => {
-                self.calls.iter().position(|call| call.id == id)
+                self.calls.iter().rposition(|call| call.id == id)
             }
             None if id.is_some() || name.is_some() => None,
             None => self.calls.len().checked_sub(1),

@@ -182,14 +182,18 @@ struct Leftovers {
 struct Call {
     engine_index: Option<u64>,
     id: String,
+    /// Another call has it, too.
+    shares_id: bool,
     name: String,
     /// All the text that counts.
     arguments: String,
     /// The index the client knows, given with the header: in the order of the headers, so that reading the output
     /// again counts the same.
     sent: Option<usize>,
-    /// A second value began after the first was complete: everything from there on is a repetition.
-    repeats: bool,
+    /// The beginning of a second value: it is not known yet whether it is the first once more.
+    behind: String,
+    /// Something else than the first value has come behind it: nothing waits any more.
+    passes: bool,
 }
 
 /// What one entry leaves for the frames made from it.
@@ -347,6 +351,13 @@ impl Machine<'_> {
     /// The frames of a delta in their order (2.3 rule 3).
     fn parts(&mut self, entry: Entry, riders: &mut Riders, extra: &mut Leftovers) {
         let at = entry.index;
+        let function_call = entry.function_call.filter(FunctionCall::says_anything);
+        let texts = [entry.content.as_ref(), entry.refusal.as_ref()];
+        let hidden = option(self.case, "reasoning_field") == "none";
+        if !entry.reasoning.is_empty() && !hidden || texts.into_iter().flatten().any(|text| !text.is_empty())
+        {
+            self.pass_on(at, None);
+        }
         if !entry.reasoning.is_empty() && option(self.case, "reasoning_field") != "none" {
             self.push(at, Part::Reasoning(entry.reasoning), riders, extra);
         }
@@ -361,7 +372,8 @@ impl Machine<'_> {
                 self.call(at, piece, riders, extra);
             }
         }
-        if let Some(call) = entry.function_call.filter(FunctionCall::says_anything) {
+        if let Some(call) = function_call {
+            self.pass_on(at, None);
             self.push(at, Part::FunctionCall(call), riders, extra);
         }
     }
@@ -370,20 +382,48 @@ impl Machine<'_> {
 
     fn call(&mut self, at: usize, piece: CallPiece, riders: &mut Riders, extra: &mut Leftovers) {
         let which = self.which_call(at, &piece);
-        let call = &mut self.choices[at].calls[which];
-        if call.id.is_empty() {
+        // Before its name there is nothing of a call that the text of another could stand behind.
+        let is_named = self.choices[at].calls[which].sent.is_some() || !piece.name.is_empty();
+        if is_named {
+            self.pass_on(at, Some(which));
+        }
+        let calls = &mut self.choices[at].calls;
+        let is_taken = calls.iter().enumerate().any(|(other, call)| other != which && call.id == piece.id);
+        let begins = calls[which].id.is_empty() && !piece.id.is_empty();
+        let call = &mut calls[which];
+        if begins {
             call.id = piece.id;
+            call.shares_id = is_taken;
         }
         if call.name.is_empty() {
             call.name = piece.name;
         }
-        let fresh = call.accept(&piece.arguments);
+        let texts = call.accept(&piece.arguments);
         match call.sent {
-            Some(index) if !fresh.is_empty() => {
-                self.push(at, Part::CallArguments { index, text: fresh }, riders, extra);
+            Some(index) => {
+                for text in texts.into_iter().filter(|text| !text.is_empty()) {
+                    self.push(at, Part::CallArguments { index, text }, riders, extra);
+                }
             }
-            None if !call.name.is_empty() => self.send_call(at, which, &fresh, riders, extra),
-            _ => {}
+            None if !call.name.is_empty() => self.send_call(at, which, &texts.concat(), riders, extra),
+            None => {}
+        }
+    }
+
+    /// What waited behind the arguments of calls, but of one, is not the first value once more.
+    fn pass_on(&mut self, at: usize, but: Option<usize>) {
+        for which in 0..self.choices[at].calls.len() {
+            let call = &mut self.choices[at].calls[which];
+            if Some(which) == but || call.behind.is_empty() || call.sent.is_none() {
+                continue;
+            }
+            call.passes = true;
+            let text = std::mem::take(&mut call.behind);
+            call.arguments.push_str(&text);
+            if let Some(index) = call.sent {
+                let (mut riders, mut extra) = (Riders::only(None), Leftovers::default());
+                self.push(at, Part::CallArguments { index, text }, &mut riders, &mut extra);
+            }
         }
     }
 
@@ -401,7 +441,7 @@ impl Machine<'_> {
         let call = &mut self.choices[at].calls[which];
         call.sent = Some(index);
         let waited = call.arguments[..call.arguments.len() - fresh.len()].to_owned();
-        let id = call_id(self.case, &envelope, at, index, &call.id);
+        let id = call_id(self.case, &envelope, at, index, if call.shares_id { "" } else { &call.id });
         let name = call.name.clone();
         self.push(at, Part::CallHeader { index, id, name }, riders, extra);
         for text in [waited, fresh.to_owned()] {
@@ -420,7 +460,7 @@ impl Machine<'_> {
                 let another = there.is_some_and(|there| {
                     let recorded = &calls[there].id;
                     let differs = !piece.id.is_empty() && !recorded.is_empty() && piece.id != *recorded;
-                    differs && !piece.name.is_empty()
+                    (differs || calls[there].is_followed_by(&piece.arguments)) && !piece.name.is_empty()
                 });
                 if another { None } else { there }
             }
@@ -451,6 +491,7 @@ impl Machine<'_> {
         if !self.name_calls(at) {
             return Err(Failure::nameless_call(super::wants_stream(self.case)));
         }
+        self.pass_on(at, None);
         let mut calls = self.choices[at].calls.clone();
         calls.sort_by_key(|call| call.sent);
         let calls: Vec<String> = calls.into_iter().map(|call| call.arguments).collect();
@@ -524,6 +565,7 @@ impl Machine<'_> {
         if self.run.envelope.is_some() {
             for at in 0..self.choices.len() {
                 self.name_calls(at);
+                self.pass_on(at, None);
             }
         }
     }
@@ -555,27 +597,54 @@ impl Riders {
 }
 
 impl Call {
-    /// Takes a piece of the arguments; gives the part of it that counts.
+    /// Takes a piece of the arguments; gives what is passed on, in pieces.
     ///
-    /// Some engines send the whole arguments again at the end: what begins a second value after the first object or
-    /// list is complete does not count.
-    fn accept(&mut self, piece: &str) -> String {
+    /// Some engines send the whole arguments again at the end: what is the first object or list once more does not count.
+    fn accept(&mut self, piece: &str) -> Vec<String> {
         let before = self.arguments.len();
-        if self.repeats {
-            return String::new();
+        let text = format!("{}{}{piece}", self.arguments, self.behind);
+        let Some(end) = complete_value(&text).filter(|_| !self.passes) else { return self.all(piece) };
+        // White space that was already taken stays.
+        let end = end.max(before);
+        let begins = |c: char| "{[\"-tfn".contains(c) || c.is_ascii_digit();
+        if !text[end..].trim_start_matches([' ', '\t', '\r', '\n']).starts_with(begins) {
+            return self.all(piece);
         }
-        let text = format!("{}{piece}", self.arguments);
-        self.arguments = match complete_value(&text) {
-            Some(end) => {
-                // White space that was already taken stays.
-                let end = end.max(before);
-                let rest = text[end..].trim_start_matches([' ', '\t', '\r', '\n']);
-                self.repeats = rest.starts_with(|c: char| "{[\"-tfn".contains(c) || c.is_ascii_digit());
-                if self.repeats { text[..end].to_owned() } else { text }
-            }
-            None => text,
-        };
-        self.arguments[before..].to_owned()
+        // Of a piece with both, the white space between them goes with the second.
+        let cut = if self.behind.is_empty() { end } else { before };
+        let fresh = text[before..cut].to_owned();
+        let behind = text[cut..].to_owned();
+        self.behind.clear();
+        self.arguments = text[..cut].to_owned();
+        let is_begun =
+            serde_json::from_str::<serde::de::IgnoredAny>(&behind).is_err_and(|error| error.is_eof());
+        let is_same = || Json::parse(&behind).is_some_and(|second| second.value() == self.first_value());
+        if is_begun {
+            self.behind = behind;
+        } else if !is_same() {
+            self.passes = true;
+            self.arguments.push_str(&behind);
+            return vec![fresh + &behind];
+        }
+        vec![fresh]
+    }
+
+    fn all(&mut self, piece: &str) -> Vec<String> {
+        self.arguments.push_str(piece);
+        vec![piece.to_owned()]
+    }
+
+    /// The first object or list, if it is complete.
+    fn first_value(&self) -> serde_json::Value {
+        let end = complete_value(&self.arguments).unwrap_or(0);
+        Json::parse(&self.arguments[..end]).map_or(serde_json::Value::Null, |json| json.value())
+    }
+
+    /// Whether these arguments, with a name, are of another call: this one's are complete, and they are others.
+    fn is_followed_by(&self, arguments: &str) -> bool {
+        let own = self.first_value();
+        let is_same = Json::parse(arguments).is_some_and(|json| json.value() == own);
+        !own.is_null() && arguments.trim_start().starts_with('{') && !is_same
     }
 }
 

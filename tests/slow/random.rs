@@ -515,8 +515,19 @@ struct CallPlan {
     as_object: bool,
     /// The id and the type on every piece.
     repeats_id: bool,
-    /// The whole arguments again after they were complete.
-    flushed_twice: bool,
+    /// What comes after they were complete.
+    behind: Behind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Behind {
+    Nothing,
+    /// The whole arguments once more.
+    Again,
+    /// Another value.
+    Other,
+    /// The beginning of a value.
+    Cut,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -553,16 +564,21 @@ fn call_plan() -> impl Strategy<Value = CallPlan> {
         vec(any::<u8>(), 0..4),
         proptest::bool::weighted(0.15),
         any::<bool>(),
-        proptest::bool::weighted(0.2),
+        prop_oneof![
+            14 => Just(Behind::Nothing),
+            4 => Just(Behind::Again),
+            1 => Just(Behind::Other),
+            1 => Just(Behind::Cut),
+        ],
     )
-        .prop_map(|(id, name, arguments, cuts, as_object, repeats_id, flushed_twice)| CallPlan {
+        .prop_map(|(id, name, arguments, cuts, as_object, repeats_id, behind)| CallPlan {
             id,
             name,
             arguments,
             cuts,
             as_object,
             repeats_id,
-            flushed_twice,
+            behind,
         })
 }
 
@@ -669,11 +685,17 @@ impl CallPlan {
             fragments.push(Some(quote(&self.arguments[start..end], false)));
             start = end;
         }
-        if self.flushed_twice && complete {
+        let second = match self.behind {
+            Behind::Nothing => "",
+            Behind::Again => self.arguments,
+            Behind::Other => r#"{"other":[1]}"#,
+            Behind::Cut => r#"{"ot"#,
+        };
+        if complete && !second.is_empty() {
             fragments.push(Some("\" \\n\"".to_owned()));
-            let half = self.arguments.char_indices().nth(1).map_or(0, |(at, _)| at);
-            fragments.push(Some(quote(&self.arguments[..half], false)));
-            fragments.push(Some(quote(&self.arguments[half..], false)));
+            let half = second.char_indices().nth(1).map_or(0, |(at, _)| at);
+            fragments.push(Some(quote(&second[..half], false)));
+            fragments.push(Some(quote(&second[half..], false)));
         }
         fragments
     }
@@ -1203,7 +1225,7 @@ impl CallPlan {
     fn whole(&self, position: usize, indexed: bool) -> String {
         let whole = Self {
             cuts: Vec::new(),
-            flushed_twice: false,
+            behind: Behind::Nothing,
             name: if self.name == Naming::Missing { Naming::Missing } else { Naming::First },
             ..self.clone()
         };

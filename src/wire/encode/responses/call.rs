@@ -104,7 +104,7 @@ impl Call {
 
     /// Nothing more can come. Of free text one never knows.
     pub(super) fn is_complete(&self) -> bool {
-        self.kind == ToolKind::Function && self.progress.is_one()
+        self.kind == ToolKind::Function && self.progress.is_complete()
     }
 
     pub(super) fn prefix(&self) -> &'static str {
