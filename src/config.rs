@@ -387,6 +387,10 @@ impl Config {
         let admin_listen = address("admin_listen", &file.admin_listen, &mut mistakes);
         keys::check_reach(&file, listen, &mut mistakes);
         let upstreams = UpstreamConfig::all(&file, &mut mistakes);
+        let own = [("listen", listen), ("admin_listen", admin_listen)];
+        for (name, address) in own.into_iter().filter_map(|(name, address)| Some((name, address?))) {
+            upstreams::check_loops(upstreams.as_deref().unwrap_or_default(), name, address, &mut mistakes);
+        }
         let models = ModelConfig::all(&file, upstreams.as_deref().unwrap_or_default(), &mut mistakes);
         let affinity = Affinity::meant(&file.affinity, &mut mistakes);
         let layers = Layers::of(&file, &mut mistakes);

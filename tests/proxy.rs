@@ -102,6 +102,7 @@ mod limits;
 mod load;
 #[path = "proxy/logs.rs"]
 mod logs;
+mod loops;
 #[path = "proxy/media.rs"]
 mod media;
 #[path = "proxy/models.rs"]

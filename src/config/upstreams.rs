@@ -8,6 +8,7 @@ use crate::request::responses::Way;
 use crate::secret::{self, Secret};
 use crate::tls::Trust;
 use http::Uri;
+use std::net::{IpAddr, SocketAddr};
 
 /// One upstream.
 #[derive(Clone, Debug, PartialEq)]
@@ -226,6 +227,27 @@ fn credentials(
             let own = Secret::behind("Bearer ", key.trim()).map(Credentials::Own);
             own.or_else(|| mistakes.none(path, "the file holds no key"))
         }
+    }
+}
+
+/// Notes upstreams that are where samewire itself listens: `name` is the key of that address.
+pub(super) fn check_loops(all: &[UpstreamConfig], name: &str, listen: SocketAddr, mistakes: &mut Mistakes) {
+    for (at, upstream) in all.iter().enumerate() {
+        if upstream.port == listen.port() && is_here(&upstream.host, listen.ip()) {
+            let why = format!(
+                "samewire itself listens there ({name} = \"{listen}\"): requests would go round in a circle; give one of them another \
+                 port"
+            );
+            mistakes.add(format!("upstream[{at}].url"), why);
+        }
+    }
+}
+
+/// Whether a host is this machine at an address where samewire listens.
+fn is_here(host: &str, listen: IpAddr) -> bool {
+    match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        Ok(ip) => ip == listen || ip.is_unspecified() || ip.is_loopback() && listen.is_unspecified(),
+        Err(_) => host.eq_ignore_ascii_case("localhost") && (listen.is_loopback() || listen.is_unspecified()),
     }
 }
 

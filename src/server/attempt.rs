@@ -15,7 +15,7 @@ use crate::engine::fallback::{Fallback, Fallbacks};
 use crate::error::{Class, Error};
 use crate::plan::Route;
 use crate::telemetry::{Onward, Trace};
-use crate::upstream::{Chosen, Client, Nobody, Outcome, Outgoing, Pool, Tries, Upstream, Wish};
+use crate::upstream::{Chosen, Client, Hops, Nobody, Outcome, Outgoing, Pool, Tries, Upstream, Wish};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{Options, ResponsesDialect};
 use crate::wire::{Gather, Rewriter};
@@ -40,6 +40,8 @@ pub(super) struct Sender {
     /// The client's, for engines that are to see it.
     authorization: Option<HeaderValue>,
     trace: Onward,
+    /// The way of the client's request.
+    hops: Hops,
     /// The place of the caller's key.
     key: Option<usize>,
     /// The events that the client asks for.
@@ -107,6 +109,7 @@ impl Sender {
             },
             again: to.attempt > 1,
             trace: self.trace.clone(),
+            hops: self.hops.clone(),
             body: match &self.share {
                 Some(share) => Share::hold(share, body),
                 None => body,
@@ -391,6 +394,8 @@ impl Handling {
             id: self.chance.request_id(),
             authorization: self.door.authorization(headers),
             trace: Onward::of(self.record.as_ref().and_then(|record| record.trace.as_ref()), headers),
+            // One that was here before has been refused.
+            hops: Hops::read(headers).unwrap_or_default(),
             key: self.caller.as_ref().map(|caller| caller.place),
             dialect: None,
             share: self.share.clone(),

@@ -20,8 +20,8 @@ use crate::request::embeddings::Wanted;
 use crate::request::relayed::api_of;
 use crate::request::{Ask, Rules};
 use crate::telemetry::Route;
-use crate::upstream::Outgoing;
 use crate::upstream::models::{self, Model};
+use crate::upstream::{Hops, Outgoing};
 use crate::wire::event::Usage;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::{self, Api, Gather, Rewriter, Shape, Stamp, Summary};
@@ -286,6 +286,8 @@ impl Handling {
         target: Target,
         body: Option<Incoming>,
     ) -> Result<Response<Body>, Failure> {
+        // Before any key is asked for: probes of samewire itself have none.
+        Hops::read(&head.headers)?;
         self.recognise(head)?;
         panics::point("handler", self.record.as_ref().map(|record| record.request_id.as_str()).or(Some("")));
         match target {

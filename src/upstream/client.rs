@@ -9,6 +9,7 @@
 
 use super::addresses::Addresses;
 use super::answer::Answer;
+use super::hops::{self, Hops};
 use super::http1::{HEAD_LIMIT, Head, Malformed};
 use super::http2::{self, Lines};
 use super::upload::{self, Upload};
@@ -61,6 +62,8 @@ pub struct Outgoing {
     pub again: bool,
     /// The trace that it is part of.
     pub trace: Onward,
+    /// Its way so far.
+    pub hops: Hops,
     /// The body, or as much of it as is held.
     pub body: Bytes,
     /// The rest of the body, which is sent while it comes.
@@ -238,6 +241,7 @@ impl Client {
         line(&[b"accept: ", request.accept.as_bytes()]);
         line(&[b"accept-encoding: identity"]);
         line(&[b"x-request-id: ", request.request_id.as_bytes()]);
+        line(&[hops::HEADER.as_str().as_bytes(), b": ", request.hops.value().as_bytes()]);
         if let Some(key) = &request.authorization {
             line(&[b"authorization: ", key.as_bytes()]);
         }

@@ -2,7 +2,7 @@
 //! then (`look`).
 
 use super::look::Looks;
-use super::{Outgoing, Upstream, models};
+use super::{Hops, Outgoing, Upstream, models};
 use crate::config::{Credentials, Health};
 use crate::engine::{self, Engine};
 use crate::error::{Class, Side};
@@ -68,6 +68,9 @@ pub(super) enum Trouble {
     /// Anything else.
     Bad(&'static str),
 }
+
+/// The probe has come back.
+const LOOP: Trouble = Trouble::Bad("it leads to samewire itself");
 
 impl Trouble {
     pub(super) fn why(self) -> &'static str {
@@ -202,6 +205,9 @@ impl<'u> Probe<'u> {
         let healthy = self.get("/health").await.map(|reply| reply.status);
         // Servers of other makers have no /health, or want a key for it; that they list models is as good.
         let listed = self.list().await;
+        if listed == Err(LOOP) {
+            return listed;
+        }
         match healthy? {
             200..=299 => Ok(()),
             400..=499 | 501 => listed,
@@ -215,6 +221,9 @@ impl<'u> Probe<'u> {
         // It is there, and wants a key that only clients have.
         if matches!(status, 401 | 403) && !matches!(self.upstream.config.auth, Credentials::Own(_)) {
             return Ok(());
+        }
+        if status == 508 {
+            return Err(LOOP);
         }
         if !(200..=299).contains(&status) {
             return Err(Trouble::Bad("it does not list its models"));
@@ -245,6 +254,7 @@ impl<'u> Probe<'u> {
             request_id: "samewire-probe".to_owned(),
             again: false,
             trace: Onward::Passed(Vec::new()),
+            hops: Hops::default(),
             body: Bytes::new(),
             upload: None,
         };

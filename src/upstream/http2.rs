@@ -6,6 +6,7 @@
 
 use super::answer::Answer;
 use super::client::Outgoing;
+use super::hops;
 use super::http1::{HEAD_LIMIT, Head};
 use super::upload::{Sent, Streaming};
 use crate::error::{Class, Error};
@@ -276,6 +277,7 @@ impl Lines {
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let id = HeaderValue::try_from(&request.request_id).ok()?;
         headers.insert(HeaderName::from_static("x-request-id"), id);
+        headers.insert(hops::HEADER, request.hops.value().clone());
         if let Some(key) = &request.authorization {
             headers.insert(AUTHORIZATION, key.clone());
         }

@@ -68,6 +68,8 @@ faults! {
     Reset = 502 "server_error" Some("upstream_reset"), "The upstream engine closed the connection without an answer.";
     /// The engine does not accept the proxy's own key.
     Upstream = 502 "server_error" Some("upstream_error"), "The upstream engine refused the proxy.";
+    /// The request came from this very process.
+    UpstreamLoop = 508 "server_error" Some("upstream_loop"), "The request has come back to samewire: an upstream in its configuration leads to samewire itself.";
     /// The answer cannot be read.
     InvalidResponse = 502 "server_error" Some("upstream_invalid_response"), "The upstream engine returned an invalid response.";
     /// The engine answered as another model than it says it has.

@@ -487,3 +487,33 @@ async fn fault_o28_nothing_is_written_and_nobody_need_be_known() {
     samewire.signal("TERM");
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0), "{:#?}", samewire.logs());
 }
+
+/// llama.cpp's usual port is samewire's.
+#[test]
+fn fault_u55_an_upstream_where_samewire_itself_listens() {
+    let file = |listen: &str, url: &str| {
+        format!("listen = \"{listen}\"\ninsecure_no_auth = true\n[[upstream]]\nurl = \"{url}\"\n")
+    };
+    for (listen, url) in [
+        ("127.0.0.1:8080", "http://127.0.0.1:8080"),
+        ("127.0.0.1:8080", "http://localhost:8080/v1"),
+        ("0.0.0.0:8080", "http://127.0.0.1:8080"),
+        ("0.0.0.0:8080", "http://127.0.0.7:8080"),
+        ("[::]:8080", "http://[::1]:8080"),
+        ("127.0.0.1:8080", "http://127.0.0.1:9090"),
+    ] {
+        let ended = check(&file(listen, url));
+        assert_eq!(ended.code, Some(2), "{listen} {url}: {}", ended.said);
+        let said = "upstream[0].url: samewire itself listens there";
+        assert!(ended.said.contains(said), "{listen} {url}: {}", ended.said);
+    }
+    for (listen, url) in [
+        ("127.0.0.1:8080", "http://127.0.0.1:8081"),
+        ("127.0.0.1:8080", "http://127.0.0.2:8080"),
+        ("10.0.0.1:8080", "http://127.0.0.1:8080"),
+        ("127.0.0.1:8080", "http://engine:8080"),
+    ] {
+        let ended = check(&file(listen, url));
+        assert_eq!(ended.code, Some(0), "{listen} {url}: {}", ended.said);
+    }
+}

@@ -178,7 +178,8 @@ fn check_head(attempt: &Attempt, world: &World) {
     let (id, n) = id.rsplit_once('-').expect("with the number of the attempt");
     assert!(crate::answers::minted(id) && n == "1", "{id}-{n}");
     let known = |name: &str| {
-        written.iter().any(|(n, _)| *n == name) || ["x-request-id", "accept", "traceparent"].contains(&name)
+        written.iter().any(|(n, _)| *n == name)
+            || ["x-request-id", "accept", "traceparent", "x-samewire-hop"].contains(&name)
     };
     for (name, value) in &attempt.headers {
         assert!(known(name), "{name} went to the engine");

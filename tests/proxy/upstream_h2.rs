@@ -141,6 +141,7 @@ async fn fault_u46_heads_are_those_of_http1() {
         "content-type",
         "user-agent",
         "x-request-id",
+        "x-samewire-hop",
     ];
     assert_eq!(names, expected);
     assert_eq!(head.headers["accept-encoding"], "identity");

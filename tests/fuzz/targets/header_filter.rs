@@ -62,6 +62,7 @@ fn sent(request: &[u8], ours: &[Vec<u8>]) {
             "content-type" => assert_eq!(value, "application/json"),
             "content-length" => assert_eq!(value, BODY.len().to_string()),
             "x-request-id" => assert!(value.starts_with("req_") && value.len() < 48, "{head}"),
+            "x-samewire-hop" => assert!(value.len() % 17 == 16 && value.len() <= 8 * 17, "{head}"),
             "authorization" | "tracestate" => assert!(said(name), "{head}"),
             "traceparent" => {
                 assert!(value.starts_with("00-") && value.len() == 55, "{head}");
