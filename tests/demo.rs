@@ -207,20 +207,27 @@ async fn every_name_is_answered() {
     assert!(names.contains(&"vllm/reasoning") && names.contains(&"sglang/reasoning"), "{names:?}");
 }
 
+/// Ctrl-C, a supervisor, or the end of its terminal.
 #[tokio::test]
-async fn an_interrupt_ends_it() {
+async fn signals_end_it() {
+    for signal in ["-INT", "-TERM", "-HUP"] {
+        ended_by(signal).await;
+    }
+}
+
+async fn ended_by(signal: &str) {
     let mut demo = Demo::start();
     // Once it answers it hears signals too.
     assert_eq!(Request::get("/v1/models").ask(demo.address()).await.head.status, 200);
     let pid = demo.child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     let mut status = None;
     until("its end", PATIENCE, || {
         status = demo.child.try_wait().unwrap();
         status.is_some()
     })
     .await;
-    assert_eq!(status.unwrap().code(), Some(0));
+    assert_eq!(status.unwrap().code(), Some(0), "{signal}");
 }
 
 #[test]

@@ -102,6 +102,7 @@ mod limits;
 mod load;
 #[path = "proxy/logs.rs"]
 mod logs;
+#[path = "proxy/loops.rs"]
 mod loops;
 #[path = "proxy/media.rs"]
 mod media;

@@ -256,16 +256,19 @@ impl Drop for Waiting<'_> {
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// `None`: it means something else.
+    hangup: Option<Signal>,
 }
 
 impl Signals {
-    /// Takes them.
+    /// Takes them. `hangs_up`: the end of the terminal ends the process, too.
     ///
     /// # Errors
     /// The system does not give them.
-    pub(super) fn take() -> io::Result<Self> {
+    pub(super) fn take(hangs_up: bool) -> io::Result<Self> {
         let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        Ok(Self { terminate, interrupt })
+        let hangup = hangs_up.then(|| signal(SignalKind::hangup())).transpose()?;
+        Ok(Self { terminate, interrupt, hangup })
     }
 
     /// One has come. Gives whether it is an interrupt.
@@ -273,7 +276,15 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => false,
             _ = self.interrupt.recv() => true,
+            Some(()) = hung_up(&mut self.hangup) => false,
         }
+    }
+}
+
+async fn hung_up(signal: &mut Option<Signal>) -> Option<()> {
+    match signal {
+        Some(signal) => signal.recv().await,
+        None => std::future::pending().await,
     }
 }
 

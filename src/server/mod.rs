@@ -117,7 +117,7 @@ pub fn run(config: Config, source: Source) -> io::Result<()> {
     block_on(serve(listeners, config, Some(source)))
 }
 
-/// The same on listeners that are open already, with a configuration that stays as it is.
+/// The same on listeners that are open already, with a configuration that stays as it is: SIGHUP ends it, too.
 ///
 /// # Errors
 /// A listener or a thread cannot be had.
@@ -135,8 +135,10 @@ fn block_on(serving: impl Future<Output = io::Result<()>>) -> io::Result<()> {
 
 async fn serve(listeners: Listeners, mut config: Config, source: Option<Source>) -> io::Result<()> {
     // A signal that comes from now on is not lost, nor does it end the process by itself.
-    let mut signals = Signals::take()?;
-    let hangup = signal(SignalKind::hangup())?;
+    // With a configuration that can be read again, SIGHUP asks for that.
+    let mut signals = Signals::take(source.is_none())?;
+    let reload =
+        source.map(|source| Ok::<_, io::Error>((source, signal(SignalKind::hangup())?))).transpose()?;
     descriptors::provide(&mut config.limits);
     // Whoever reads "listening" takes it that there will be answers.
     let metrics = Metrics::default();
@@ -170,7 +172,7 @@ async fn serve(listeners: Listeners, mut config: Config, source: Option<Source>)
     let present = Arc::new(Present::new(app));
     let app = present.app();
     let mut end = End::of(&present, signals, undos);
-    let reload = Reload::new(&present, source, hangup);
+    let reload = reload.map(|(source, hangup)| Reload::new(&present, source, hangup));
     let (alive, mut gone) = mpsc::channel::<Infallible>(1);
     let workers = (0..threads).map(|n| start(n, &present, alive.clone())).collect::<io::Result<Vec<_>>>()?;
     drop(alive);
@@ -179,7 +181,9 @@ async fn serve(listeners: Listeners, mut config: Config, source: Option<Source>)
         for upstream in app.pool.upstreams() {
             tokio::spawn(watch(Arc::clone(&present), Arc::clone(upstream)));
         }
-        tokio::spawn(reload.tend());
+        if let Some(reload) = reload {
+            tokio::spawn(reload.tend());
+        }
         tokio::spawn(tend_shelf(Arc::clone(&present)));
         tokio::spawn(tend_usages(Arc::clone(&present)));
         if let Some(front) = app.front.clone() {

@@ -26,27 +26,20 @@ pub(super) async fn in_time<T: Send + 'static>(read: impl FnOnce() -> T + Send +
 /// What the configuration in force came from.
 pub(super) struct Reload {
     present: Arc<Present>,
-    /// Nothing: it was never written down.
-    source: Option<Source>,
+    source: Source,
     watch: Watch,
     hangup: Signal,
 }
 
 impl Reload {
     /// That of this process. `hangup`: the signal, which does not end the process once it is taken.
-    pub(super) fn new(present: &Arc<Present>, source: Option<Source>, hangup: Signal) -> Self {
+    pub(super) fn new(present: &Arc<Present>, source: Source, hangup: Signal) -> Self {
         let watch = Watch::new(present.app().config.read.clone());
         Self { present: Arc::clone(present), source, watch, hangup }
     }
 
     /// For ever.
     pub(super) async fn tend(mut self) {
-        let Some(source) = self.source.take() else {
-            while self.hangup.recv().await.is_some() {
-                tracing::warn!("SIGHUP: there is no configuration that could be read again");
-            }
-            return;
-        };
         loop {
             let asked = tokio::select! {
                 asked = self.hangup.recv() => asked.is_some(),
@@ -59,7 +52,7 @@ impl Reload {
             } else if !self.watch.look(marks) {
                 continue;
             }
-            self.reload(&app, source.clone()).await;
+            self.reload(&app, self.source.clone()).await;
         }
     }
 

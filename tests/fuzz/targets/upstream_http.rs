@@ -4,7 +4,7 @@
 use super::feed::Feed;
 use samewire::config::{Config, Timeouts, UpstreamConfig};
 use samewire::telemetry::Onward;
-use samewire::upstream::{Broken, Client, Outgoing};
+use samewire::upstream::{Broken, Client, Hops, Outgoing};
 use std::sync::OnceLock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -79,6 +79,7 @@ async fn ask(writes: &[&[u8]]) -> (Read, bool) {
         authorization: None,
         request_id: "r".to_owned(),
         again: false,
+        hops: Hops::default(),
         trace: Onward::Passed(Vec::new()),
         body: bytes::Bytes::new(),
         upload: None,
