@@ -143,6 +143,50 @@ async fn fault_c22_the_last_reset_that_may_be() {
     }
 }
 
+/// The client makes mistakes for which the server has to reset its streams.
+#[tokio::test]
+async fn fault_c45_resets_that_the_client_provokes_count_as_its_own() {
+    let world = world(Script::new().head_sse().role().hang(), "").await;
+    let request = Request::stream("");
+    type Mistake = fn(u32) -> Vec<u8>;
+    let mistakes: [(&str, Mistake); 4] = [
+        ("a window that overflows", |stream| Raw::room(stream, 0x7fff_ffff)),
+        ("a window of nothing", |stream| Raw::room(stream, 0)),
+        ("data behind the end", |stream| frame(kinds::DATA, 0, stream, b"a")),
+        ("a stream that depends on itself", |stream| {
+            frame(2, 0, stream, &[&stream.to_be_bytes()[..], &[9]].concat())
+        }),
+    ];
+    for (name, mistake) in mistakes {
+        for at_once in [true, false] {
+            let asked = world.engine.attempt_count();
+            let mut raw = Raw::open(world.proxy()).await;
+            let mut sent = 0;
+            while sent < 1_000 {
+                let stream = 2 * sent + 1;
+                let taken = if at_once {
+                    raw.try_send(&[Raw::request(stream, &request), mistake(stream)].concat()).await
+                } else {
+                    let taken = raw.try_send(&Raw::request(stream, &request)).await;
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                    taken && raw.try_send(&mistake(stream)).await
+                };
+                sent += 1;
+                if !taken {
+                    break;
+                }
+            }
+            let (code, end) = raw.ends().await;
+            let begun = world.engine.attempt_count() - asked;
+            println!("{name}: {sent} sent, {begun} begun, {code:?}, {end:?}");
+            assert!(begun <= 200, "{name}: {begun}");
+            until("nothing is left", BOUND, || world.engine.active_generations() == 0).await;
+        }
+    }
+    check_others(&world).await;
+    world.end().await;
+}
+
 #[tokio::test]
 async fn fault_c22_floods_end_their_connection_alone() {
     let world = world(Script::answer("a", 1), "").await;

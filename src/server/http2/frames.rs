@@ -1,7 +1,7 @@
-//! The client's frames, counted as they pass (RFC 9113, 4.1).
+//! The frames of a connection, counted as they pass in both directions (RFC 9113, 4.1).
 //!
 //! Takes: bytes, cut anywhere. Says: where the client has overdone it, and whether a frame or a head is half here. Never:
-//! looks into a frame. What is wrong with one, the library says.
+//! looks into a frame, but for the code of a reset that is written. What is wrong with a frame, the library says.
 
 use super::super::connection::PREFACE;
 use std::collections::VecDeque;
@@ -23,23 +23,74 @@ const END_HEADERS: u8 = 4;
 /// Bytes of a frame's head.
 const HEAD: usize = 9;
 
-/// How far the client's frames are.
+/// Codes of resets that answer a client's mistake: PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED, FRAME_SIZE_ERROR
+/// (RFC 9113, 7). A client may make one for each request that it asks for, so that the server calls them off.
+const MISTAKES: [u32; 4] = [1, 3, 5, 6];
+
+/// One frame after another.
+#[derive(Debug, Default)]
+struct Cutter {
+    head: [u8; HEAD],
+    /// Bytes of it that have passed.
+    known: usize,
+    /// Bytes of the frame behind its head that have not passed yet.
+    left: usize,
+    /// The last four bytes of a reset: its code.
+    code: u32,
+}
+
+impl Cutter {
+    /// Goes on behind the end of a frame. Gives whether there is one; if not, all bytes are read.
+    fn finds_end(&mut self, bytes: &mut &[u8]) -> bool {
+        if self.known < HEAD {
+            let count = (HEAD - self.known).min(bytes.len());
+            let (head, behind) = bytes.split_at(count);
+            if let Some(space) = self.head.get_mut(self.known..self.known + count) {
+                space.copy_from_slice(head);
+            }
+            (self.known, *bytes) = (self.known + count, behind);
+            if self.known < HEAD {
+                return false;
+            }
+            let [high, middle, low, ..] = self.head;
+            self.left = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+        }
+        let (payload, behind) = bytes.split_at(self.left.min(bytes.len()));
+        if self.kind() == RST_STREAM {
+            self.code = payload.iter().fold(self.code, |code, byte| code << 8 | u32::from(*byte));
+        }
+        (self.left, *bytes) = (self.left - payload.len(), behind);
+        if self.left == 0 {
+            self.known = 0;
+        }
+        self.left == 0
+    }
+
+    fn kind(&self) -> u8 {
+        let [_, _, _, kind, ..] = self.head;
+        kind
+    }
+
+    fn flags(&self) -> u8 {
+        let [_, _, _, _, flags, ..] = self.head;
+        flags
+    }
+}
+
+/// How far the frames of a connection are.
 #[derive(Debug)]
 pub(super) struct Frames {
     /// Bytes of the preface that are still to come.
     preface: usize,
-    head: [u8; HEAD],
-    /// Bytes of it that have come.
-    known: usize,
-    /// Bytes of the frame behind its head that are still to come.
-    left: usize,
+    come: Cutter,
+    written: Cutter,
     /// A head goes on in the next frame.
     goes_on: bool,
     /// No frame has come yet.
     first: bool,
     /// Frames that have come, with a head of several as one.
     whole: u64,
-    /// When streams were reset by the client; as many of the last of them as there may be in a window.
+    /// When streams were reset by the client, or for its mistakes; as many of the last of them as there may be in a window.
     resets: VecDeque<Instant>,
     most: usize,
     /// Other frames of no use, since the window began.
@@ -49,7 +100,7 @@ pub(super) struct Frames {
 /// What the client was not to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Excess {
-    /// Ask for things and call them off.
+    /// Ask for things and call them off, or have the server call them off.
     Resets,
     /// Have the server work for nothing.
     Talk,
@@ -60,9 +111,8 @@ impl Frames {
     pub(super) fn new(most: usize) -> Self {
         Self {
             preface: PREFACE.len(),
-            head: [0; HEAD],
-            known: 0,
-            left: 0,
+            come: Cutter::default(),
+            written: Cutter::default(),
             goes_on: false,
             first: true,
             whole: 0,
@@ -74,7 +124,7 @@ impl Frames {
 
     /// Something is half here: the preface, a frame, or a head of several frames.
     pub(super) fn is_waiting(&self) -> bool {
-        self.first || self.goes_on || self.known > 0
+        self.first || self.goes_on || self.come.known > 0
     }
 
     /// How many have come, with a head of several frames as one.
@@ -84,42 +134,29 @@ impl Frames {
 
     /// What is half here is a part of a body.
     pub(super) fn is_body(&self) -> bool {
-        !self.goes_on && self.known == HEAD && self.kind() == DATA
+        !self.goes_on && self.come.known == HEAD && self.come.kind() == DATA
     }
 
-    fn kind(&self) -> u8 {
-        let [_, _, _, kind, ..] = self.head;
-        kind
-    }
-
-    /// Takes bytes. Where they overdo it, so many of them are good.
+    /// Takes bytes that have come. Where they overdo it, so many of them are good.
     pub(super) fn take(&mut self, bytes: &[u8], now: Instant) -> Result<(), (Excess, usize)> {
         let mut rest = bytes;
         let preface = self.preface.min(rest.len());
         self.preface -= preface;
         rest = rest.get(preface..).unwrap_or_default();
-        while !rest.is_empty() {
-            if self.known < HEAD {
-                let count = (HEAD - self.known).min(rest.len());
-                let (head, behind) = rest.split_at(count);
-                if let Some(space) = self.head.get_mut(self.known..self.known + count) {
-                    space.copy_from_slice(head);
-                }
-                (self.known, rest) = (self.known + count, behind);
-                if self.known < HEAD {
-                    break;
-                }
-                let [high, middle, low, ..] = self.head;
-                self.left = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
-            }
-            let count = self.left.min(rest.len());
-            (self.left, rest) = (self.left - count, rest.get(count..).unwrap_or_default());
-            if self.left == 0 {
-                self.known = 0;
-                self.first = false;
-                let over = self.over(now);
-                self.whole += u64::from(!self.goes_on);
-                over.map_err(|excess| (excess, bytes.len() - rest.len()))?;
+        while !rest.is_empty() && self.come.finds_end(&mut rest) {
+            self.first = false;
+            let over = self.over(now);
+            self.whole += u64::from(!self.goes_on);
+            over.map_err(|excess| (excess, bytes.len() - rest.len()))?;
+        }
+        Ok(())
+    }
+
+    /// Takes bytes that are written. The time is asked for where it matters.
+    pub(super) fn write(&mut self, mut bytes: &[u8], now: impl Fn() -> Instant) -> Result<(), Excess> {
+        while !bytes.is_empty() && self.written.finds_end(&mut bytes) {
+            if self.written.kind() == RST_STREAM && MISTAKES.contains(&self.written.code) {
+                self.reset(now())?;
             }
         }
         Ok(())
@@ -127,18 +164,9 @@ impl Frames {
 
     /// A frame has come.
     fn over(&mut self, now: Instant) -> Result<(), Excess> {
-        let [_, _, _, kind, flags, ..] = self.head;
-        match kind {
-            HEADERS | CONTINUATION => self.goes_on = flags & END_HEADERS == 0,
-            RST_STREAM => {
-                while self.resets.front().is_some_and(|reset| now.duration_since(*reset) >= WINDOW) {
-                    self.resets.pop_front();
-                }
-                self.resets.push_back(now);
-                if self.resets.len() >= self.most {
-                    return Err(Excess::Resets);
-                }
-            }
+        match self.come.kind() {
+            HEADERS | CONTINUATION => self.goes_on = self.come.flags() & END_HEADERS == 0,
+            RST_STREAM => self.reset(now)?,
             DATA | WINDOW_UPDATE => {}
             _ => {
                 let (since, count) = &mut self.talk;
@@ -152,6 +180,15 @@ impl Frames {
             }
         }
         Ok(())
+    }
+
+    /// A stream was reset, by the client or for its mistake.
+    fn reset(&mut self, now: Instant) -> Result<(), Excess> {
+        while self.resets.front().is_some_and(|reset| now.duration_since(*reset) >= WINDOW) {
+            self.resets.pop_front();
+        }
+        self.resets.push_back(now);
+        if self.resets.len() >= self.most { Err(Excess::Resets) } else { Ok(()) }
     }
 }
 
@@ -197,6 +234,38 @@ mod tests {
             let more = frame(RST_STREAM, 0, 4);
             let again = [more.as_slice(), b"rest"].concat();
             assert_eq!(frames.take(&again, now), Err((Excess::Resets, more.len())));
+        }
+    }
+
+    #[test]
+    fn resets_that_are_written_count_where_they_answer_a_mistake() {
+        let reset = |code: u8| {
+            let mut bytes = frame(RST_STREAM, 0, 4);
+            bytes[HEAD..].copy_from_slice(&[0, 0, 0, code]);
+            bytes
+        };
+        let now = Instant::now();
+        let mut others = frame(4, 0, 6);
+        for code in [0, 2, 4, 7, 8, 9, 10, 11] {
+            others.extend(frame(DATA, 0, 50));
+            others.extend(reset(code));
+        }
+        for size in [1, 3, 9, 13, others.len()] {
+            let mut frames = begun(2);
+            for piece in others.chunks(size) {
+                assert_eq!(frames.write(piece, || now), Ok(()), "{size}");
+            }
+            for (n, piece) in [reset(1), reset(5)].concat().chunks(size).enumerate() {
+                let last = (n + 1) * size >= 26;
+                let over = if last { Err(Excess::Resets) } else { Ok(()) };
+                assert_eq!(frames.write(piece, || now), over, "{size}");
+            }
+        }
+        for code in MISTAKES {
+            let mut frames = begun(2);
+            assert_eq!(frames.take(&frame(RST_STREAM, 0, 4), now), Ok(()));
+            let code = u8::try_from(code).unwrap();
+            assert_eq!(frames.write(&reset(code), || now), Err(Excess::Resets), "both kinds count together");
         }
     }
 

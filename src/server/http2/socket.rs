@@ -118,6 +118,13 @@ impl AsyncRead for Framed {
 impl AsyncWrite for Framed {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, bytes);
+        if let Poll::Ready(Ok(count)) = &written {
+            let bytes = bytes.get(..*count).unwrap_or_default();
+            let mut seen = self.signs.seen();
+            if let Err(excess) = seen.frames.write(bytes, Instant::now) {
+                seen.excess = Some(excess);
+            }
+        }
         self.noted(written)
     }
 
