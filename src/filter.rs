@@ -273,7 +273,7 @@ impl<'t> Filter<'t> {
                 }
                 return Ok(());
             };
-            self.body = match Form::of(*first) {
+            self.body = match Form::of(*first, false) {
                 Some(Form::Object) => Body::Object(Vec::new()),
                 Some(Form::Events) => Body::Unseen(Box::new(Look::new(&self.order))),
                 None => {

@@ -128,7 +128,7 @@ fn canonical_events_stay() {
 /// The object at the end of a stream, or the one object, without what differs from answer to answer.
 fn object(case: &Case) -> Option<Value> {
     let Answer { status: 200, body } = case.run(&Cut::Whole) else { return None };
-    let mut object = match Form::of(body.as_bytes()[0]) {
+    let mut object = match Form::of(body.as_bytes()[0], false) {
         Some(Form::Events) => fold(&body).unwrap(),
         _ => serde_json::from_str(&body).unwrap(),
     };

@@ -218,10 +218,12 @@ pub enum Form {
 }
 
 impl Form {
-    /// The form of a body whose first byte, white space aside, is this one; `None`: neither.
-    pub fn of(first: u8) -> Option<Self> {
+    /// The form of a body whose first byte, white space aside, is this one; `None`: neither. `says_events`: its label
+    /// is that of an event stream, which may begin with any field (wire-format 8.1).
+    pub fn of(first: u8, says_events: bool) -> Option<Self> {
         match first {
             b'{' => Some(Self::Object),
+            _ if says_events => Some(Self::Events),
             // `data`, `event`, `id`, `retry`, a comment, or a byte-order mark before one of them.
             b'd' | b'e' | b'i' | b'r' | b':' | 0xef => Some(Self::Events),
             _ => None,

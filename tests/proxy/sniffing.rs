@@ -66,6 +66,33 @@ async fn fault_u37_wrong_labels() {
     }
 }
 
+/// Under its own label a stream may begin with anything that events are read over, however it is cut.
+#[tokio::test]
+async fn fault_u53_first_lines_that_say_nothing() {
+    let stream = Canonical::new().role().content("H").content("i").finish("stop").done();
+    let comment = format!(": {}\n", "c".repeat(1 << 20));
+    for start in [
+        "foo: 1\n",
+        "x\n\n",
+        "\n\nheartbeat: {\"a\":1}\r\n\r\n",
+        "[]: 1\n",
+        "\"id\": 7\n",
+        "<!-- -->\n",
+        "retry: 5\n",
+        "event: ping\n\n",
+        "data: null\n\n",
+        "data: {}\n\n",
+        &comment,
+    ] {
+        let whole = Script::new().head_sse().chunk(format!("{start}{}", sse())).end();
+        let own = Script::new().head_sse().chunk(start).sleep(Duration::from_millis(20)).chunk(sse()).end();
+        let pieces = whole.clone().split(if start.len() < 100 { 5 } else { 100_000 });
+        for (script, cut) in [(whole, "one write"), (own, "a read of its own"), (pieces, "pieces")] {
+            check(script, &stream, &format!("{start:.20?} in {cut}")).await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn fault_u38_broken_stream_is_no_whole_answer() {
     let begun = || Script::new().head_sse().role().tok("a", 2, Duration::ZERO);

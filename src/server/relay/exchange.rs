@@ -80,14 +80,22 @@ pub(in crate::server) type Asking = Pin<Box<dyn Future<Output = Result<Answer, E
 
 /// How a body is read.
 pub(super) enum Manner {
-    /// Not known before its first byte; so many blanks went before.
-    Unknown(usize),
+    /// Not known before its first byte.
+    Unknown(Unseen),
     /// As an event stream.
     Events,
     /// As one object.
     Whole(BytesMut),
     /// As an error.
     Refusal(BytesMut),
+}
+
+/// A body of which nothing has come.
+pub(super) struct Unseen {
+    /// Bytes of white space that have come.
+    blanks: usize,
+    /// Its label is that of an event stream.
+    says_events: bool,
 }
 
 /// Sends a request as it is.
@@ -99,7 +107,9 @@ pub(in crate::server) fn asking(client: Arc<Client>, request: Outgoing) -> Askin
 pub(super) fn manner(head: &Head) -> Option<Manner> {
     match head.status {
         400..=599 => Some(Manner::Refusal(BytesMut::new())),
-        200..=299 if head.status != 204 && !head.is_encoded() => Some(Manner::Unknown(0)),
+        200..=299 if head.status != 204 && !head.is_encoded() => {
+            Some(Manner::Unknown(Unseen { blanks: 0, says_events: says_events(head) }))
+        }
         _ => None,
     }
 }
@@ -125,14 +135,14 @@ pub(super) struct Reading<'r> {
 impl Reading<'_> {
     pub(super) fn bytes(&mut self, mut bytes: &[u8]) {
         *self.received += bytes.len();
-        if let Manner::Unknown(blanks) = self.manner {
+        if let Manner::Unknown(Unseen { blanks, says_events }) = self.manner {
             let text = bytes.trim_ascii_start();
             *blanks += bytes.len() - text.len();
             let Some(first) = text.first() else {
                 self.wrong |= *blanks > BLANK;
                 return;
             };
-            *self.manner = match Form::of(*first) {
+            *self.manner = match Form::of(*first, *says_events) {
                 Some(Form::Object) => Manner::Whole(BytesMut::new()),
                 Some(Form::Events) => Manner::Events,
                 None => {
