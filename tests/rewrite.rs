@@ -635,7 +635,7 @@ fn fields_outside_the_format_may_stay_in_their_place() {
     assert_eq!(below, [&serde_json::json!({"delta": {"n": 1}})], "{output}");
 }
 
-/// What stands behind a call's complete arguments: the same value once more is dropped where engines do that, another call with a
+/// Text behind a call's complete arguments: the same value once more is dropped where engines do that, another call with a
 /// name is a call of its own, and anything else is passed on as it was sent.
 #[test]
 fn fault_u52_nothing_behind_complete_arguments_is_lost() {

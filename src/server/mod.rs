@@ -117,7 +117,7 @@ pub fn run(config: Config, source: Source) -> io::Result<()> {
     block_on(serve(listeners, config, Some(source)))
 }
 
-/// The same on listeners that are open already, with a configuration that stays as it is: SIGHUP ends it, too.
+/// Serves on listeners that are open already, with a configuration that stays as it is. SIGHUP ends the process, too.
 ///
 /// # Errors
 /// A listener or a thread cannot be had.

@@ -29,7 +29,7 @@ impl Hops {
     /// Reads the way of a request that has come, and goes on with it. A value that is no way is left out.
     ///
     /// # Errors
-    /// It was here before, or has been through too many processes: an upstream leads back.
+    /// The request was here before, or has been through too many processes: an upstream leads back.
     pub fn read(headers: &HeaderMap) -> Result<Self, Failure> {
         let given = headers.get(HEADER).and_then(|value| value.to_str().ok()).filter(|given| is_way(given));
         let Some(given) = given else { return Ok(Self::default()) };

@@ -66,7 +66,7 @@ async fn fault_u55_two_in_a_ring() {
     is_refused(&second).await;
 }
 
-/// One behind another is no ring.
+/// A samewire behind another is no ring.
 #[tokio::test]
 async fn one_behind_another_serves() {
     let engine = Engine::script(Script::answer("a", 1)).await;

@@ -410,7 +410,7 @@ impl Machine<'_> {
         }
     }
 
-    /// What waited behind the arguments of calls, but of one, is not the first value once more.
+    /// Passes on the text that waited behind the arguments of all calls but one: it is not the first value once more.
     fn pass_on(&mut self, at: usize, but: Option<usize>) {
         for which in 0..self.choices[at].calls.len() {
             let call = &mut self.choices[at].calls[which];

@@ -27,7 +27,7 @@ const HEAD: usize = 9;
 /// (RFC 9113, 7). A client may make one for each request that it asks for, so that the server calls them off.
 const MISTAKES: [u32; 4] = [1, 3, 5, 6];
 
-/// One frame after another.
+/// A reader that finds where each frame of one direction ends. It keeps a frame's head and a reset's code, no payload.
 #[derive(Debug, Default)]
 struct Cutter {
     head: [u8; HEAD],
@@ -77,7 +77,7 @@ impl Cutter {
     }
 }
 
-/// How far the frames of a connection are.
+/// The frames of a connection in both directions: how far they are, and how often the client has overdone it.
 #[derive(Debug)]
 pub(super) struct Frames {
     /// Bytes of the preface that are still to come.
@@ -90,7 +90,7 @@ pub(super) struct Frames {
     first: bool,
     /// Frames that have come, with a head of several as one.
     whole: u64,
-    /// When streams were reset by the client, or for its mistakes; as many of the last of them as there may be in a window.
+    /// The times of the last resets, by the client or for its mistakes: as many as there may be in a window.
     resets: VecDeque<Instant>,
     most: usize,
     /// Other frames of no use, since the window began.

@@ -35,7 +35,7 @@ enum Place {
     Outside,
     String,
     Escape,
-    /// So many digits of `\u` have come, and what they say.
+    /// Behind `\u`: the number of its digits that have come, and their value.
     Unicode(u8, u32),
 }
 
@@ -176,7 +176,7 @@ impl Digest {
         }
     }
 
-    /// What is no character.
+    /// Hashes something that is no character.
     fn mark(&mut self, what: u32) {
         self.add(0x0011_0000 + what);
     }
@@ -188,7 +188,7 @@ impl Digest {
     }
 }
 
-/// What is written to it is hashed.
+/// A writer that hashes the text that is formatted into it.
 struct Spelled<'d>(&'d mut Digest);
 
 impl std::fmt::Write for Spelled<'_> {

@@ -29,7 +29,7 @@ struct Begun {
     text: Vec<u8>,
 }
 
-/// What stands behind the first value.
+/// The kinds of text behind the first value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Second {
     /// The beginning of a value.
