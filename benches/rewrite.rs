@@ -150,7 +150,7 @@ fn rewriter(engine: &Engine, encoder: Option<Box<dyn Encode>>) -> Rewriter {
     let parser = engine.text.map_or("off", |(parser, _)| parser).to_owned().try_into().unwrap();
     let options = Options { parser, ..Options::default() };
     let route = Route::new(named(engine.name).unwrap(), Arc::new(options), 4 << 20);
-    let stamp = Stamp { id: "0".repeat(32), now: 1, seed: 1 };
+    let stamp = Stamp { id: "0".repeat(32), now: 1, seed: 1, ..Stamp::default() };
     match encoder {
         Some(encoder) => Rewriter::with_encoder(shape(&ask, &route), stamp, encoder),
         None => Rewriter::new(shape(&ask, &route), stamp),

@@ -20,7 +20,7 @@ mod upstreams;
 pub use browsers::{AdminFile, AdminHosts, Cors, CorsFile};
 pub use file::{
     Auth, AuthFile, Azure, Codex, Compaction, File, FrontEnd, Health, Hidden, HttpVersion, KeyFile, Level,
-    Log, SealFile, Seconds, StoreFile, UpstreamFile,
+    Log, LogFormat, SealFile, Seconds, StoreFile, UpstreamFile,
 };
 pub use harmony::HarmonyFile;
 pub use limits::{Limits, Timeouts};
@@ -41,6 +41,7 @@ use crate::secret;
 use crate::store::{Caps, Place};
 use crate::wire::Vocabulary;
 use crate::wire::options::Options;
+use serde::de::DeserializeOwned;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -66,6 +67,10 @@ pub struct Overrides {
     pub threads: Option<usize>,
     /// Where responses are kept.
     pub store: Option<String>,
+    /// The least severe lines that are logged.
+    pub log_level: Option<String>,
+    /// How lines of the log are written.
+    pub log_format: Option<String>,
     /// `OPTION=VALUE` of `[wire]`.
     pub set: Vec<String>,
     /// Where traces go.
@@ -101,6 +106,8 @@ impl Overrides {
             insecure_no_auth: insecure,
             threads,
             store: variable("SAMEWIRE_STORE"),
+            log_level: variable("SAMEWIRE_LOG_LEVEL").or_else(|| variable("SAMEWIRE_LOG")),
+            log_format: variable("SAMEWIRE_LOG_FORMAT"),
             set: list("SAMEWIRE_SET").unwrap_or_default(),
             trace: TraceVariables::read(&variable, &mut mistakes),
         };
@@ -157,6 +164,8 @@ impl Overrides {
         if let Some(store) = &self.store {
             file.store.place.clone_from(store);
         }
+        word(self.log_level.as_deref(), "log.level", &mut file.log.level, mistakes);
+        word(self.log_format.as_deref(), "log.format", &mut file.log.format, mistakes);
         if let Some(endpoint) = &self.trace.endpoint {
             file.trace.endpoint.clone_from(endpoint);
         }
@@ -166,6 +175,15 @@ impl Overrides {
                 Err((path, why)) => mistakes.add(path, why),
             }
         }
+    }
+}
+
+/// Sets a key that is one of several words.
+fn word<T: DeserializeOwned>(text: Option<&str>, path: &str, key: &mut T, mistakes: &mut Mistakes) {
+    match text.map(|text| toml::Value::String(text.to_owned()).try_into()) {
+        Some(Ok(value)) => *key = value,
+        Some(Err(error)) => mistakes.add(path, mistakes::explain(error.message(), "word")),
+        None => {}
     }
 }
 

@@ -10,15 +10,18 @@ mod build;
 #[cfg(feature = "otlp")]
 mod export;
 mod lines;
+mod redact;
 mod series;
 #[cfg(feature = "otlp")]
 mod spans;
+mod text;
 mod tls;
 mod trace;
 mod upstream;
 
 pub use build::Build;
 pub use lines::{Guard, excerpt, line_with, start as start_logging};
+pub use redact::redacted;
 pub use series::{Counters, Gauge, Histogram, Histograms, Room};
 pub use tls::OfTls;
 pub use trace::{Onward, Parent, Peer, Told, Trace, Tracer};

@@ -153,7 +153,7 @@ fn gathered(case: &Case, answers: &[Vec<u8>], picks: &[u8], piece: usize) -> Str
     let options = Arc::new(serde_json::from_value(case.options.clone()).unwrap());
     let plan = plan(&ask, &body, &Route::new(identity, options, 4 << 20)).unwrap();
     assert_eq!(plan.others.len() + 1, answers.len());
-    let stamp = Stamp { id: "0".repeat(32), now: case.now, seed: 1 };
+    let stamp = Stamp { id: "0".repeat(32), now: case.now, seed: 1, ..Stamp::default() };
     let gather = Gather::new(&plan.shape, &stamp);
     let rewriter = |choice| gather.rewriter(choice, plan.shape.clone(), &stamp);
     let mut rewriters: Vec<_> = (0..).take(answers.len()).map(rewriter).collect();

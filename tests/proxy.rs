@@ -60,6 +60,8 @@ mod crashes;
 mod cuts;
 #[path = "proxy/detection.rs"]
 mod detection;
+#[path = "proxy/disclosure.rs"]
+mod disclosure;
 #[path = "proxy/draining.rs"]
 mod draining;
 #[path = "proxy/elsewhere.rs"]
@@ -100,6 +102,8 @@ mod leaving;
 mod limits;
 #[path = "proxy/load.rs"]
 mod load;
+#[path = "proxy/log_lines.rs"]
+mod log_lines;
 #[path = "proxy/logs.rs"]
 mod logs;
 #[path = "proxy/loops.rs"]

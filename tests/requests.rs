@@ -522,7 +522,8 @@ fn answered(to: &str, body: &str, answer: &[&str]) -> String {
 fn answered_with(options: Options, to: &str, body: &str, answer: &[&str]) -> String {
     let plan = planned(Api::Chat, identity(to), options, body).unwrap();
     let stream = plan.shape.stream;
-    let mut rewriter = Rewriter::new(plan.shape, Stamp { id: "0".repeat(32), now: 1, seed: 1 });
+    let mut rewriter =
+        Rewriter::new(plan.shape, Stamp { id: "0".repeat(32), now: 1, seed: 1, ..Stamp::default() });
     let mut out = Out::default();
     if stream {
         for chunk in answer {

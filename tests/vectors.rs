@@ -101,7 +101,7 @@ fn as_response(request: &str, message: &str, finish: &str) -> String {
     let route = Route::new(named("vllm").unwrap(), Arc::default(), 1 << 20);
     let body = Bytes::from(request.to_owned());
     let shape = shape(&Ask::recall(Api::Chat, &body).unwrap(), &route);
-    let stamp = Stamp { id: format!("{:032x}", 1), now: 1_779_866_860, seed: 1 };
+    let stamp = Stamp { id: format!("{:032x}", 1), now: 1_779_866_860, seed: 1, ..Stamp::default() };
     let reply = Reply { echo: echo(&body).unwrap(), ..Reply::default() };
     let encoder = Response::new(reply, &stamp);
     let mut rewriter = Rewriter::with_encoder(shape, stamp, Box::new(encoder));

@@ -1,7 +1,7 @@
 //! `samewire demo`: what samewire does, shown in a terminal.
 
 use super::{ENVIRONMENT, USAGE, complain};
-use crate::config::{Level, Terminal};
+use crate::config::{Level, LogFormat, Terminal};
 use crate::demo::page::{Look, heading, render};
 use crate::demo::{self, REASONING, Scene, Stand, TOOL, Trouble};
 use crate::telemetry;
@@ -50,7 +50,7 @@ enum Show {
 impl Demo {
     pub(super) fn run(&self) -> ExitCode {
         // Lines for machines would spoil the page; what goes wrong is still told.
-        let logging = match telemetry::start_logging(Level::Error) {
+        let logging = match telemetry::start_logging(Level::Error, LogFormat::Auto) {
             Ok(logging) => logging,
             Err(error) => {
                 complain(error);

@@ -1,7 +1,7 @@
 //! `samewire replay`: recorded traffic served as an engine.
 
 use super::{ENVIRONMENT, USAGE, complain};
-use crate::config::Level;
+use crate::config::{Level, LogFormat};
 use crate::replay::{self, Mistake};
 use crate::telemetry;
 use clap::Args;
@@ -54,7 +54,7 @@ impl Replay {
                 return ExitCode::from(code);
             }
         };
-        let served = telemetry::start_logging(Level::Info).and_then(|logging| {
+        let served = telemetry::start_logging(Level::Info, LogFormat::Auto).and_then(|logging| {
             let served = replay::run(self.listen, scenarios, Duration::from_millis(self.pace));
             drop(logging);
             Ok(served?)

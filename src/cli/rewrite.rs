@@ -223,13 +223,13 @@ fn stamp(ids: Ids, now: Option<u64>) -> Result<Stamp, Wrong> {
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let now = now.unwrap_or_else(clock);
     match ids {
-        Ids::Counter => Ok(Stamp { id: format!("{:032x}", 1), now, seed: 1 }),
+        Ids::Counter => Ok(Stamp { id: format!("{:032x}", 1), now, seed: 1, ..Stamp::default() }),
         Ids::Random => {
             let chance = || Ok((getrandom::u64()?, getrandom::u64()?, getrandom::u64()?));
             let (high, low, seed) = chance().map_err(|error: getrandom::Error| {
                 Wrong(ENVIRONMENT, format!("no random numbers: {error}"))
             })?;
-            Ok(Stamp { id: format!("{high:016x}{low:016x}"), now, seed })
+            Ok(Stamp { id: format!("{high:016x}{low:016x}"), now, seed, ..Stamp::default() })
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::{ENVIRONMENT, USAGE, complain};
 use crate::config::{Config, Overrides, Source};
-use crate::{secret, server, telemetry};
+use crate::server::{self, Listeners};
+use crate::{secret, telemetry};
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -56,6 +57,12 @@ pub(super) struct Settings {
     /// An option of the wire format, such as reasoning_field=reasoning
     #[arg(long, value_name = "OPTION=VALUE")]
     set: Vec<String>,
+    /// The least severe lines that are logged: off, error, warn, info, debug or trace [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// How they are written: json, text, or auto, which is text at a terminal [default: auto]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
     /// Threads that serve [default: one for each core]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -76,6 +83,8 @@ impl Settings {
             insecure_no_auth: self.insecure_no_auth.then_some(true),
             threads: self.threads,
             store: self.store.clone(),
+            log_level: self.log_level.clone(),
+            log_format: self.log_format.clone(),
             set: self.set.clone(),
             ..Overrides::default()
         })
@@ -96,7 +105,14 @@ impl Serve {
             Ok(config) => config,
             Err(code) => return code,
         };
-        let logging = match telemetry::start_logging(config.log.level) {
+        let listeners = match Listeners::bind(&config) {
+            Ok(listeners) => listeners,
+            Err(error) => {
+                complain(error);
+                return ExitCode::from(ENVIRONMENT);
+            }
+        };
+        let logging = match telemetry::start_logging(config.log.level, config.log.format) {
             Ok(logging) => logging,
             Err(error) => {
                 complain(error);
@@ -104,13 +120,14 @@ impl Serve {
             }
         };
         telemetry::watch_panics();
+        listeners.announce(&config);
         if let Err(error) = hidden {
             tracing::warn!(%error, "others may look into the memory of this process");
         }
         if config.log.content {
             tracing::warn!("{}", telemetry::CONTENT_LOGGED);
         }
-        let served = server::run(config, self.settings.source());
+        let served = server::run(listeners, config, self.settings.source());
         drop(logging);
         match served {
             Ok(()) => ExitCode::SUCCESS,

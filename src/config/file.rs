@@ -122,6 +122,8 @@ impl Default for Health {
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
 pub struct Log {
     pub level: Level,
+    pub format: LogFormat,
+    pub peer: bool,
     pub content: bool,
 }
 
@@ -279,6 +281,19 @@ pub enum Level {
     Info,
     Debug,
     Trace,
+}
+
+/// How lines of the log are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// As text at a terminal, else as JSON.
+    #[default]
+    Auto,
+    /// As one JSON object each.
+    Json,
+    /// As text for people.
+    Text,
 }
 
 /// One `[[upstream]]`.

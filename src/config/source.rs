@@ -42,6 +42,7 @@ impl Config {
         kept.back("root_path", &mut now.root_path, &old.root_path);
         kept.back("tls", &mut now.tls, &old.tls);
         kept.back("log.level", &mut now.log.level, &old.log.level);
+        kept.back("log.format", &mut now.log.format, &old.log.format);
         kept.back("trace", &mut now.trace, &old.trace);
         kept.back("store", &mut now.store, &old.store);
         kept.back("seal", &mut now.seal, &old.seal);

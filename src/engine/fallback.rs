@@ -120,7 +120,7 @@ impl Fallback {
         if !matches!(refusal.fault, InvalidRequest | Internal | NotFound | NotImplemented | ContextLength) {
             return None;
         }
-        let message = refusal.message.to_ascii_lowercase();
+        let message = refusal.original().to_ascii_lowercase();
         let says = |parts: &[&str]| parts.iter().any(|part| message.contains(part));
         match () {
             () if says(NO_PARSER_OF_CALLS) => Some(Self::CallsInText),

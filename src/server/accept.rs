@@ -7,7 +7,7 @@ use super::headers::{self, Refusal};
 use super::routes::Chance;
 use super::{App, Phase, Worker, http2, panics, tls};
 use crate::config::Config;
-use crate::telemetry::Metrics;
+use crate::telemetry::{Build, Metrics};
 use crate::wire::fault::{Failure, Fault};
 use axum::Router;
 use http::{HeaderMap, Request};
@@ -18,7 +18,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -67,6 +67,28 @@ impl Listeners {
     pub fn proxy(&self) -> io::Result<SocketAddr> {
         self.proxy.local_addr()
     }
+
+    /// Tells the log the base URL of clients, before anything else.
+    pub fn announce(&self, config: &Config) {
+        let Ok(address) = self.proxy() else { return };
+        let base_url = base_url(address, config);
+        let everywhere =
+            if address.ip().is_unspecified() { ", at every address of this machine" } else { "" };
+        let version = Build::CURRENT.version;
+        tracing::info!(version, base_url, "clients use the base URL {base_url}{everywhere}");
+    }
+}
+
+/// The base URL of clients that connect to this address; one that stands for all is told as the loopback address.
+pub(super) fn base_url(mut address: SocketAddr, config: &Config) -> String {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    format!("{scheme}://{address}{}/v1", config.root_path.as_deref().unwrap_or_default())
 }
 
 fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
@@ -115,10 +137,10 @@ impl Places {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self) -> (u64, Stage) {
+    fn take(&self, peer: SocketAddr) -> (u64, Stage) {
         let mut open = self.open();
         let number = open.last_key_value().map_or(0, |(last, _)| last + 1);
-        let stage = Stage::default();
+        let stage = Stage::of(Some(peer));
         open.insert(number, stage.clone());
         (number, stage)
     }
@@ -177,10 +199,10 @@ impl Acceptor {
     /// For ever, or until it is let go of; then it can go on with another listener.
     pub(super) async fn run(&mut self, listener: &TcpListener) -> Infallible {
         loop {
-            match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
-                Ok(stream) => {
+            match listener.accept().await.and_then(|(stream, peer)| Ok((stream.into_std()?, peer))) {
+                Ok((stream, peer)) => {
                     self.pause = PAUSES.0;
-                    if self.has_room().await { self.hand_over(stream) } else { self.turn_away(stream) }
+                    if self.has_room().await { self.hand_over(stream, peer) } else { self.turn_away(stream) }
                 }
                 Err(error) => {
                     // Out of descriptors, mostly: trying again at once would only burn the processor.
@@ -232,10 +254,10 @@ impl Acceptor {
     }
 
     /// The thread with the fewest connections takes it.
-    fn hand_over(&self, stream: std::net::TcpStream) {
+    fn hand_over(&self, stream: std::net::TcpStream, peer: SocketAddr) {
         let count = |door: &&Door| door.worker.connections.load(Ordering::Relaxed);
         let Some(door) = self.doors.iter().min_by_key(count) else { return };
-        let seat = Seat::take(&door.worker);
+        let seat = Seat::take(&door.worker, peer);
         // There is room for all that may be open.
         let _ = door.to.try_send((stream, seat));
     }
@@ -303,10 +325,10 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    fn take(worker: &Arc<Worker>) -> Self {
+    fn take(worker: &Arc<Worker>, peer: SocketAddr) -> Self {
         worker.connections.fetch_add(1, Ordering::Relaxed);
         let places = Arc::clone(&worker.present.app().places);
-        let (number, stage) = places.take();
+        let (number, stage) = places.take(peer);
         Self { worker: Arc::clone(worker), places, stage, number, connected: None }
     }
 }

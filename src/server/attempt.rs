@@ -223,6 +223,9 @@ pub(super) trait Letter: Send {
     /// It cannot be said to this engine.
     fn send(&mut self, to: &To<'_>) -> Result<Sent, Failure>;
 
+    /// Returns the text of the request for this upstream; `None`: it cannot be said to it.
+    fn text(&self, to: &To<'_>) -> Option<Bytes>;
+
     /// Marks that several requests for it are sent at once from now on.
     fn at_once(&self) {}
 }
@@ -499,10 +502,10 @@ impl Handling {
             if let Some(record) = &mut self.record {
                 record.attempts += 1;
                 record.upstream = Some(Arc::clone(&upstream));
+                record.ended(&upstream, result.as_ref().err(), &outgoing.body);
             }
             let mut error = match result {
                 Ok(bytes) => {
-                    app.metrics.attempt(&upstream.figures, "ok");
                     if let Some(refused) = refused {
                         upstream.answers_to(&refused.model, fallbacks);
                     }
@@ -510,8 +513,6 @@ impl Handling {
                 }
                 Err(error) => error,
             };
-            let code = error.public.code.as_deref().unwrap_or("refused");
-            app.metrics.attempt(&upstream.figures, code);
             if let Some((tried, outgoing)) = otherwise {
                 (fallbacks, other) = (tried, Some(outgoing));
                 let model = || app.pool.engine_name(search.model()).to_owned();
@@ -524,9 +525,6 @@ impl Handling {
             let Some((next, pause)) = search.after(error.class, &app) else {
                 headers::soonest(&mut self.passed, wait);
                 self.is_poison = search.is_poison();
-                if let Some(record) = &mut self.record {
-                    record.because(&error);
-                }
                 return Err(error.public);
             };
             if error.class == Class::Pushed {

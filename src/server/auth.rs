@@ -70,7 +70,10 @@ impl Handling {
     }
 
     /// Fails on a model that is not there for this caller, and on a name that is too long to be one.
-    pub(super) fn check_model(&self, model: &str) -> Result<(), Failure> {
+    pub(super) fn check_model(&mut self, model: &str) -> Result<(), Failure> {
+        if let Some(record) = &mut self.record {
+            record.named(model);
+        }
         if model.chars().nth(LONGEST_MODEL).is_some() {
             return Err(invalid("model", &format!("it must have at most {LONGEST_MODEL} characters")));
         }

@@ -14,6 +14,7 @@ use hyper_util::rt::TokioIo;
 use socket2::SockRef;
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -112,11 +113,21 @@ struct Inner {
     /// It is to make room, unless it has something to do.
     evicted: AtomicBool,
     task: AtomicWaker,
+    /// The address of the client, or of what stands before it.
+    peer: Option<SocketAddr>,
 }
 
 impl Default for Stage {
     fn default() -> Self {
+        Self::of(None)
+    }
+}
+
+impl Stage {
+    /// That of a connection from this address.
+    pub(super) fn of(peer: Option<SocketAddr>) -> Self {
         Self(Arc::new(Inner {
+            peer,
             stage: AtomicU8::new(IDLE),
             requests: AtomicUsize::new(0),
             begun: AtomicUsize::new(0),
@@ -126,9 +137,12 @@ impl Default for Stage {
             task: AtomicWaker::new(),
         }))
     }
-}
 
-impl Stage {
+    /// The address of the client, or of what stands before it.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        self.0.peer
+    }
+
     fn is(&self, stage: u8) -> bool {
         self.0.stage.load(Ordering::Relaxed) == stage
     }

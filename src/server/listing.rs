@@ -40,9 +40,9 @@ impl Handling {
         };
         let (mut all, mut failed): (Vec<Model>, _) = (Vec::new(), None);
         for (upstream, (result, passed)) in up.iter().zip(answers) {
-            let code =
-                result.as_ref().err().map_or("ok", |error| error.public.code.as_deref().unwrap_or("refused"));
-            app.metrics.attempt(&upstream.figures, code);
+            if let Some(record) = &mut self.record {
+                record.ended(upstream, result.as_ref().err(), &[]);
+            }
             match result {
                 Ok(listed) => {
                     upstream.learn(&listed);
@@ -56,9 +56,6 @@ impl Handling {
         }
         if let Some((error, passed)) = failed.filter(|_| all.is_empty()) {
             self.passed = passed;
-            if let Some(record) = &mut self.record {
-                record.because(&error);
-            }
             return Err(error.public);
         }
         for (known, alias) in

@@ -108,12 +108,12 @@ struct Worker {
     background: AtomicUsize,
 }
 
-/// Serves until a signal ends the process. `source`: where the configuration is from, to be read again.
+/// Serves on listeners that are open already, until a signal ends the process. `source`: where the configuration is from, to
+/// be read again.
 ///
 /// # Errors
 /// A listener or a thread cannot be had.
-pub fn run(config: Config, source: Source) -> io::Result<()> {
-    let listeners = Listeners::bind(&config)?;
+pub fn run(listeners: Listeners, config: Config, source: Source) -> io::Result<()> {
     block_on(serve(listeners, config, Some(source)))
 }
 

@@ -225,9 +225,8 @@ impl PassThrough {
 
     /// The upstream's account of the attempt.
     fn told(&mut self, failure: Option<&Failure>) {
-        let outcome = failure.map_or("ok", |failure| failure.code.as_deref().unwrap_or("refused"));
         let chosen = &mut self.underway.chosen;
-        self.record.app.metrics.attempt(&chosen.upstream().figures, outcome);
+        self.record.attempted(chosen.upstream(), failure);
         tell(chosen, failure, None, &self.passed);
     }
 }

@@ -1,20 +1,44 @@
 //! The record of one request: written exactly once, when the request is dropped, wherever that happens.
 
 use super::App;
+use super::connection::Stage;
 use super::quota::Ticket;
 use super::relayed::Progress;
 use crate::auth::Caller;
 use crate::error::{Error, Side};
-use crate::telemetry::{End, Finished, Route, Told, Trace, excerpt};
+use crate::telemetry::{End, Finished, Route, Told, Trace, excerpt, redacted};
 use crate::upstream::Upstream;
 use crate::wire::Summary;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::rule::Rule;
+use http::{Method, request};
+use std::fmt::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 /// The note in the log on a request whose body has the label that `curl -d` writes.
 const LABELLED_FORM: &str = "content-type application/x-www-form-urlencoded: read as application/json";
+
+/// Characters of what clients write that the log keeps: a path, the name of a model, a message.
+const LONGEST: usize = 256;
+
+/// A request's target and sender, as the log has them.
+#[derive(Default)]
+struct Line {
+    method: Method,
+    path: Box<str>,
+    /// The other end of the connection.
+    peer: Option<SocketAddr>,
+    /// The model by the client's name for it, known or not.
+    model: Option<Box<str>>,
+    /// The outcome of each attempt up to the last one that failed, and of those behind it.
+    outcomes: String,
+    /// The message of a refusal of samewire's own, and the parameter that it names.
+    refusal: Option<(String, Option<String>)>,
+    /// The status of an engine's error, and its text without what it repeats of the request.
+    engine: Option<(Option<u16>, String)>,
+}
 
 /// What is known of a request so far.
 pub(super) struct Record {
@@ -52,6 +76,7 @@ pub(super) struct Record {
     summary: Summary,
     /// What it says, where that is logged.
     content: Option<String>,
+    line: Line,
 }
 
 impl Record {
@@ -85,11 +110,64 @@ impl Record {
             planning: Duration::ZERO,
             summary: Summary::default(),
             content: None,
+            line: Line::default(),
+        }
+    }
+
+    /// The same with its target and its sender.
+    pub(super) fn asked(mut self, head: &request::Parts) -> Self {
+        let peer = head.extensions.get::<Stage>().and_then(Stage::peer);
+        let path = limited(head.uri.path()).into();
+        self.line = Line { method: head.method.clone(), path, peer, ..Line::default() };
+        self
+    }
+
+    /// The client's name for the model; empty: it is not known.
+    pub(super) fn asked_model(&self) -> &str {
+        self.line.model.as_deref().unwrap_or_default()
+    }
+
+    /// Notes the client's name for the model.
+    pub(super) fn named(&mut self, model: &str) {
+        self.line.model = Some(limited(model).into());
+    }
+
+    /// Counts an attempt that is over, with the error that ended it. `request`: what was sent.
+    pub(super) fn ended(&mut self, upstream: &Upstream, error: Option<&Error>, request: &[u8]) {
+        if let Some(error) = error {
+            self.because(error);
+            self.engine_said(&error.public, request);
+        }
+        self.attempted(upstream, error.map(|error| &error.public));
+    }
+
+    /// Counts an attempt that is over. `failure`: why it came to nothing.
+    pub(super) fn attempted(&mut self, upstream: &Upstream, failure: Option<&Failure>) {
+        let outcome = failure.map_or("ok", |failure| failure.code.as_deref().unwrap_or("refused"));
+        self.app.metrics.attempt(&upstream.figures, outcome);
+        let Self { request_id, line, cause, .. } = self;
+        let (upstream, cause_of_it) = (&upstream.config.name, cause.as_deref());
+        let status = failure.and_then(|failure| failure.engine.as_ref()?.status);
+        tracing::debug!(request_id, upstream, outcome, status, cause = cause_of_it, "an attempt is over");
+        // A request that went well at once has no history.
+        let is_plain = outcome == "ok" && line.outcomes.is_empty();
+        if !is_plain && line.outcomes.len() < LONGEST {
+            let separator = if line.outcomes.is_empty() { "" } else { ", " };
+            let _ = write!(line.outcomes, "{separator}{upstream}: {outcome}");
+            let _ = match (cause_of_it, status) {
+                (Some(cause), _) => write!(line.outcomes, " ({cause})"),
+                (None, Some(status)) => write!(line.outcomes, " (HTTP {status})"),
+                (None, None) => Ok(()),
+            };
+        }
+        if outcome == "ok" {
+            // What went wrong before has not ended the request.
+            (*cause, line.engine) = (None, None);
         }
     }
 
     /// The same as a part of the trace that its head names, or of a new one.
-    pub(super) fn traced(mut self, head: &http::request::Parts) -> Self {
+    pub(super) fn traced(mut self, head: &request::Parts) -> Self {
         self.trace = self.app.tracer.begin(&head.headers, &head.method);
         self
     }
@@ -116,6 +194,31 @@ impl Record {
         self.end = if draining { End::Draining } else { End::Error };
         self.code = Some(failure.code.as_ref().unwrap_or(&failure.kind).chars().take(64).collect());
         self.side = Some(Side::of(failure));
+        match &failure.engine {
+            Some(engine) if self.line.engine.is_none() => {
+                let text = redacted(&engine.text, None, self.asked_model());
+                self.line.engine = Some((engine.status, text));
+            }
+            Some(_) => {}
+            // What is said of a wrong key has some of its letters.
+            None if failure.status < 500 && failure.fault != Fault::InvalidApiKey => {
+                self.line.refusal = Some((limited(&failure.message), failure.param.as_deref().map(limited)));
+            }
+            None => {}
+        }
+    }
+
+    /// Notes an engine's error while the request that it answers is at hand: the log has its text without what it repeats of
+    /// the request.
+    pub(super) fn engine_said(&mut self, failure: &Failure, request: &[u8]) {
+        if let Some(engine) = &failure.engine {
+            let text = match self.app.config.log.content {
+                true => engine.text.clone(),
+                false => redacted(&engine.text, Some(request), self.asked_model()),
+            };
+            tracing::debug!(request_id = self.request_id, status = engine.status, text, "an engine's error");
+            self.line.engine = Some((engine.status, text));
+        }
     }
 
     /// What caused an error, for the log alone.
@@ -138,6 +241,14 @@ impl Record {
         // The names that operators gave. What stands for a tenant without one is made of a hash.
         let tenant = caller.filter(|caller| caller.named).map(|caller| &*caller.tenant);
         let key = caller.map(|caller| &*caller.name);
+        let line = &self.line;
+        let is_unauthorised = self.status == Some(401) && self.attempts == 0;
+        // Who tries keys can be told apart, also where addresses are not logged.
+        let peer = line.peer.filter(|_| self.app.config.log.peer || is_unauthorised);
+        let (engine_status, engine_error) = match &line.engine {
+            Some((status, text)) => (*status, Some(text.as_str()).filter(|text| !text.is_empty())),
+            None => (None, None),
+        };
         macro_rules! line {
             ($level:ident) => {
                 tracing::$level!(
@@ -146,13 +257,21 @@ impl Record {
                     tenant,
                     key,
                     route = self.route.name(),
-                    model = &*self.model,
+                    method = line.method.as_str(),
+                    path = &*line.path,
+                    peer = peer.map(tracing::field::display),
+                    model = line.model.as_deref().unwrap_or(&self.model),
                     status = self.status.unwrap_or(499),
                     code = self.code,
+                    param = line.refusal.as_ref().and_then(|refusal| refusal.1.as_deref()),
+                    error = line.refusal.as_ref().map(|refusal| refusal.0.as_str()),
+                    engine_status,
+                    engine_error,
                     cause = self.cause,
                     end = self.end.name(),
                     attempts = self.attempts,
                     upstream = self.upstream.as_ref().map(|upstream| upstream.config.name.as_str()),
+                    upstreams = Some(line.outcomes.as_str()).filter(|outcomes| !outcomes.is_empty()),
                     request_bytes =
                         self.uploaded.as_ref().map_or(self.request_bytes, |uploaded| uploaded.bytes()),
                     bytes = self.bytes,
@@ -161,6 +280,7 @@ impl Record {
                     first_token_ms = self.first_token.map(milliseconds),
                     total_ms = milliseconds(total),
                     rewrites = self.summary.tally.iter().map(|(_, times)| u64::from(times)).sum::<u64>(),
+                    rules = rules(&self.summary),
                     note = self.labelled_form.then_some(LABELLED_FORM),
                     content_logged = self.app.config.log.content.then_some(true),
                     content = self.content,
@@ -178,6 +298,7 @@ impl Record {
             // A bug. At its limits the proxy does as it should.
             Some(Side::Proxy) if self.status == Some(500) => line!(error),
             Some(Side::Proxy | Side::Upstream) => line!(warn),
+            _ if is_unauthorised => line!(warn),
             _ => line!(info),
         }
     }
@@ -203,6 +324,28 @@ impl Record {
             started: self.started,
             ended: (Instant::now(), SystemTime::now()),
         }
+    }
+}
+
+/// The rules that changed the request or mended the answer, each with the number of times, if it is more than one.
+fn rules(summary: &Summary) -> Option<String> {
+    let mut out = String::new();
+    let fitted = summary.fitted.iter().map(|name| (*name, 1));
+    for (name, times) in fitted.chain(summary.tally.iter().map(|(rule, times)| (rule.name(), times))) {
+        let separator = if out.is_empty() { "" } else { ", " };
+        let _ = match times {
+            1 => write!(out, "{separator}{name}"),
+            _ => write!(out, "{separator}{name} {times}"),
+        };
+    }
+    (!out.is_empty()).then_some(out)
+}
+
+/// The front of a text that a client wrote.
+fn limited(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
     }
 }
 

@@ -11,7 +11,7 @@ mod pen;
 
 pub(super) use exchange::{Asking, asking};
 
-use super::attempt::{Leg, Letter, Refused, Search, Sent, tell};
+use super::attempt::{Leg, Letter, Refused, Search, Sent, To, tell};
 use super::body::{Body, Broken as Unsendable};
 use super::clock::{Clock, Due, unix_seconds};
 use super::keep::{Keeper, Keeping};
@@ -334,6 +334,8 @@ impl Relay {
             self.pen.rewriter.limits(limits);
         }
         self.record.attempts += answer.attempts.saturating_sub(1);
+        let (request_id, status) = (&self.record.request_id, answer.head.status);
+        tracing::debug!(request_id, upstream = self.upstream().config.name, status, "an engine answers");
         match manner(&answer.head) {
             Some(manner) => self.exchange.engine = Engine::Answers(Box::new(answer), manner),
             None => self.fail(Fault::InvalidResponse.into()),
@@ -423,10 +425,16 @@ impl Relay {
     }
 
     /// The attempt is over, and counted.
-    fn counted(&self) {
-        let failure = self.pen.rewriter.any_failure();
-        let outcome = failure.map_or("ok", |failure| failure.code.as_deref().unwrap_or("refused"));
-        self.record.app.metrics.attempt(&self.upstream().figures, outcome);
+    fn counted(&mut self) {
+        let Self { pen, exchange, record, again, .. } = self;
+        let (failure, upstream) = (pen.rewriter.any_failure(), exchange.chosen.upstream());
+        if let Some(failure) = failure.filter(|failure| failure.engine.is_some()) {
+            let request = again.as_ref().and_then(|again| again.letter.text(&To::first(upstream)));
+            if let Some(request) = request {
+                record.engine_said(failure, &request);
+            }
+        }
+        record.attempted(upstream, failure);
     }
 
     /// The upstream's account of this attempt.
@@ -446,18 +454,18 @@ impl Relay {
 
     /// The last bytes are on their way: the record is complete, and the engine's connection may serve again.
     fn close(&mut self) {
-        self.again = None;
         self.record.summarised(self.pen.summary());
-        let failure = self.pen.rewriter.any_failure();
-        match failure {
+        let is_good = self.pen.rewriter.any_failure().is_none();
+        let refused = matches!(&self.exchange.engine, Engine::Answers(_, Manner::Refusal(_)));
+        let whole = is_good || refused;
+        // Of several each is told of when it is over.
+        if !(self.pen.is_of_several() && is_good) {
+            self.told();
+        }
+        self.again = None;
+        match self.pen.rewriter.any_failure() {
             Some(failure) => self.record.failed(failure),
             None => self.record.completed(),
-        }
-        let refused = matches!(&self.exchange.engine, Engine::Answers(_, Manner::Refusal(_)));
-        let whole = failure.is_none() || refused;
-        // Of several each is told of when it is over.
-        if !(self.pen.is_of_several() && failure.is_none()) {
-            self.told();
         }
         if !whole {
             return self.exchange.let_go();

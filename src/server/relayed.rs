@@ -269,8 +269,14 @@ impl Handling {
             let Refused { error, status, passed } = refused;
             tell(&mut underway.chosen, Some(&error.public), status, &passed);
             self.passed = passed;
-            let code = error.public.code.as_deref().unwrap_or("refused");
-            app.metrics.attempt(&upstream.figures, code);
+            if let Some(record) = &mut self.record {
+                record.because(&error);
+                // Of a body that was passed on there is nothing to compare with.
+                match outgoing.upload {
+                    None => record.ended(&upstream, Some(&error), &outgoing.body),
+                    Some(_) => record.attempted(&upstream, Some(&error.public)),
+                }
+            }
             underway.is_over = !matches!(error.public.fault, Fault::Timeout | Fault::Draining);
             drop(underway);
             let may_again = !outgoing.upload.as_ref().is_some_and(Upload::has_begun);
@@ -278,9 +284,6 @@ impl Handling {
             let Some((next, pause)) = next else {
                 headers::soonest(&mut self.passed, wait);
                 self.is_poison = search.is_poison();
-                if let Some(record) = &mut self.record {
-                    record.because(&error);
-                }
                 return Err(error.public);
             };
             if error.class == Class::Pushed {
@@ -383,7 +386,7 @@ async fn silence(patience: Duration, progress: Option<&Progress>) {
 
 /// Says of a route that the engine does not have which one it is.
 fn no_such_route(failure: Failure, status: u16, outgoing: &Outgoing) -> Failure {
-    let is_plain = failure.fault == Fault::InvalidResponse || failure.message == "Not Found";
+    let is_plain = failure.fault == Fault::InvalidResponse || failure.original() == "Not Found";
     if status != 404 || !is_plain {
         return failure;
     }

@@ -64,8 +64,9 @@ pub(super) fn router(worker: Arc<Worker>) -> Router {
 async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Door) -> Response<Body> {
     let app = worker.present.app();
     let sharing = Sharing::of(&app.config.cors, request.headers());
-    let (mut head, body) = request.into_parts();
-    let busy = Busy::begin(&head.extensions.remove::<Stage>().unwrap_or_default());
+    let (head, body) = request.into_parts();
+    let stage = head.extensions.get::<Stage>().cloned().unwrap_or_default();
+    let busy = Busy::begin(&stage);
     let mut response = match (refused_by_its_head(&head, &app.config.limits), Chance::draw()) {
         (Some(status), _) => bare(status),
         (None, Err(_)) => bare(StatusCode::INTERNAL_SERVER_ERROR),
@@ -155,7 +156,7 @@ async fn handle(
         Some((door, _)) => (Target::OtherMethod, door),
         None => (target, door),
     };
-    let record = Record::new(&app, target.route(), request_id).traced(&head);
+    let record = Record::new(&app, target.route(), request_id).traced(&head).asked(&head);
     let has_body = has_body(&head, &body);
     let body = has_body.then_some(body);
     let mut handling = Handling {
@@ -258,7 +259,7 @@ impl Handling {
         (head, request_id): (&request::Parts, String),
     ) -> Result<Self, Failure> {
         let app = worker.present.app();
-        let record = Record::new(&app, Route::Responses, request_id).traced(head);
+        let record = Record::new(&app, Route::Responses, request_id).traced(head).asked(head);
         let mut this = Self {
             app,
             worker: Arc::clone(worker),
@@ -389,7 +390,7 @@ impl Handling {
         let mut search = self.search(&ask.model, &head.headers, None, || ask.beginning(&body));
         let (model, stream) = (ask.model.clone(), ask.stream);
         let sender = self.sender(&head.headers);
-        let mut letter = Box::new(Chat { ask, body, stamp: self.chance.stamp(), sender });
+        let mut letter = Box::new(Chat { ask, body, stamp: self.stamp(), sender });
         let leg = self.begin(&mut search, &mut *letter)?;
         let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
         record.model = self.app.pool.label(&model);
@@ -518,8 +519,23 @@ impl Handling {
         response.map(|()| Body::full(bytes))
     }
 
+    /// The ids, the time and the seed for an answer.
+    pub(super) fn stamp(&self) -> Stamp {
+        let request_id = self.record.as_ref().map(|record| record.request_id.as_str().into());
+        Stamp { request_id, ..self.chance.stamp() }
+    }
+
     pub(super) fn refuse(&mut self, failure: &Failure) -> Response<Body> {
         let Some(record) = &mut self.record else { return bare(StatusCode::INTERNAL_SERVER_ERROR) };
+        let key = self.caller.as_ref().map(|caller| caller.place);
+        let failure = &match &record.upstream {
+            Some(upstream) => {
+                let model = record.asked_model();
+                let policy = self.app.pool.options(upstream, model, key).engine_errors;
+                failure.clone().disclosed(policy, model, &record.request_id)
+            }
+            None => failure.clone(),
+        };
         let refusal = headers::Refusal {
             failure,
             is_final: failure.is_final() || self.is_poison,
@@ -559,6 +575,10 @@ impl Letter for Chat {
         let asking = self.asking(to, plan.path, plan.body);
         let shape = Shape { may_lack: plan.may_lack, ..plan.shape };
         Ok(Sent::alone(asking, Rewriter::new(shape, self.stamp.clone()), plan.fallbacks))
+    }
+
+    fn text(&self, _: &To<'_>) -> Option<Bytes> {
+        Some(self.body.clone())
     }
 
     fn at_once(&self) {
@@ -645,7 +665,7 @@ impl Chance {
         let mut id = String::new();
         hex(self.0.get(16..32).unwrap_or_default(), &mut id);
         let seed = self.0.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        Stamp { id, now: clock::unix_seconds(), seed }
+        Stamp { id, now: clock::unix_seconds(), seed, request_id: None }
     }
 }
 

@@ -1,9 +1,11 @@
-//! Log lines: JSON on stderr, written by a thread of their own so that a reader who has stopped reading stops nobody.
+//! Log lines: JSON, or text for people, on stderr; written by a thread of their own so that a reader who has stopped reading
+//! stops nobody.
 
-use crate::config::Level;
+use super::text::Text;
+use crate::config::{Level, LogFormat, Terminal};
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -61,16 +63,30 @@ pub fn excerpt(body: &[u8]) -> String {
 ///
 /// # Errors
 /// Logging has been started before.
-pub fn start(level: Level) -> Result<Guard, Box<dyn std::error::Error>> {
+pub fn start(level: Level, format: LogFormat) -> Result<Guard, Box<dyn std::error::Error>> {
+    let is_terminal = io::stderr().is_terminal();
+    let text = match format {
+        LogFormat::Auto => is_terminal,
+        LogFormat::Json => false,
+        LogFormat::Text => true,
+    };
+    let colour = is_terminal && !Terminal::environment().plain;
     let queue = Arc::new(Queue::default());
     let thread = std::thread::Builder::new().name("log".to_owned());
     let lines = Arc::clone(&queue);
     let writing = thread.spawn(move || lines.write_all(|| io::stderr().lock()))?;
-    let sink = Sink(Arc::clone(&queue));
+    let sink = Sink { queue: Arc::clone(&queue), cut: if text { cut_text } else { cut_json } };
     let guard = Guard { queue, writing };
     // Only our own lines: what libraries say at low levels is made of headers and bodies.
     let filter = Targets::new().with_target("samewire", filter(level));
-    tracing_subscriber::registry().with(filter).with(json(sink)).try_init()?;
+    let registry = tracing_subscriber::registry().with(filter);
+    match text {
+        true => {
+            let layer = tracing_subscriber::fmt::layer().event_format(Text { colour });
+            registry.with(layer.with_writer(sink)).try_init()?;
+        }
+        false => registry.with(json(sink)).try_init()?,
+    }
     Ok(guard)
 }
 
@@ -84,7 +100,8 @@ fn json<S: Subscriber + for<'a> LookupSpan<'a>>(sink: Sink) -> impl Layer<S> {
 /// look at, without a process whose log they would have to read.
 pub fn line_with(text: &str) -> Vec<u8> {
     let queue = Arc::new(Queue::default());
-    let subscriber = tracing_subscriber::registry().with(json(Sink(Arc::clone(&queue))));
+    let subscriber =
+        tracing_subscriber::registry().with(json(Sink { queue: Arc::clone(&queue), cut: cut_json }));
     tracing::subscriber::with_default(subscriber, || {
         tracing::error!(value = text, shown = %text, debugged = ?text, "{text}");
     });
@@ -210,7 +227,11 @@ impl Drop for Guard {
 
 /// Where a line goes once it is whole.
 #[derive(Clone, Debug)]
-struct Sink(Arc<Queue>);
+struct Sink {
+    queue: Arc<Queue>,
+    /// Shortens a line that is too long.
+    cut: fn(&mut Vec<u8>),
+}
 
 impl<'a> MakeWriter<'a> for Sink {
     type Writer = Line<'a>;
@@ -245,14 +266,14 @@ impl Write for Line<'_> {
 impl Drop for Line<'_> {
     fn drop(&mut self) {
         if self.cut {
-            close(&mut self.text);
+            (self.sink.cut)(&mut self.text);
         }
-        self.sink.0.push(&self.text);
+        self.sink.queue.push(&self.text);
     }
 }
 
 /// The control characters that JSON does not mind: terminals obey some of them.
-fn is_rude(letter: char) -> bool {
+pub(super) fn is_rude(letter: char) -> bool {
     matches!(letter, '\u{7f}'..='\u{9f}')
 }
 
@@ -278,8 +299,17 @@ fn tame(json: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
+/// Ends the front of a line for people.
+fn cut_text(text: &mut Vec<u8>) {
+    const END: &str = "…\x1b[0m\n";
+    text.truncate(LONGEST.saturating_sub(END.len()));
+    let whole = String::from_utf8_lossy(text).trim_end_matches(char::REPLACEMENT_CHARACTER).len();
+    text.truncate(whole);
+    text.extend_from_slice(END.as_bytes());
+}
+
 /// Makes one object of the front of one: up to the last member that is whole.
-fn close(text: &mut Vec<u8>) {
+fn cut_json(text: &mut Vec<u8>) {
     text.truncate(LONGEST.saturating_sub(CUT.len()));
     let (mut quoted, mut escaped, mut depth, mut end) = (false, false, 0_usize, 0);
     for (at, byte) in text.iter().enumerate() {
@@ -307,7 +337,7 @@ mod tests {
     /// What becomes of a line.
     fn written(text: &[u8]) -> Vec<u8> {
         let queue = Arc::new(Queue::default());
-        Sink(Arc::clone(&queue)).make_writer().write_all(text).unwrap();
+        Sink { queue: Arc::clone(&queue), cut: cut_json }.make_writer().write_all(text).unwrap();
         std::mem::take(&mut queue.waiting().text)
     }
 

@@ -196,6 +196,7 @@ impl Client {
         if !request.again
             && let Some(line) = self.checkout(to)
         {
+            tracing::trace!(upstream = self.authority, address = %line.to, "a connection is used again");
             match exchange(line, &head, &request.body, true).await {
                 Err(error) if error.aged => {}
                 other => return other,
@@ -372,7 +373,9 @@ impl Client {
                 Ok(Err(error)) if is_our_want(&error) => return Err(in_want(error)),
                 connected => connected,
             };
-            self.addresses.tried(to, matches!(connected, Ok(Ok(_))));
+            let is_connected = matches!(connected, Ok(Ok(_)));
+            tracing::trace!(upstream = self.authority, address = %to, is_connected, "a connection was tried");
+            self.addresses.tried(to, is_connected);
             failed = match connected {
                 Ok(Ok(stream)) => return Ok((stream, to)),
                 Ok(Err(error)) => Error::from(Fault::Unreachable).because(error),

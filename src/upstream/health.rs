@@ -32,6 +32,13 @@ pub async fn watch(upstream: &Upstream, config: impl Fn() -> Health) {
         if upstream.is_retired() {
             return;
         }
+        let trouble = found.err().map(Trouble::why);
+        tracing::debug!(
+            upstream = upstream.config.name,
+            trouble,
+            cause = probe.cause,
+            "a probe has come back"
+        );
         let trouble = verdict.after(found, upstream.was_heard_within(LIVELY), config);
         if trouble != upstream.trouble() {
             let cause = probe.cause.take();
@@ -271,6 +278,8 @@ impl<'u> Probe<'u> {
         self.server = server.and_then(|name| name.to_str().ok()).map(ToOwned::to_owned);
         let (status, body) = (answer.head.status, answer.collect(LIST).await.ok());
         probes.give_back(answer);
+        let (upstream, bytes) = (&self.upstream.config.name, body.as_ref().map(BytesMut::len));
+        tracing::debug!(upstream, path, status, bytes, server = self.server, "a probe has read a route");
         Ok(Reply { status, body })
     }
 }

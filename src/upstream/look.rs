@@ -76,6 +76,8 @@ impl Probe<'_> {
         if looks.are_due(*config.identify) {
             let mut found = upstream.found();
             let told = timeout(self.patience, self.identify(&mut found)).await;
+            let is_whole = matches!(told, Ok(Ok(())));
+            tracing::debug!(upstream = upstream.config.name, what = %found, is_whole, "an engine was looked at");
             upstream.settle(found);
             if let Ok(Ok(())) = told {
                 *looks = Looks { last: Some(Instant::now()), load: Told::Unknown };

@@ -162,6 +162,11 @@ impl Fault {
         Self::ALL.iter().find(|fault| fault.row().2 == Some(code)).copied()
     }
 
+    /// Its message.
+    pub(crate) fn message(self) -> &'static str {
+        self.row().3
+    }
+
     /// Its `code`, if it has one.
     pub(crate) fn code(self) -> Option<&'static str> {
         self.row().2
@@ -195,8 +200,27 @@ pub struct Failure {
     pub param: Option<String>,
     /// `error.code`.
     pub code: Option<Cow<'static, str>>,
+    /// The engine's own report, where the failure is one of the engine's.
+    pub engine: Option<Box<EngineReport>>,
     /// `plan_type` and `resets_at` of `usage_limit_reached`, as JSON members.
     limits: Vec<(&'static str, String)>,
+}
+
+/// The report of an engine on a failure, as the log gets it: the client's message may hide a part of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineReport {
+    /// The status of the engine's answer; `None`: the error came in a stream.
+    pub status: Option<u16>,
+    /// The text, at most 2 KiB of it; of a body without an error in it, the body.
+    pub text: String,
+    /// Whether the client's message is this text.
+    pub is_message: bool,
+}
+
+impl EngineReport {
+    fn of(status: Option<u16>, text: &str, is_message: bool) -> Option<Box<Self>> {
+        Some(Box::new(Self { status, text: limited(text.to_owned()), is_message }))
+    }
 }
 
 impl From<Fault> for Failure {
@@ -209,12 +233,21 @@ impl From<Fault> for Failure {
             kind: kind.into(),
             param: None,
             code: code.map(Into::into),
+            engine: None,
             limits: Vec::new(),
         }
     }
 }
 
 impl Failure {
+    /// Returns the engine's own text, where it gave one, else the message.
+    pub fn original(&self) -> &str {
+        match &self.engine {
+            Some(engine) if engine.is_message => &engine.text,
+            _ => &self.message,
+        }
+    }
+
     /// The same with another text.
     #[must_use]
     pub fn with_message(mut self, message: impl Into<Cow<'static, str>>) -> Self {
@@ -245,14 +278,17 @@ impl Failure {
     /// An engine's answer with a status that is not a success. `own_key`: the proxy used a key of its own, so that a
     /// refusal of it is not the client's fault (wire-format 3.4, faults U19).
     pub fn of_answer(status: u16, body: &[u8], own_key: bool) -> Self {
-        if own_key && (status == 401 || status == 403) {
-            return Fault::Upstream.into();
-        }
         let read = std::str::from_utf8(body).ok().and_then(|text| Report::read(text, false));
+        if own_key && (status == 401 || status == 403) {
+            let text = read.map(|report| report.message).unwrap_or_default();
+            let engine = EngineReport::of(Some(status), &text, false);
+            return Self { engine, ..Fault::Upstream.into() };
+        }
         match read {
             Some(report) => report.failure(Some(status)),
             None => Self {
                 status: if status >= 500 { status } else { 502 },
+                engine: EngineReport::of(Some(status), &front(body), false),
                 ..Self::from(Fault::InvalidResponse).with_message(format!(
                     "The upstream engine returned an invalid response (HTTP {status})."
                 ))
@@ -265,7 +301,10 @@ impl Failure {
         match Report::read(data, named) {
             Some(report) => Some(report.failure(None)),
             None if named && data.trim().is_empty() => Some(Fault::Internal.into()),
-            None if named => Some(Self::from(Fault::Internal).with_message(cut(data.trim()))),
+            None if named => Some(Self {
+                engine: EngineReport::of(None, data.trim(), true),
+                ..Self::from(Fault::Internal).with_message(cut(data.trim()))
+            }),
             None => None,
         }
     }
@@ -422,9 +461,11 @@ impl Report {
             failure.code = Some(code.clone().into());
             failure.status = http.filter(|status| *status >= 400).unwrap_or_else(|| status_of(code, fault));
         }
-        if !self.message.is_empty() {
+        let has_message = !self.message.is_empty();
+        if has_message {
             failure.message = cut(&self.message).into();
         }
+        failure.engine = EngineReport::of(http, &self.message, has_message);
         failure.param =
             self.param.map(|param| param.strip_prefix("body.").map(ToOwned::to_owned).unwrap_or(param));
         failure.limits = self.limits;
@@ -516,13 +557,22 @@ fn string_or_json(raw: Raw<'_>) -> String {
 
 /// An engine's text, cut at the limit and without the paths of its files (engine-quirks H 4).
 fn cut(message: &str) -> String {
-    let mut text = without_paths(message);
+    limited(without_paths(message))
+}
+
+/// At most [`MESSAGE_LIMIT`] bytes of a text.
+fn limited(mut text: String) -> String {
     if text.len() > MESSAGE_LIMIT {
-        let end = (0..=MESSAGE_LIMIT).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        text.truncate(end);
+        text.truncate(text.floor_char_boundary(MESSAGE_LIMIT));
         text.push('…');
     }
     text
+}
+
+/// The beginning of a body that holds no error.
+fn front(body: &[u8]) -> String {
+    let front = body.get(..MESSAGE_LIMIT + 1).unwrap_or(body);
+    String::from_utf8_lossy(front).trim().to_owned()
 }
 
 /// Python tracebacks name files of the server: `File "/usr/…/serving.py", line 12`. The name is taken out.

@@ -19,6 +19,7 @@
 
 mod arguments;
 pub mod decode;
+pub mod disclosure;
 pub mod embeddings;
 pub mod encode;
 pub mod event;
@@ -206,6 +207,9 @@ pub struct Stamp {
     pub now: u64,
     /// Seed of the obfuscation padding.
     pub seed: u64,
+    /// Id of the client's request, which an error names in the place of the engine's own text; `None`: the engine's text
+    /// is not hidden.
+    pub request_id: Option<Box<str>>,
 }
 
 /// What the body of an engine's answer is, whatever its label says.

@@ -185,6 +185,10 @@ impl Normaliser {
         if self.ended {
             return;
         }
+        let failure = match &self.stamp.request_id {
+            Some(id) => failure.disclosed(self.shape.options.engine_errors, &self.shape.model, id),
+            None => failure,
+        };
         self.held = None;
         self.start_forced_calls(to);
         self.ended = true;

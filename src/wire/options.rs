@@ -61,6 +61,17 @@ choice! {
     }
 }
 choice! {
+    /// How much of an engine's own error text clients read (3.4).
+    EngineErrors {
+        /// All of it with a 4xx status, but for what it tells of the engine's host; with a 5xx status none of it.
+        #[default] Auto = "auto",
+        /// All of it.
+        Pass = "pass",
+        /// None of it.
+        Mask = "mask",
+    }
+}
+choice! {
     /// What a data line that is not a JSON object does (3.3).
     InvalidEvent {
         /// It ends the stream with an error.
@@ -322,6 +333,8 @@ pub struct Options {
     pub missing_finish: MissingFinish,
     /// Shape of the error frame.
     pub error_frame: ErrorFrame,
+    /// How much of an engine's own error text clients read.
+    pub engine_errors: EngineErrors,
     /// Whether `[DONE]` follows an error frame.
     pub done_after_error: bool,
     /// Treatment of events that are not JSON objects.
@@ -381,6 +394,7 @@ impl Default for Options {
             named_tool_choice_finish: NamedToolChoiceFinish::default(),
             missing_finish: MissingFinish::default(),
             error_frame: ErrorFrame::default(),
+            engine_errors: EngineErrors::default(),
             done_after_error: false,
             invalid_event: InvalidEvent::default(),
             system_fingerprint: SystemFingerprint::default(),

@@ -64,7 +64,7 @@ impl Case {
         let options: Options = serde_json::from_value(self.options.clone()).unwrap();
         let engine = named(&self.engine).or_else(|| named("auto")).unwrap();
         let route = Route::new(engine, Arc::new(options), max_event_bytes);
-        let stamp = Stamp { id: format!("{:032x}", 1), now: self.now, seed: 1 };
+        let stamp = Stamp { id: format!("{:032x}", 1), now: self.now, seed: 1, ..Stamp::default() };
         if self.api == Api::Responses {
             return self.responder(&route, stamp, transcript);
         }

@@ -9,6 +9,11 @@ const JSON: &str = "application/json";
 /// An engine's answer: status line, content type, body.
 type Refusal = (&'static str, &'static str, String);
 
+/// Clients read the engines' own words.
+fn said() -> Setup {
+    Setup::new().faulty().set("engine_errors=pass")
+}
+
 /// Refusals in the engines' own shapes, and the error that comes of each.
 fn refusals_in_json() -> Vec<(Refusal, u16, String)> {
     let (bad, server) = ("invalid_request_error", "server_error");
@@ -123,7 +128,7 @@ async fn fault_u18_refusals_of_engines() {
         refusals_in_json().into_iter().chain(refusals_of_other_kinds())
     {
         let script = Script::new().whole(line, kind, &body);
-        let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+        let world = World::start(Engine::script(script).await, said()).await;
         for request in [Request::stream(""), Request::plain("")] {
             let answer = world.ask(&request).await;
             answer.fault();
@@ -382,7 +387,7 @@ const IN_BAND: [(&str, u16, &str, &str, &str); 8] = [
 async fn fault_u17_error_as_the_first_event() {
     for (data, status, kind, code, message) in IN_BAND {
         let script = Script::new().head_sse().ev(data).done().end();
-        let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+        let world = World::start(Engine::script(script).await, said()).await;
         let answer = world.ask(&Request::stream("")).await;
         let fault = answer.fault();
         assert_eq!((answer.head.status, fault.kind.as_str()), (status, kind), "{data}");
@@ -396,7 +401,7 @@ async fn fault_u17_error_as_the_first_event() {
 async fn fault_u17_error_after_the_role() {
     for (data, _, kind, code, message) in IN_BAND {
         let script = Script::new().head_sse().role().ev(data).done().end();
-        let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+        let world = World::start(Engine::script(script).await, said()).await;
         let answer = world.ask(&Request::stream("")).await;
         assert_eq!((answer.head.status, answer.ended), (200, Ended::LastChunk), "{data}");
         assert_eq!(answer.text(), Canonical::new().role().error_as(message, kind, code).text(), "{data}");
@@ -421,7 +426,7 @@ async fn fault_u17_error_in_the_stream() {
             begun().chunk(format!("event: error\ndata: {data}\n\n")).end(),
         ];
         for script in rows {
-            let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+            let world = World::start(Engine::script(script).await, said()).await;
             let answer = world.ask(&Request::stream(r#","stream_options":{"include_usage":true}"#)).await;
             let expected = Canonical::with_usage().role().tok("a", 2).error_as(message, kind, code);
             assert_eq!((answer.text(), answer.ended), (expected.text(), Ended::LastChunk), "{data}");

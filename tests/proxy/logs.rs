@@ -1,6 +1,8 @@
 //! The log as others see it: what it may say, how long its lines are, and that it stops nobody.
 
 use crate::sim::{Client, Engine, KEY, PATIENCE, PROMPT, Request, Samewire, Script, Setup, until};
+use samewire::config::{Level, LogFormat};
+use samewire::telemetry::start_logging;
 use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
@@ -143,7 +145,7 @@ async fn content_is_logged_where_that_is_wanted() {
 fn fault_o21_a_panic_tells_where_and_not_what() {
     const CHILD: &str = "SAMEWIRE_TEST_PANICS";
     if std::env::var_os(CHILD).is_some() {
-        let logging = samewire::telemetry::start_logging(samewire::config::Level::Trace).unwrap();
+        let logging = start_logging(Level::Trace, LogFormat::Json).unwrap();
         samewire::telemetry::watch_panics();
         let said = format!("CANARY-PANIC {}", std::process::id());
         assert!(std::thread::spawn(move || panic!("{said}")).join().is_err());

@@ -46,7 +46,7 @@ impl Handling {
         };
         let answer = self.ask(&sender, &mut search, app.config.limits.max_answer_bytes, request).await?;
         let (shape, reply) = reader.ok_or(Fault::Proxy)?;
-        let stamp = self.chance.stamp();
+        let stamp = self.stamp();
         let encoder = Box::new(Encoder::new(reply, &stamp));
         let mut rewriter = Rewriter::with_encoder(shape, stamp.clone(), encoder);
         let mut object = Out::default();

@@ -364,7 +364,9 @@ impl Held {
         let mut request = legs.sender.outgoing(&to, "POST", path, body.unwrap_or_default().body);
         request.accept = HeaderValue::from_static("text/event-stream");
         // Ids that are made here must not come twice.
-        let stamp = Chance::draw().map_or_else(|_| self.stamp.clone(), |chance| chance.stamp());
+        let request_id = self.stamp.request_id.clone();
+        let stamp = Chance::draw()
+            .map_or_else(|_| self.stamp.clone(), |chance| Stamp { request_id, ..chance.stamp() });
         let options = Arc::clone(&route.options);
         let asking = Arc::new(legs.talk.clone()).asking(&legs.sender, &legs.upstream, request, route);
         let rewriter = Rewriter::with_encoder(shape, stamp, wait.encoder);

@@ -10,6 +10,7 @@ use crate::server::relay::Asking;
 use crate::wire::encode::{Hold, Response as Encoder, Sealing};
 use crate::wire::fault::Failure;
 use crate::wire::{Out, Rewriter, Shape, Stamp};
+use bytes::Bytes;
 use http::HeaderValue;
 use std::sync::Arc;
 
@@ -66,5 +67,10 @@ impl Letter for Request {
             encoder.queue(&mut Out::default());
         }
         Ok(Sent::alone(asking, Rewriter::with_encoder(shape, self.stamp.clone(), encoder), fallbacks))
+    }
+
+    fn text(&self, to: &To<'_>) -> Option<Bytes> {
+        let route = self.sender.route(to, &self.talk.asked.model);
+        self.talk.body(&route, 0).ok().map(|fitted| fitted.body)
     }
 }

@@ -210,7 +210,7 @@ impl Handling {
         let keys = Arc::clone(&app.shelf.keys);
         let request_id = record.request_id.as_str().into();
         let talk = Arc::new(Talk { asked, past, tenant, keys, request_id });
-        let stamp = self.chance.stamp();
+        let stamp = self.stamp();
         let mut letter =
             Box::new(Request { talk, sender, stamp, background, hold: hold.clone(), queued: false });
         self.record = Some(record);

@@ -62,8 +62,8 @@ impl Handling {
 /// An engine that has no such route, or whose route takes texts alone (SGLang 0.5.12), does not implement it.
 fn of_engine(failure: Failure) -> Failure {
     let texts_only = matches!(failure.status, 400 | 422)
-        && failure.message.contains("prompt")
-        && (failure.message.contains("required") || failure.message.contains("missing"));
+        && failure.original().contains("prompt")
+        && (failure.original().contains("required") || failure.original().contains("missing"));
     if texts_only || matches!(failure.status, 404 | 405 | 501) && failure.fault != Fault::ModelNotFound {
         return Failure::from(Fault::NotImplemented)
             .with_message("The upstream engine cannot count the tokens of a conversation.");

@@ -199,9 +199,9 @@ impl Events {
         let inner: Told<'_> = object(told.error.or(of_response.error));
         let named = word(told.code.or(inner.code)).and_then(|code| Fault::of_code(&code));
         if let Some(fault) = named.filter(|_| failure.code.as_deref() == Some("internal_error")) {
-            let param = failure.param.take();
-            failure = Failure::from(fault).with_message(failure.message);
-            failure.param = param;
+            let Failure { message, param, engine, .. } = failure;
+            failure = Failure::from(fault).with_message(message);
+            (failure.param, failure.engine) = (param, engine);
         }
         to.event(Event::Fail(failure));
     }

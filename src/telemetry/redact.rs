@@ -1,0 +1,300 @@
+//! The text of an engine's error as it may stand in the log: without what it repeats of the request.
+//!
+//! Engines quote the request in their errors (pydantic's `input_value=…`, a prompt that is too long). Prompts have no place in
+//! the log, so every run of [`WINDOW`] bytes or more that the request has too is taken out. Where the request is not at hand
+//! any more, everything in quotes and brackets is.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Stands where text of the request was.
+const REDACTED: &str = "[…]";
+/// Bytes that a text must share with the request to be taken for a quotation of it.
+const WINDOW: usize = 12;
+/// Bytes that are compared first.
+const ANCHOR: usize = 8;
+/// Between two anchors in the request: every run of [`WINDOW`] bytes has one within.
+const STEP: usize = WINDOW - ANCHOR + 1;
+/// Bytes of the request that are read at once.
+const CHUNK: usize = 256 << 10;
+/// Bytes that two chunks share, so that what stands at the end of one is whole in the next.
+const OVERLAP: usize = 4 << 10;
+/// Comparisons for one text. A request made of one letter would take many; then all of the text is taken out.
+const COMPARISONS: usize = 1 << 20;
+/// Bits by which most bytes of a request are told apart from those of the text without a closer look.
+const BITS: usize = 1 << 15;
+
+/// Words after which engines quote the request without quotes.
+const QUOTING: [&str; 5] = ["input_value=", "'input':", "\"input\":", "input:", "got:"];
+
+/// Returns the text without what it repeats of the request's JSON. `request`: `None` where it is not at hand; `model`: the
+/// name of the model, which stays.
+pub fn redacted(text: &str, request: Option<&[u8]>, model: &str) -> String {
+    match request {
+        Some(request) => without(text, &Quotations::of(text.as_bytes()).found_in(request), model),
+        None => without_quotes(text),
+    }
+}
+
+/// The text without these bytes of it, words of the program and the model's name apart.
+fn without(text: &str, taken: &[bool], model: &str) -> String {
+    let kept = names(text, model);
+    let mut out = String::with_capacity(text.len());
+    let mut was_taken = false;
+    let mut at = 0;
+    while at < text.len() {
+        let run = taken.get(at..).unwrap_or_default();
+        let is_taken = run.first().copied().unwrap_or(false);
+        let end = at + run.iter().position(|other| *other != is_taken).unwrap_or(text.len() - at);
+        // Bytes of one letter go together.
+        let (start, end) = (text.ceil_char_boundary(at), text.ceil_char_boundary(end));
+        let part = text.get(start..end).unwrap_or_default();
+        let stays =
+            !is_taken || is_word(part) || kept.iter().any(|kept| kept.start <= start && end <= kept.end);
+        if stays {
+            out.push_str(part);
+        } else if !was_taken {
+            out.push_str(REDACTED);
+        }
+        was_taken = !stays;
+        at = end.max(at + 1);
+    }
+    out
+}
+
+/// Whether the text is the name of a field, and of nothing that a person wrote.
+fn is_word(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+}
+
+/// The places of the model's name, with the quotes around it.
+fn names(text: &str, model: &str) -> Vec<Range<usize>> {
+    if model.is_empty() {
+        return Vec::new();
+    }
+    let around = |(at, name): (usize, &str)| {
+        let before = text.get(..at).unwrap_or_default().trim_end_matches(['"', '\'', '`', ' ', ':']);
+        let behind = text.get(at + name.len()..).unwrap_or_default();
+        let more = behind.len() - behind.trim_start_matches(['"', '\'', '`', ',', ' ']).len();
+        before.len()..at + name.len() + more
+    };
+    text.match_indices(model).map(around).collect()
+}
+
+/// The text without everything in quotes, brackets and braces, and without what stands behind words that quote.
+fn without_quotes(text: &str) -> String {
+    let end = QUOTING.iter().filter_map(|word| text.find(word)).min();
+    let mut out = String::new();
+    let mut open: Vec<char> = Vec::new();
+    let mut before = ' ';
+    for letter in text.get(..end.unwrap_or(text.len())).unwrap_or(text).chars() {
+        let closes = open.last() == Some(&letter);
+        // An apostrophe within a word opens nothing.
+        let opens = match letter {
+            '{' => Some('}'),
+            '[' => Some(']'),
+            '"' | '`' => Some(letter),
+            '\'' if !before.is_alphanumeric() => Some(letter),
+            _ => None,
+        };
+        if closes {
+            open.pop();
+        } else if let Some(end) = opens {
+            if open.is_empty() {
+                out.push_str(REDACTED);
+            }
+            open.push(end);
+        } else if open.is_empty() {
+            out.push(letter);
+        }
+        before = letter;
+    }
+    if end.is_some() {
+        out.push_str(REDACTED);
+    }
+    out
+}
+
+/// The parts of a text that a request has too.
+struct Quotations<'t> {
+    text: &'t [u8],
+    anchors: HashMap<[u8; ANCHOR], Vec<usize>>,
+    bits: Vec<bool>,
+    found: Vec<bool>,
+    left: usize,
+}
+
+impl<'t> Quotations<'t> {
+    fn of(text: &'t [u8]) -> Self {
+        let mut anchors: HashMap<_, Vec<_>> = HashMap::new();
+        let mut bits = vec![false; BITS];
+        for (at, anchor) in text.windows(ANCHOR).enumerate() {
+            let Some(anchor) = anchor.first_chunk::<ANCHOR>() else { continue };
+            anchors.entry(*anchor).or_default().push(at);
+            if let Some(bit) = bits.get_mut(bit(anchor)) {
+                *bit = true;
+            }
+        }
+        Self { text, anchors, bits, found: vec![false; text.len()], left: COMPARISONS }
+    }
+
+    /// For each byte of the text, whether it is part of what the request has too.
+    fn found_in(mut self, request: &[u8]) -> Vec<bool> {
+        let mut plain = Vec::new();
+        let mut at = 0;
+        while at < request.len() {
+            let chunk = request.get(at..(at + CHUNK + OVERLAP).min(request.len())).unwrap_or_default();
+            plain.clear();
+            unescape(chunk, &mut plain);
+            if self.search(&plain).is_none() {
+                return vec![true; self.text.len()];
+            }
+            at += CHUNK;
+        }
+        self.found
+    }
+
+    /// Looks through a part of the request; `None`: it is too much to compare.
+    fn search(&mut self, request: &[u8]) -> Option<()> {
+        for at in (0..request.len().saturating_sub(ANCHOR - 1)).step_by(STEP) {
+            let Some(anchor) = request.get(at..).and_then(|rest| rest.first_chunk::<ANCHOR>()) else { break };
+            if !self.bits.get(bit(anchor)).copied().unwrap_or(false) {
+                continue;
+            }
+            for place in self.anchors.get(anchor).map(Vec::as_slice).unwrap_or_default() {
+                let (before, behind) = shared((self.text, *place), (request, at));
+                self.left = self.left.checked_sub(1 + before + behind)?;
+                if before + behind >= WINDOW {
+                    let run = self.found.get_mut(place - before..place + behind);
+                    run.into_iter().flatten().for_each(|found| *found = true);
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+/// The numbers of bytes before and behind two places that are the same.
+fn shared((text, place): (&[u8], usize), (request, at): (&[u8], usize)) -> (usize, usize) {
+    let halves = |bytes: &'_ [u8], at: usize| {
+        bytes.split_at_checked(at).map(|(front, back)| (front.len(), back.len()))
+    };
+    let same = |(one, other): &(&u8, &u8)| one == other;
+    if halves(text, place).is_none() || halves(request, at).is_none() {
+        return (0, 0);
+    }
+    let (front, back) = text.split_at(place);
+    let (other_front, other_back) = request.split_at(at);
+    let before = front.iter().rev().zip(other_front.iter().rev()).take_while(same).count();
+    (before, back.iter().zip(other_back).take_while(same).count())
+}
+
+fn bit(anchor: &[u8; ANCHOR]) -> usize {
+    let mixed = u64::from_le_bytes(*anchor).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    usize::try_from(mixed).unwrap_or(0) % BITS
+}
+
+/// Appends JSON with the escapes of its strings resolved, as engines quote it.
+fn unescape(json: &[u8], out: &mut Vec<u8>) {
+    let mut rest = json;
+    while let Some(at) = memchr::memchr(b'\\', rest) {
+        let (plain, escape) = rest.split_at(at);
+        out.extend_from_slice(plain);
+        let (letter, length) = match escape.get(1) {
+            Some(b'n') => ('\n', 2),
+            Some(b't') => ('\t', 2),
+            Some(b'r') => ('\r', 2),
+            Some(b'b') => ('\u{8}', 2),
+            Some(b'f') => ('\u{c}', 2),
+            Some(b'u') => unicode(escape),
+            Some(other) => (char::from(*other), 2),
+            None => ('\\', 1),
+        };
+        out.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+        rest = escape.get(length..).unwrap_or_default();
+    }
+    out.extend_from_slice(rest);
+}
+
+/// The letter of `\uXXXX`, or of two of them, and the length of that.
+fn unicode(escape: &[u8]) -> (char, usize) {
+    let unit = |at: usize| {
+        let digits = escape.get(at..at + 4).and_then(|digits| std::str::from_utf8(digits).ok())?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    let Some(first) = unit(2) else { return ('\\', 1) };
+    let second = escape.get(6..8).filter(|next| *next == b"\\u").and_then(|_| unit(8));
+    let both = char::decode_utf16([Some(first), second].into_iter().flatten()).next();
+    match both {
+        Some(Ok(letter)) => (letter, if letter.len_utf16() == 2 { 12 } else { 6 }),
+        _ => (char::REPLACEMENT_CHARACTER, 6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotations_of_the_request_are_taken_out() {
+        let request = br#"{"model":"org/some-model-7b","messages":[{"role":"user","content":"My secret is \"K9-\u00e9\u4f60\u597d\u4f60\u597d\ud83d\ude00\"\nDo not tell."}],"max_completion_tokens":5}"#;
+        for (text, expected) in [
+            ("max_completion_tokens must be at least 6.", "max_completion_tokens must be at least 6."),
+            (
+                "The model `org/some-model-7b` does not exist.",
+                "The model `org/some-model-7b` does not exist.",
+            ),
+            ("Bad prompt: My secret is \"K9-é: no", "Bad prompt: […]: no"),
+            ("quoted: 你好你好😀", "quoted:[…]"),
+            ("in repr: 'K9-x\\nDo not tell.'", "in repr: 'K9-x\\n[…]'"),
+            ("secret", "secret"),
+            ("", ""),
+        ] {
+            assert_eq!(redacted(text, Some(request), "org/some-model-7b"), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn long_requests_are_searched_whole() {
+        for before in [0, 1, 2, 3, 4, CHUNK - 20, CHUNK - 3, CHUNK, CHUNK + OVERLAP - 7, 3 * CHUNK + 11] {
+            let request = format!(
+                "{{\"a\":\"{}CANARY-PROMPT-1\"}}",
+                "x\\n".repeat(before / 3) + &"y".repeat(before % 3)
+            );
+            let text = redacted("engine says: CANARY-PROMPT-1!", Some(request.as_bytes()), "");
+            assert_eq!(text, "engine says: […]!", "{before}");
+        }
+    }
+
+    #[test]
+    fn a_request_of_one_letter_costs_no_more() {
+        let text = "a".repeat(2048);
+        for run in [11, 100_000] {
+            let request = ("a".repeat(run) + "b").repeat(4_000_000 / run);
+            let begun = std::time::Instant::now();
+            assert_eq!(
+                redacted(&text, Some(request.as_bytes()), ""),
+                if run > 12 { "a".repeat(2048) } else { text.clone() }
+            );
+            assert!(begun.elapsed() < std::time::Duration::from_secs(5));
+        }
+        let upper = "A".repeat(2048);
+        let request = ("A".repeat(11) + "b").repeat(400_000);
+        assert_eq!(redacted(&upper, Some(request.as_bytes()), ""), REDACTED);
+    }
+
+    #[test]
+    fn without_the_request_all_that_may_be_a_quotation_goes() {
+        for (text, expected) in [
+            ("CUDA out of memory. Tried 2 GiB", "CUDA out of memory. Tried 2 GiB"),
+            (
+                "the model's tool 'CANARY' (\"CANARY {x}\") [CANARY] is unknown",
+                "the model's tool […] ([…]) […] is unknown",
+            ),
+            ("Input should be valid [type=x, input_value=CANARY", "Input should be valid […][…]"),
+            ("it isn't `CANARY", "it isn't […]"),
+        ] {
+            assert_eq!(redacted(text, None, ""), expected);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Log lines for people: `06:12:17.123Z INFO  POST /v1/chat/completions 200 complete 812 ms  model=qwen3 upstream=gpu-0 …`.
+//!
+//! Takes: an event. Gives: one line, coloured where the terminal shows colours. Never: a control character of a field's value,
+//! so that no line can be forged and no terminal obeys what a client wrote.
+
+use super::lines::is_rude;
+use std::fmt::{self, Debug};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+
+/// The message of the line that each request leaves.
+const REQUEST: &str = "request";
+/// What that line begins with, in this order.
+const FIRST: [&str; 5] = ["method", "path", "status", "end", "total_ms"];
+
+const DIM: &str = "\x1b[2m";
+const RESET: &str = "\x1b[0m";
+
+/// The form of lines for people.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Text {
+    pub(super) colour: bool,
+}
+
+/// The fields of an event, with values that fit in a line.
+#[derive(Default)]
+struct Fields {
+    message: String,
+    named: Vec<(&'static str, String)>,
+}
+
+impl Fields {
+    fn add(&mut self, field: &Field, value: String) {
+        match field.name() {
+            "message" => self.message = value,
+            name => self.named.push((name, value)),
+        }
+    }
+
+    /// The value of a field, which is not told again.
+    fn take(&mut self, name: &str) -> Option<String> {
+        let at = self.named.iter().position(|(known, _)| *known == name)?;
+        Some(self.named.remove(at).1)
+    }
+
+    /// The message; that of a request says what was asked and how it ended.
+    fn head(&mut self) -> String {
+        if self.message != REQUEST {
+            return std::mem::take(&mut self.message);
+        }
+        let [method, path, status, end, total] = FIRST.map(|name| self.take(name).unwrap_or_default());
+        format!("{method} {path} {status} {end} {total} ms")
+    }
+}
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        let is_message = field.name() == "message";
+        self.add(field, if is_message { escaped(value) } else { quoted(value) });
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.add(field, value.to_string());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let text = format!("{value:?}");
+        self.record_str(field, &text);
+    }
+}
+
+/// The text without control characters.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter.is_control() || is_rude(letter) {
+            true => letter.escape_default().for_each(|part| out.push(part)),
+            false => out.push(letter),
+        }
+    }
+    out
+}
+
+/// The same in quotes where it would not be one word.
+fn quoted(text: &str) -> String {
+    let is_word = !text.is_empty() && !text.contains([' ', '"', '=', '\\']);
+    let plain = escaped(text);
+    if is_word { plain } else { format!("\"{}\"", plain.replace('"', "\\\"")) }
+}
+
+/// The time of day in UTC.
+struct Clock(SystemTime);
+
+impl fmt::Display for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let since = self.0.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seconds = since.as_secs() % 86_400;
+        let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+        write!(f, "{hours:02}:{minutes:02}:{:02}.{:03}Z", seconds % 60, since.subsec_millis())
+    }
+}
+
+fn colour(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "\x1b[1;31m",
+        Level::WARN => "\x1b[1;33m",
+        Level::INFO => "\x1b[32m",
+        Level::DEBUG => "\x1b[34m",
+        Level::TRACE => "\x1b[35m",
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for Text
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, _: &FmtContext<'_, S, N>, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let level = *event.metadata().level();
+        let paint = |code: &'static str| if self.colour { code } else { "" };
+        let (dim, reset) = (paint(DIM), paint(RESET));
+        write!(
+            out,
+            "{dim}{}{reset} {}{level:<5}{reset} {}",
+            Clock(SystemTime::now()),
+            paint(colour(level)),
+            fields.head()
+        )?;
+        for (at, (name, value)) in fields.named.iter().enumerate() {
+            let space = if at == 0 { "  " } else { " " };
+            write!(out, "{space}{dim}{name}={reset}{value}")?;
+        }
+        out.write_char('\n')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_words_or_in_quotes() {
+        for (text, expected) in [
+            ("gpu-0", "gpu-0"),
+            ("", "\"\""),
+            ("two words", "\"two words\""),
+            ("a\"b", "\"a\\\"b\""),
+            ("\u{1b}[31m\n", "\\u{1b}[31m\\n"),
+            ("\u{9b}31m", "\\u{9b}31m"),
+            ("é→", "é→"),
+        ] {
+            assert_eq!(quoted(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn times_of_day() {
+        let at = UNIX_EPOCH + std::time::Duration::from_millis(1_763_963_537_045);
+        assert_eq!(Clock(at).to_string(), "05:52:17.045Z");
+    }
+}

@@ -1,0 +1,185 @@
+//! How much of an engine's own error text a client reads (option `engine_errors`).
+//!
+//! Engines write file paths, addresses and stack traces of their host into error messages. A client needs none of them, and a
+//! stranger could use them. The log keeps the whole text ([`EngineReport`](super::fault::EngineReport)).
+//!
+//! Takes: a [`Failure`]. Gives: the same with a message that is fit for the client. Never: changes a message of samewire's
+//! own, or the name of the model that the client asked for, which may be a path.
+
+use super::fault::Failure;
+use super::options::EngineErrors;
+use core::net::IpAddr;
+
+/// Marks the text that was taken out.
+const HIDDEN: &str = "…";
+
+/// What stack traces begin with, or have between their lines.
+const TRACES: [&str; 5] =
+    ["Traceback (most recent call last)", "\n  File \"", "stack backtrace:", "\n    at ", "\n\tat "];
+
+/// First segments of the paths that engines serve: an error about a route may name it.
+const ROUTES: [&str; 6] = ["v1", "v2", "openai", "api", "generate", "inference"];
+
+/// Endings of names that only the network of the engine knows.
+const INSIDE: [&str; 5] = [".local", ".internal", ".svc", ".lan", ".localdomain"];
+
+impl Failure {
+    /// Returns the failure with as much of the engine's text as `policy` shows. `model`: the client's name for the model,
+    /// which stays as it is; `request_id`: what the message names instead of the text.
+    #[must_use]
+    pub fn disclosed(self, policy: EngineErrors, model: &str, request_id: &str) -> Self {
+        let Some(engine) = self.engine.as_ref().filter(|engine| engine.is_message) else { return self };
+        let has_trace = || TRACES.iter().any(|mark| engine.text.contains(mark));
+        match policy {
+            EngineErrors::Pass => self,
+            EngineErrors::Auto if self.status < 500 && !has_trace() => {
+                let message = without_host(&self.message, model);
+                self.with_message(message)
+            }
+            EngineErrors::Auto | EngineErrors::Mask => {
+                let message = self.fault.message();
+                let message = format!(
+                    "{message} The engine's own message is in the log, under request id {request_id}."
+                );
+                self.with_message(message)
+            }
+        }
+    }
+}
+
+/// The text without words that are paths or addresses of the engine's host.
+fn without_host(text: &str, model: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.find(is_delimiter).unwrap_or(rest.len());
+        let (word, behind) = rest.split_at(end);
+        let plain = word.trim_end_matches(['.', ':', '!', '?']);
+        if reveals_host(plain) && !model.contains(plain) {
+            out.push_str(HIDDEN);
+            out.push_str(word.get(plain.len()..).unwrap_or_default());
+        } else {
+            out.push_str(word);
+        }
+        let delimiter = behind.chars().next().map_or(0, char::len_utf8);
+        let (delimiter, next) = behind.split_at(delimiter);
+        out.push_str(delimiter);
+        rest = next;
+    }
+    out
+}
+
+fn is_delimiter(letter: char) -> bool {
+    letter.is_whitespace()
+        || matches!(letter, '"' | '\'' | '`' | '(' | ')' | '<' | '>' | ',' | ';' | '{' | '}' | '|')
+}
+
+/// Whether a word is a path, an address or a source file of the engine's host.
+fn reveals_host(word: &str) -> bool {
+    if let Some((scheme, rest)) = word.split_once("://") {
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let is_web = scheme.ends_with("http") || scheme.ends_with("https");
+        return !is_web || !is_public(authority);
+    }
+    // Behind a key, as in `path=/usr/lib/x`.
+    let value = word.rsplit(['=', '@']).next().unwrap_or(word);
+    is_path(value) || is_source(value) || is_address(value)
+}
+
+/// Whether the host of a link is one of the public network, without a port.
+fn is_public(authority: &str) -> bool {
+    let host = authority.to_ascii_lowercase();
+    let is_inside = INSIDE.iter().any(|end| host.ends_with(end)) || !host.contains('.');
+    !is_inside && !is_address(&host) && host.parse::<IpAddr>().is_err()
+}
+
+/// Whether the text is an absolute path of two segments or more that no route begins with.
+fn is_path(text: &str) -> bool {
+    let path = text.strip_prefix('~').unwrap_or(text);
+    let Some(path) = path.strip_prefix('/') else { return false };
+    let mut segments = path.split('/').filter(|segment| !segment.is_empty());
+    let first = segments.next().unwrap_or_default();
+    segments.next().is_some() && !ROUTES.contains(&first)
+}
+
+/// Whether the text names a source file, maybe with a line.
+fn is_source(text: &str) -> bool {
+    let file = text.split(':').next().unwrap_or(text);
+    [".py", ".cu", ".cpp", ".rs"].iter().any(|end| file.ends_with(end)) && file.len() > 4
+}
+
+/// Whether the text is an address with or without a port, or a host's name with one.
+fn is_address(text: &str) -> bool {
+    let bare = text.trim_start_matches('[');
+    let (host, port) = match bare.split_once(']') {
+        Some((host, port)) => (host, port.strip_prefix(':')),
+        None => match text.rsplit_once(':') {
+            Some((host, port)) if !host.contains(':') => (host, Some(port)),
+            _ => (text, None),
+        },
+    };
+    if let Ok(address) = host.parse::<IpAddr>() {
+        // A version such as 1.2.3.4 is rarer in errors than an address; `::` alone is punctuation.
+        return !address.is_unspecified() || port.is_some();
+    }
+    let is_port = port.is_some_and(|port| port.len() > 1 && port.parse::<u16>().is_ok());
+    let is_name = host.contains('.') && host.contains(|letter: char| letter.is_ascii_alphabetic());
+    is_port && (is_name || host.eq_ignore_ascii_case("localhost"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use EngineErrors::{Auto, Mask, Pass};
+
+    fn told(status: u16, message: &str, policy: EngineErrors) -> String {
+        let body = format!("{{\"error\":{{\"message\":{message:?}}}}}");
+        let failure = Failure::of_answer(status, body.as_bytes(), false);
+        failure.disclosed(policy, "/models/qwen3", "req_1").message.into_owned()
+    }
+
+    #[test]
+    fn hosts_stay_in_the_log() {
+        for (message, expected) in [
+            ("max_tokens must be at least 1, got 0.", "max_tokens must be at least 1, got 0."),
+            ("The model `/models/qwen3` does not exist.", "The model `/models/qwen3` does not exist."),
+            ("The model `/models/other` does not exist.", "The model `…` does not exist."),
+            ("No such file: '/usr/lib/python3/site.py'.", "No such file: '…'."),
+            ("cache=/root/.cache/hub is full", "… is full"),
+            ("serving.py:12 failed at 10.0.0.7:5000!", "… failed at …!"),
+            ("connect to [fd00::1]:8000 or fd00::1", "connect to … or …"),
+            ("vllm-0.vllm.svc:8000 and localhost:8000", "… and …"),
+            ("tcp://127.0.0.1:5557 timed out", "… timed out"),
+            ("http://prefill:8100/v1 is away", "… is away"),
+            (
+                "See https://errors.pydantic.dev/2.11/v/missing.",
+                "See https://errors.pydantic.dev/2.11/v/missing.",
+            ),
+            (
+                "Use /v1/chat/completions, and/or a ratio of 1/2.",
+                "Use /v1/chat/completions, and/or a ratio of 1/2.",
+            ),
+            ("at 12:30:45, a::b, x: 1, temperature:0.5", "at 12:30:45, a::b, x: 1, temperature:0.5"),
+            ("ünïcödé/wörds — “fine”", "ünïcödé/wörds — “fine”"),
+        ] {
+            assert_eq!(told(400, message, Auto), expected);
+            assert_eq!(told(400, message, Pass), message);
+        }
+    }
+
+    #[test]
+    fn failures_of_the_engine_are_told_by_their_class() {
+        let internal = "The upstream engine reported an internal error. The engine's own message is in the log, under request id req_1.";
+        assert_eq!(told(500, "CUDA out of memory on gpu-7", Auto), internal);
+        assert_eq!(told(500, "CUDA out of memory on gpu-7", Mask), internal);
+        assert_eq!(told(500, "CUDA out of memory on gpu-7", Pass), "CUDA out of memory on gpu-7");
+        let refused =
+            "The engine refused the request. The engine's own message is in the log, under request id req_1.";
+        assert_eq!(told(400, "bad input", Mask), refused);
+        assert_eq!(told(400, "Traceback (most recent call last):\n x", Auto), refused);
+        // samewire's own words stay: there is nothing of the engine in them.
+        let failure = Failure::of_answer(502, b"<html>nginx at 10.0.0.7", false);
+        assert_eq!(failure.clone().disclosed(Mask, "", "req_1").message, failure.message);
+        assert_eq!(failure.engine.unwrap().text, "<html>nginx at 10.0.0.7");
+    }
+}
