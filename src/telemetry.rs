@@ -20,7 +20,7 @@ mod trace;
 mod upstream;
 
 pub use build::Build;
-pub use lines::{Guard, excerpt, line_with, start as start_logging};
+pub use lines::{Guard, excerpt, fitting, line_with, start as start_logging};
 pub use redact::redacted;
 pub use series::{Counters, Gauge, Histogram, Histograms, Room};
 pub use tls::OfTls;

@@ -6,7 +6,7 @@ use super::quota::Ticket;
 use super::relayed::Progress;
 use crate::auth::Caller;
 use crate::error::{Error, Side};
-use crate::telemetry::{End, Finished, Route, Told, Trace, excerpt, redacted};
+use crate::telemetry::{End, Finished, Route, Told, Trace, excerpt, fitting, redacted};
 use crate::upstream::Upstream;
 use crate::wire::Summary;
 use crate::wire::fault::{Failure, Fault};
@@ -20,8 +20,10 @@ use std::time::{Duration, Instant, SystemTime};
 /// The note in the log on a request whose body has the label that `curl -d` writes.
 const LABELLED_FORM: &str = "content-type application/x-www-form-urlencoded: read as application/json";
 
-/// Characters of what clients write that the log keeps: a path, the name of a model, a message.
+/// Bytes of what clients write that the log keeps: a path, the name of a model, a message.
 const LONGEST: usize = 256;
+/// Bytes of an engine's error that the log keeps.
+const ENGINE_ERROR: usize = 512;
 
 /// A request's target and sender, as the log has them.
 #[derive(Default)]
@@ -197,7 +199,7 @@ impl Record {
         match &failure.engine {
             Some(engine) if self.line.engine.is_none() => {
                 let text = redacted(&engine.text, None, self.asked_model());
-                self.line.engine = Some((engine.status, text));
+                self.line.engine = Some((engine.status, fitting(&text, ENGINE_ERROR)));
             }
             Some(_) => {}
             // What is said of a wrong key has some of its letters.
@@ -217,7 +219,7 @@ impl Record {
                 false => redacted(&engine.text, Some(request), self.asked_model()),
             };
             tracing::debug!(request_id = self.request_id, status = engine.status, text, "an engine's error");
-            self.line.engine = Some((engine.status, text));
+            self.line.engine = Some((engine.status, fitting(&text, ENGINE_ERROR)));
         }
     }
 
@@ -343,10 +345,8 @@ fn rules(summary: &Summary) -> Option<String> {
 
 /// The front of a text that a client wrote.
 fn limited(text: &str) -> String {
-    match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
-    }
+    let front = fitting(text, LONGEST);
+    if front.len() < text.len() { front + "…" } else { front }
 }
 
 /// With three places: the figures are read by people.

@@ -40,11 +40,15 @@ pub(super) fn dropped() -> u64 {
     DROPPED.load(Ordering::Relaxed)
 }
 
-/// The front of a body: so much of it that the line still holds everything else.
+/// The front of a request's body: so much of it that the line still holds everything else.
 pub fn excerpt(body: &[u8]) -> String {
     // Of a letter that begins within it all four bytes; what begins behind it has no room.
     let front = String::from_utf8_lossy(body.get(..EXCERPT + 3).unwrap_or(body));
-    let mut room = EXCERPT;
+    fitting(&front, EXCERPT)
+}
+
+/// The front of a text that takes at most so many bytes in a line.
+pub fn fitting(text: &str, mut room: usize) -> String {
     let fits = |letter: &char| {
         let written = match letter {
             '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
@@ -56,7 +60,7 @@ pub fn excerpt(body: &[u8]) -> String {
         room = left.unwrap_or(0);
         left.is_some()
     };
-    front.chars().take_while(fits).collect()
+    text.chars().take_while(fits).collect()
 }
 
 /// Starts logging. The guard, when dropped, writes what still waits.

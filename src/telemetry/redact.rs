@@ -245,7 +245,7 @@ mod tests {
                 "The model `org/some-model-7b` does not exist.",
             ),
             ("Bad prompt: My secret is \"K9-é: no", "Bad prompt: […]: no"),
-            ("quoted: 你好你好😀", "quoted:[…]"),
+            ("quoted: 你好你好😀", "quoted: […]"),
             ("in repr: 'K9-x\\nDo not tell.'", "in repr: 'K9-x\\n[…]'"),
             ("secret", "secret"),
             ("", ""),
@@ -267,20 +267,10 @@ mod tests {
     }
 
     #[test]
-    fn a_request_of_one_letter_costs_no_more() {
-        let text = "a".repeat(2048);
-        for run in [11, 100_000] {
-            let request = ("a".repeat(run) + "b").repeat(4_000_000 / run);
-            let begun = std::time::Instant::now();
-            assert_eq!(
-                redacted(&text, Some(request.as_bytes()), ""),
-                if run > 12 { "a".repeat(2048) } else { text.clone() }
-            );
-            assert!(begun.elapsed() < std::time::Duration::from_secs(5));
-        }
-        let upper = "A".repeat(2048);
-        let request = ("A".repeat(11) + "b").repeat(400_000);
-        assert_eq!(redacted(&upper, Some(request.as_bytes()), ""), REDACTED);
+    fn a_request_of_one_letter_is_given_up() {
+        let text = "A".repeat(2048);
+        let request = ("A".repeat(WINDOW - 1) + "b").repeat(400_000);
+        assert_eq!(redacted(&text, Some(request.as_bytes()), ""), REDACTED);
     }
 
     #[test]

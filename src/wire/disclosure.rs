@@ -118,9 +118,9 @@ fn is_address(text: &str) -> bool {
             _ => (text, None),
         },
     };
-    if let Ok(address) = host.parse::<IpAddr>() {
-        // A version such as 1.2.3.4 is rarer in errors than an address; `::` alone is punctuation.
-        return !address.is_unspecified() || port.is_some();
+    if host.parse::<IpAddr>().is_ok() {
+        // `a::b` is a name in a program, and `::` is punctuation.
+        return host.contains(|letter: char| letter.is_ascii_digit());
     }
     let is_port = port.is_some_and(|port| port.len() > 1 && port.parse::<u16>().is_ok());
     let is_name = host.contains('.') && host.contains(|letter: char| letter.is_ascii_alphabetic());

@@ -196,10 +196,13 @@ async fn fault_o21_nothing_confidential_at_level_trace() {
             .end(),
         Script::new().json(
             "400 Bad Request",
-            r#"{"error":{"message":"CANARY-ERROR","type":"BadRequestError","code":400}}"#,
+            r#"{"error":{"message":"said-by-the-engine","type":"BadRequestError","code":400}}"#,
         ),
-        Script::new().whole("500 Oops", "text/html", "<html>CANARY-ERROR</html>"),
-        Script::new().head_sse().ev(r#"{"error":{"message":"CANARY-ERROR","type":"x","code":500}}"#).end(),
+        Script::new().whole("500 Oops", "text/html", "<html>said-by-the-engine</html>"),
+        Script::new()
+            .head_sse()
+            .ev(r#"{"error":{"message":"said-by-the-engine","type":"x","code":500}}"#)
+            .end(),
         Script::new().rst(),
     ];
     let n = scripts.len();
@@ -215,9 +218,12 @@ async fn fault_o21_nothing_confidential_at_level_trace() {
     {
         world.ask(&Request::chat(body)).await;
     }
-    world.ask(&Request::get("/v1/CANARY-PATH?key=CANARY-QUERY")).await;
+    world.ask(&Request::get("/v1/no-such-path?key=CANARY-QUERY")).await;
     until("a line for each", PATIENCE, || world.samewire.request_lines().len() >= n + 3).await;
-    // That none of it is in a log line or a metric is checked at the end of every world.
+    let logs = world.samewire.logs().join("\n");
+    assert_eq!(logs.matches("\"engine_error\":\"said-by-the-engine\"").count(), 2, "{logs}");
+    assert!(logs.contains("\"path\":\"/v1/no-such-path\""), "{logs}");
+    // That nothing else of it is in a log line or a metric is checked at the end of every world.
     world.end().await;
 }
 

@@ -204,13 +204,13 @@ impl Handling {
         let begins = || past.beginning(&asked);
         let mut search = self.search(&asked.model, &head.headers, Some(upstream), begins);
         let options = Arc::clone(&route.options);
+        let stamp = self.stamp();
         let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
         record.model = app.pool.label(&asked.model);
         tell_left_out(&record, &asked);
         let keys = Arc::clone(&app.shelf.keys);
         let request_id = record.request_id.as_str().into();
         let talk = Arc::new(Talk { asked, past, tenant, keys, request_id });
-        let stamp = self.stamp();
         let mut letter =
             Box::new(Request { talk, sender, stamp, background, hold: hold.clone(), queued: false });
         self.record = Some(record);
