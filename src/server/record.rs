@@ -148,24 +148,30 @@ impl Record {
         let outcome = failure.map_or("ok", |failure| failure.code.as_deref().unwrap_or("refused"));
         self.app.metrics.attempt(&upstream.figures, outcome);
         let Self { request_id, line, cause, .. } = self;
-        let (upstream, cause_of_it) = (&upstream.config.name, cause.as_deref());
+        if outcome == "ok" {
+            // What went wrong before has not ended the request.
+            (*cause, line.engine) = (None, None);
+        }
+        let (upstream, cause) = (&upstream.config.name, cause.as_deref());
         let status = failure.and_then(|failure| failure.engine.as_ref()?.status);
-        tracing::debug!(request_id, upstream, outcome, status, cause = cause_of_it, "an attempt is over");
+        tracing::debug!(request_id, upstream, outcome, status, cause, "an attempt is over");
         // A request that went well at once has no history.
         let is_plain = outcome == "ok" && line.outcomes.is_empty();
         if !is_plain && line.outcomes.len() < LONGEST {
             let separator = if line.outcomes.is_empty() { "" } else { ", " };
             let _ = write!(line.outcomes, "{separator}{upstream}: {outcome}");
-            let _ = match (cause_of_it, status) {
+            let _ = match (cause, status) {
                 (Some(cause), _) => write!(line.outcomes, " ({cause})"),
                 (None, Some(status)) => write!(line.outcomes, " (HTTP {status})"),
                 (None, None) => Ok(()),
             };
         }
-        if outcome == "ok" {
-            // What went wrong before has not ended the request.
-            (*cause, line.engine) = (None, None);
-        }
+    }
+
+    /// Another attempt begins.
+    pub(super) fn begins_again(&mut self) {
+        self.attempts += 1;
+        (self.cause, self.line.engine) = (None, None);
     }
 
     /// The same as a part of the trace that its head names, or of a new one.

@@ -6,12 +6,15 @@
 //! Takes: a [`Failure`]. Gives: the same with a message that is fit for the client. Never: changes a message of samewire's
 //! own, or the name of the model that the client asked for, which may be a path.
 
-use super::fault::Failure;
+use super::fault::{Failure, Fault};
 use super::options::EngineErrors;
 use core::net::IpAddr;
 
 /// Marks the text that was taken out.
 const HIDDEN: &str = "…";
+
+/// Follows the class of a failure where the engine's text is hidden; the request id comes behind it.
+const ELSEWHERE: &str = " The engine's own message is in the log, under request id ";
 
 /// What stack traces begin with, or have between their lines.
 const TRACES: [&str; 5] =
@@ -29,6 +32,9 @@ impl Failure {
     #[must_use]
     pub fn disclosed(self, policy: EngineErrors, model: &str, request_id: &str) -> Self {
         let Some(engine) = self.engine.as_ref().filter(|engine| engine.is_message) else { return self };
+        if is_canonical(&engine.text) {
+            return self;
+        }
         let has_trace = || TRACES.iter().any(|mark| engine.text.contains(mark));
         match policy {
             EngineErrors::Pass => self,
@@ -45,6 +51,16 @@ impl Failure {
             }
         }
     }
+}
+
+/// Whether the text is a message of samewire's own, which another samewire behind this one has told.
+fn is_canonical(text: &str) -> bool {
+    Fault::messages().any(|message| {
+        let rest = text.strip_prefix(message.trim_end_matches('.'));
+        rest.is_some_and(|rest| {
+            rest == "." || rest.starts_with(" (HTTP ") || rest.starts_with(&format!(".{ELSEWHERE}"))
+        })
+    })
 }
 
 /// The text without words that are paths or addresses of the engine's host.
@@ -177,6 +193,10 @@ mod tests {
             "The engine refused the request. The engine's own message is in the log, under request id req_1.";
         assert_eq!(told(400, "bad input", Mask), refused);
         assert_eq!(told(400, "Traceback (most recent call last):\n x", Auto), refused);
+        // Nor do those of another samewire change, which stands before the engine.
+        assert_eq!(told(500, refused, Mask), refused);
+        let incomplete = "The upstream engine closed the stream before it was complete.";
+        assert_eq!(told(502, incomplete, Auto), incomplete);
         // samewire's own words stay: there is nothing of the engine in them.
         let failure = Failure::of_answer(502, b"<html>nginx at 10.0.0.7", false);
         assert_eq!(failure.clone().disclosed(Mask, "", "req_1").message, failure.message);

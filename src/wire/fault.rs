@@ -162,6 +162,11 @@ impl Fault {
         Self::ALL.iter().find(|fault| fault.row().2 == Some(code)).copied()
     }
 
+    /// The messages of all of them.
+    pub(crate) fn messages() -> impl Iterator<Item = &'static str> {
+        Self::ALL.iter().map(|fault| fault.message())
+    }
+
     /// Its message.
     pub(crate) fn message(self) -> &'static str {
         self.row().3

@@ -105,7 +105,9 @@ async fn every_route_passes_both_ways_byte_for_byte() {
     assert!(counted.contains(r#"samewire_requests_total{route="relay""#), "{counted}");
     let lines = world.samewire.request_lines();
     assert!(
-        lines.iter().any(|line| line.contains(r#""route":"relay","model":"m","status":200"#)),
+        lines
+            .iter()
+            .any(|line| line.contains(r#""route":"relay""#) && line.contains(r#""model":"m","status":200"#)),
         "{lines:#?}"
     );
     world.end().await;

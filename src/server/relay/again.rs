@@ -117,7 +117,7 @@ impl Relay {
         if let Some(fan) = fan {
             self.fan_out(*fan, pause);
         }
-        self.record.attempts += 1;
+        self.record.begins_again();
         self.record.upstream = Some(Arc::clone(self.exchange.chosen.upstream()));
         self.clock.asks_again();
     }
