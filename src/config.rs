@@ -1,14 +1,18 @@
 //! Configuration: [`File`] is what is written, [`Config`] what it means.
 //!
 //! Takes: the TOML file, the environment, flags; a flag beats the environment, which beats the file. Gives: a
-//! [`Config`], or every mistake at once, each with its path. The only module that reads the environment.
+//! [`Config`], or every mistake at once, each with its line, flag or variable. The only module that reads the environment.
 
 mod browsers;
+mod environment;
 mod file;
 mod harmony;
 mod keys;
 mod limits;
+mod merged;
 mod mistakes;
+mod origins;
+mod paths;
 mod pool;
 mod relay;
 mod requests;
@@ -18,11 +22,13 @@ mod trace;
 mod upstreams;
 
 pub use browsers::{AdminFile, AdminHosts, Cors, CorsFile};
+pub use environment::Variable;
 pub use file::{
     Auth, AuthFile, Azure, Codex, Compaction, File, FrontEnd, Health, Hidden, HttpVersion, KeyFile, Level,
     Log, LogFormat, SealFile, Seconds, StoreFile, UpstreamFile,
 };
 pub use harmony::HarmonyFile;
+pub use keys::names_of_keys;
 pub use limits::{Limits, Timeouts};
 pub use mistakes::Mistakes;
 pub use pool::{Affinity, AffinityFile, By, Layers, ModelConfig, ModelFile, Retry};
@@ -35,16 +41,21 @@ pub use upstreams::{Credentials, UpstreamConfig};
 
 use crate::auth::Keyring;
 use crate::marks::Marks;
+use crate::nearest::suggest;
 use crate::request::Rules;
 use crate::seal::Keys;
 use crate::secret;
 use crate::store::{Caps, Place};
 use crate::wire::Vocabulary;
 use crate::wire::options::Options;
-use serde::de::DeserializeOwned;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use merged::Merged;
+use origins::Origins;
+use paths::Folder;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use toml::{Table, Value};
 
 /// What the flags of `serve`, or the environment, say. All of it is optional.
 #[derive(Clone, Debug, Default)]
@@ -67,34 +78,58 @@ pub struct Overrides {
     pub threads: Option<usize>,
     /// Where responses are kept.
     pub store: Option<String>,
-    /// The least severe lines that are logged.
-    pub log_level: Option<String>,
+    /// The least severe lines that are logged, behind the flag or the variable that says so.
+    pub log_level: Option<(String, String)>,
     /// How lines of the log are written.
     pub log_format: Option<String>,
     /// `OPTION=VALUE` of `[wire]`.
     pub set: Vec<String>,
     /// Where traces go.
     pub trace: TraceVariables,
+    /// Variables that give keys of the file.
+    pub variables: Vec<Variable>,
+    /// It is the environment that says all this: mistakes name variables, and no flags.
+    pub is_environment: bool,
 }
 
 impl Overrides {
-    /// What the environment says (`SAMEWIRE_<FLAG>`). Other variables of that prefix are none of ours: Kubernetes
-    /// makes some for a service of this name.
-    /// Values that cannot be read are mistakes.
+    /// What the environment says: `SAMEWIRE_<FLAG>`, and `SAMEWIRE_<TABLE>__<KEY>` for any key of the file. An empty
+    /// value says nothing.
+    ///
+    /// Values that cannot be read are mistakes, and so are names that begin like ours and are none of ours, unless
+    /// Kubernetes makes them for a service of this name.
     pub fn environment() -> (Self, Mistakes) {
-        Self::from_variables(variable)
+        let mut mistakes = Mistakes::default();
+        let mut all = BTreeMap::new();
+        for (name, value) in std::env::vars_os() {
+            let Some(name) = name.to_str().filter(|_| !value.is_empty()) else { continue };
+            match value.to_str() {
+                Some(value) => _ = all.insert(name.to_owned(), value.to_owned()),
+                None if name.starts_with(environment::PREFIX) => mistakes.given(name, "must be UTF-8"),
+                None => {}
+            }
+        }
+        let (this, more) = Self::from_variables(&all);
+        mistakes.extend(more);
+        (this, mistakes)
     }
 
-    fn from_variables(variable: impl Fn(&str) -> Option<String>) -> (Self, Mistakes) {
+    fn from_variables(all: &BTreeMap<String, String>) -> (Self, Mistakes) {
         let mut mistakes = Mistakes::default();
+        let variable = |name: &str| all.get(name).cloned();
         let list = |name| variable(name).map(|all| all.split(',').map(|one| one.trim().to_owned()).collect());
         let insecure = variable("SAMEWIRE_INSECURE_NO_AUTH").and_then(|text| match text.as_str() {
             "true" | "1" => Some(true),
             "false" | "0" | "" => Some(false),
-            _ => mistakes.none("SAMEWIRE_INSECURE_NO_AUTH", "must be true or false"),
+            word => {
+                let why = suggest("must be true or false".to_owned(), word, ["true", "false"]);
+                mistakes.given("SAMEWIRE_INSECURE_NO_AUTH", why);
+                None
+            }
         });
         let threads = variable("SAMEWIRE_THREADS").and_then(|text| {
-            text.parse().ok().or_else(|| mistakes.none("SAMEWIRE_THREADS", "must be a whole number"))
+            let number = text.parse();
+            number.map_err(|_| mistakes.given("SAMEWIRE_THREADS", "must be a whole number")).ok()
         });
         let this = Self {
             config: variable("SAMEWIRE_CONFIG").map(PathBuf::from),
@@ -106,12 +141,24 @@ impl Overrides {
             insecure_no_auth: insecure,
             threads,
             store: variable("SAMEWIRE_STORE"),
-            log_level: variable("SAMEWIRE_LOG_LEVEL").or_else(|| variable("SAMEWIRE_LOG")),
+            log_level: ["SAMEWIRE_LOG_LEVEL", "SAMEWIRE_LOG"]
+                .into_iter()
+                .find_map(|name| Some((name.to_owned(), variable(name)?))),
             log_format: variable("SAMEWIRE_LOG_FORMAT"),
             set: list("SAMEWIRE_SET").unwrap_or_default(),
             trace: TraceVariables::read(&variable, &mut mistakes),
+            variables: environment::keys(all, &mut mistakes),
+            is_environment: true,
         };
         (this, mistakes)
+    }
+
+    /// The name of a flag, or of its variable where the environment says all this.
+    fn name(&self, flag: &str) -> String {
+        if !self.is_environment {
+            return format!("--{flag}");
+        }
+        format!("{}{}", environment::PREFIX, flag.replace('-', "_").to_ascii_uppercase())
     }
 
     /// Where the operators' side of a samewire with this configuration is reached. Of the file nothing else has to be right.
@@ -119,22 +166,31 @@ impl Overrides {
     /// # Errors
     /// It cannot be read, or it is no address.
     pub fn admin_address(&self) -> Result<SocketAddr, Mistakes> {
-        let (environment, mut mistakes) = Self::environment();
-        let told = self.admin_listen.clone().or(environment.admin_listen);
-        let path = self.config.as_ref().or(environment.config.as_ref()).filter(|_| told.is_none());
-        let written = match path.map(std::fs::read_to_string).transpose() {
-            Ok(text) => text,
-            Err(error) => {
-                return Err(Mistakes::one(
-                    path.map_or_else(String::new, |path| path.display().to_string()),
-                    error.to_string(),
-                ));
-            }
+        let (environment, _) = Self::environment();
+        let given = [self, &environment]
+            .into_iter()
+            .find_map(|layer| Some((layer.name("admin-listen"), layer.admin_listen.clone()?)));
+        let path = self.config.as_ref().or(environment.config.as_ref()).filter(|_| given.is_none());
+        let name = path.map(|path| path.display().to_string());
+        let text = path.map(std::fs::read_to_string).transpose();
+        let text = text.map_err(|error| {
+            let mut mistakes = Mistakes::default();
+            mistakes.given(name.clone().unwrap_or_default(), error.to_string());
+            mistakes
+        })?;
+        let text = text.unwrap_or_default();
+        let mut origins = Origins::read(name.as_deref(), &text).unwrap_or_default();
+        let table = text.parse::<Table>().unwrap_or_default();
+        let written = table.get("admin_listen").and_then(Value::as_str).map(ToOwned::to_owned);
+        if let Some((name, _)) = &given {
+            origins.give("admin_listen", name);
+        }
+        let given = given.map(|(_, address)| address);
+        let text = given.or(written).unwrap_or_else(|| File::default().admin_listen);
+        let mut mistakes = Mistakes::default();
+        let Some(mut found) = address("admin_listen", &text, &mut mistakes) else {
+            return Err(mistakes.located(&origins));
         };
-        let table = written.and_then(|text| toml::from_str::<toml::Table>(&text).ok()).unwrap_or_default();
-        let written = table.get("admin_listen").and_then(toml::Value::as_str).map(ToOwned::to_owned);
-        let text = told.or(written).unwrap_or_else(|| File::default().admin_listen);
-        let Some(mut found) = address("admin_listen", &text, &mut mistakes) else { return Err(mistakes) };
         if found.ip().is_unspecified() {
             found.set_ip(if found.is_ipv4() {
                 Ipv4Addr::LOCALHOST.into()
@@ -145,45 +201,55 @@ impl Overrides {
         Ok(found)
     }
 
-    fn apply(&self, file: &mut File, mistakes: &mut Mistakes) {
+    /// Lays all this over what was read before. `here`: the working directory.
+    fn apply(&self, merged: &mut Merged, here: &Folder) {
         if !self.upstream.is_empty() {
-            let of_url = |url: &String| UpstreamFile { url: url.clone(), ..UpstreamFile::default() };
-            file.upstream = self.upstream.iter().map(of_url).collect();
+            merged.replace_upstreams(&self.upstream, &self.name("upstream"));
         }
         if let Some(engine) = &self.engine {
-            file.upstream.iter_mut().for_each(|upstream| upstream.engine.clone_from(engine));
+            merged.name_engines(engine, &self.name("engine"));
         }
-        file.listen = self.listen.clone().unwrap_or_else(|| std::mem::take(&mut file.listen));
-        file.admin_listen =
-            self.admin_listen.clone().unwrap_or_else(|| std::mem::take(&mut file.admin_listen));
-        if !self.admin_host.is_empty() {
-            file.admin.hosts.clone_from(&self.admin_host);
-        }
-        file.insecure_no_auth = self.insecure_no_auth.unwrap_or(file.insecure_no_auth);
-        file.threads = self.threads.unwrap_or(file.threads);
-        if let Some(store) = &self.store {
-            file.store.place.clone_from(store);
-        }
-        word(self.log_level.as_deref(), "log.level", &mut file.log.level, mistakes);
-        word(self.log_format.as_deref(), "log.format", &mut file.log.format, mistakes);
-        if let Some(endpoint) = &self.trace.endpoint {
-            file.trace.endpoint.clone_from(endpoint);
-        }
-        for assignment in &self.set {
-            match set(&file.wire, assignment) {
-                Ok(options) => file.wire = options,
-                Err((path, why)) => mistakes.add(path, why),
+        for (key, flag, value) in [
+            ("listen", "listen", &self.listen),
+            ("admin_listen", "admin-listen", &self.admin_listen),
+            ("log.format", "log-format", &self.log_format),
+        ] {
+            if let Some(value) = value {
+                merged.set(key, value.as_str(), &self.name(flag));
             }
         }
+        if let Some((name, level)) = &self.log_level {
+            merged.set("log.level", level.as_str(), name);
+        }
+        if !self.admin_host.is_empty() {
+            merged.set("admin.hosts", self.admin_host.clone(), &self.name("admin-host"));
+        }
+        if let Some(insecure) = self.insecure_no_auth {
+            merged.set("insecure_no_auth", insecure, &self.name("insecure-no-auth"));
+        }
+        if let Some(threads) = self.threads {
+            merged.set("threads", i64::try_from(threads).unwrap_or(i64::MAX), &self.name("threads"));
+        }
+        if let Some(store) = &self.store {
+            merged.set("store.place", here.place(store), &self.name("store"));
+        }
+        if let Some((name, endpoint)) = &self.trace.endpoint {
+            merged.set("trace.endpoint", endpoint.as_str(), name);
+        }
+        self.variables.iter().for_each(|variable| variable.lay(merged, here));
+        for assignment in &self.set {
+            self.set_option(assignment, merged);
+        }
     }
-}
 
-/// Sets a key that is one of several words.
-fn word<T: DeserializeOwned>(text: Option<&str>, path: &str, key: &mut T, mistakes: &mut Mistakes) {
-    match text.map(|text| toml::Value::String(text.to_owned()).try_into()) {
-        Some(Ok(value)) => *key = value,
-        Some(Err(error)) => mistakes.add(path, mistakes::explain(error.message(), "word")),
-        None => {}
+    fn set_option(&self, assignment: &str, merged: &mut Merged) {
+        let options = merged.table.get("wire").cloned().and_then(|wire| wire.try_into().ok());
+        match set(&options.unwrap_or_default(), assignment) {
+            Ok(options) => {
+                merged.table.insert("wire".to_owned(), Value::try_from(options).unwrap_or(Value::from("")));
+            }
+            Err((path, why)) => merged.mistakes.given(path.replacen("--set", &self.name("set"), 1), why),
+        }
     }
 }
 
@@ -221,10 +287,10 @@ pub fn set(options: &Options, assignment: &str) -> Result<Options, (String, Stri
     };
     let name = name.trim();
     let name = name.strip_prefix("wire.").unwrap_or(name);
-    let written = toml::from_str::<toml::Table>(&format!("value = {text}")).ok();
+    let written = toml::from_str::<Table>(&format!("value = {text}")).ok();
     let value = written.and_then(|mut table| table.remove("value"));
-    let as_text = toml::Value::String(text.to_owned());
-    let overlaid = |value| overlay(options, &file::nested(name, value));
+    let as_text = Value::String(text.to_owned());
+    let overlaid = |value| overlay(options, &merged::nested(name, value));
     let result = value.map_or_else(
         || overlaid(as_text.clone()),
         |value| overlaid(value).or_else(|_| overlaid(as_text.clone())),
@@ -233,9 +299,9 @@ pub fn set(options: &Options, assignment: &str) -> Result<Options, (String, Stri
 }
 
 /// The options with some of them written anew.
-fn overlay(options: &Options, over: &toml::Table) -> Result<Options, toml::de::Error> {
-    let mut table = toml::Table::try_from(options).unwrap_or_default();
-    file::merge(&mut table, over);
+fn overlay(options: &Options, over: &Table) -> Result<Options, toml::de::Error> {
+    let mut table = Table::try_from(options).unwrap_or_default();
+    merged::merge(&mut table, over);
     table.try_into()
 }
 
@@ -302,6 +368,8 @@ pub struct Config {
     pub path: Option<PathBuf>,
     /// How all files looked before they were read.
     pub read: Marks,
+    /// Where each key was written.
+    origins: Origins,
 }
 
 /// Where responses are kept, and how much of them.
@@ -353,57 +421,55 @@ impl Config {
     pub fn load(flags: &Overrides) -> Result<Self, Mistakes> {
         let (environment, mut mistakes) = Overrides::environment();
         let path = flags.config.as_deref().or(environment.config.as_deref());
-        let name = path.map_or_else(String::new, |path| path.display().to_string());
+        let name = path.map(|path| path.display().to_string());
         let of_file = Marks::of(path);
         let text = match path.map(std::fs::read_to_string).transpose() {
             Ok(text) => text.unwrap_or_default(),
             Err(error) => {
-                mistakes.add(name, error.to_string());
+                mistakes.given(name.unwrap_or_default(), error.to_string());
                 return Err(mistakes);
             }
         };
+        let folder = path.map(Folder::of).unwrap_or_default();
+        let mut merged = Merged::read(name.as_deref(), &text, &folder, mistakes)?;
+        let here = Folder::working();
+        let layers = [&environment, flags];
+        layers.iter().for_each(|layer| layer.apply(&mut merged, &here));
         let path = path.map(Path::to_path_buf);
-        let config = Self::of((&name, &text), &[&environment, flags], mistakes)?;
+        let config = Self::of(merged, &layers)?;
         Ok(Self { read: config.read.behind(of_file), path, ..config })
     }
 
-    /// The same from text. Later overrides beat earlier ones.
+    /// The same from text. Later overrides beat earlier ones, and paths stay as they are.
     ///
     /// # Errors
     /// Everything that is wrong.
     pub fn read(text: &str, overrides: &[&Overrides]) -> Result<Self, Mistakes> {
-        Self::of(("the configuration", text), overrides, Mistakes::default())
+        let mut merged = Merged::read(None, text, &Folder::default(), Mistakes::default())?;
+        overrides.iter().for_each(|layer| layer.apply(&mut merged, &Folder::default()));
+        Self::of(merged, overrides)
     }
 
-    fn of(
-        (name, text): (&str, &str),
-        overrides: &[&Overrides],
-        mut mistakes: Mistakes,
-    ) -> Result<Self, Mistakes> {
-        let mut file = match File::read(name, text) {
-            Ok((file, more)) => {
-                mistakes.extend(more);
-                file
-            }
-            Err(more) => {
-                mistakes.extend(more);
-                return Err(mistakes);
-            }
-        };
-        for layer in overrides {
-            layer.apply(&mut file, &mut mistakes);
-        }
+    fn of(merged: Merged, overrides: &[&Overrides]) -> Result<Self, Mistakes> {
+        let (file, origins, mut mistakes) = merged.finish();
         let headers = overrides.iter().find_map(|layer| layer.trace.headers.as_ref());
         let trace = TraceConfig::meant(&file.trace, headers, &mut mistakes);
-        Self::meant(file, trace, mistakes)
+        let config = Self::meant(file, trace, &origins, mistakes);
+        config.map_err(|mistakes| mistakes.located(&origins)).map(|config| Self { origins, ..config })
     }
 
-    fn meant(file: File, trace: Option<Arc<TraceConfig>>, mut mistakes: Mistakes) -> Result<Self, Mistakes> {
+    fn meant(
+        file: File,
+        trace: Option<Arc<TraceConfig>>,
+        origins: &Origins,
+        mut mistakes: Mistakes,
+    ) -> Result<Self, Mistakes> {
         let read = source::marks(None, &file);
         file.check_numbers(&mut mistakes);
         let listen = address("listen", &file.listen, &mut mistakes);
         let admin_listen = address("admin_listen", &file.admin_listen, &mut mistakes);
         keys::check_reach(&file, listen, &mut mistakes);
+        check_listeners(listen, admin_listen, origins, &mut mistakes);
         let upstreams = UpstreamConfig::all(&file, &mut mistakes);
         let own = [("listen", listen), ("admin_listen", admin_listen)];
         for (name, address) in own.into_iter().filter_map(|(name, address)| Some((name, address?))) {
@@ -459,6 +525,7 @@ impl Config {
             file,
             path: None,
             read,
+            origins: Origins::default(),
         };
         mistakes.or(this)
     }
@@ -496,27 +563,52 @@ fn address(path: &str, text: &str, mistakes: &mut Mistakes) -> Option<SocketAddr
     found.or_else(|| mistakes.none(path, "must be an address such as 127.0.0.1:8080"))
 }
 
+/// Notes that clients and operators would have to connect to the same port of the same address.
+fn check_listeners(
+    listen: Option<SocketAddr>,
+    admin: Option<SocketAddr>,
+    origins: &Origins,
+    mistakes: &mut Mistakes,
+) {
+    let (Some(listen), Some(admin)) = (listen, admin) else { return };
+    // Whoever listens on all addresses of IPv6 gets what comes by IPv4, too.
+    let covers = |one: IpAddr, other: IpAddr| one.is_unspecified() && (one.is_ipv6() || other.is_ipv4());
+    let (one, other) = (listen.ip(), admin.ip());
+    let overlap = one == other || covers(one, other) || covers(other, one);
+    if listen.port() == 0 || listen.port() != admin.port() || !overlap {
+        return;
+    }
+    let (path, other) = match origins.has("admin_listen") {
+        true => ("admin_listen", format!("listen ({listen})")),
+        false => ("listen", format!("admin_listen ({admin})")),
+    };
+    mistakes.add(path, format!("takes the same port as {other}; give one of them another"));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn from_variables(all: &[(&str, &str)]) -> (Overrides, Mistakes) {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        Overrides::from_variables(&all.iter().map(owned).collect())
+    }
+
     #[test]
     fn the_environment_names_what_the_flags_name() {
-        let variables = |name: &str| {
-            let value = match name {
-                "SAMEWIRE_UPSTREAM" => "http://a:1,http://b:2",
-                "SAMEWIRE_INSECURE_NO_AUTH" => "true",
-                "SAMEWIRE_THREADS" => "3",
-                "SAMEWIRE_ADMIN_HOST" => "a,b.c",
-                _ => return None,
-            };
-            Some(value.to_owned())
-        };
-        let (read, mistakes) = Overrides::from_variables(variables);
+        let (read, mistakes) = from_variables(&[
+            ("SAMEWIRE_UPSTREAM", "http://a:1,http://b:2"),
+            ("SAMEWIRE_INSECURE_NO_AUTH", "true"),
+            ("SAMEWIRE_THREADS", "3"),
+            ("SAMEWIRE_ADMIN_HOST", "a,b.c"),
+        ]);
         assert_eq!(mistakes, Mistakes::default());
         assert_eq!(read.upstream, ["http://a:1", "http://b:2"]);
         assert_eq!(read.admin_host, ["a", "b.c"]);
         assert_eq!((read.insecure_no_auth, read.threads), (Some(true), Some(3)));
-        assert_ne!(Overrides::from_variables(|_| Some("maybe".to_owned())).1, Mistakes::default());
+        let (_, mistakes) =
+            from_variables(&[("SAMEWIRE_THREADS", "maybe"), ("SAMEWIRE_INSECURE_NO_AUTH", "ture")]);
+        let told = "SAMEWIRE_INSECURE_NO_AUTH: must be true or false; is true meant?\nSAMEWIRE_THREADS: must be a whole number";
+        assert_eq!(mistakes.to_string(), told);
     }
 }

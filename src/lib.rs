@@ -10,10 +10,14 @@
 //! client ←── server::Relay  ←── wire::Rewriter { Framer → Decode → (Parse) → Normaliser → Encode }
 //! ```
 //!
-//! Modules in reading order; each imports only what stands before it (`tests/layering.rs` reads this list), and the
-//! first five know no clock and no socket:
+//! Modules in reading order; each imports only what stands before it (`tests/layering.rs` reads this list), and those
+//! up to [`seal`] know no clock and no socket:
 
 pub mod json;
+
+pub mod quantity;
+
+pub mod nearest;
 
 pub mod wire;
 
@@ -31,11 +35,11 @@ pub mod error;
 
 pub mod marks;
 
+pub mod secret;
+
 pub mod tls;
 
 pub mod auth;
-
-pub mod secret;
 
 pub mod store;
 

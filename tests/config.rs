@@ -123,9 +123,19 @@ fn every_mistake_is_told_with_its_path() {
         (&with("lisen = 1"), "lisen: unknown key; is listen meant?"),
         (&with("[colours]\nred = 1"), "colours.red: unknown key"),
         (
-            &with("[limits]\nmax_body_bytes = \"1 MB\""),
-            "limits.max_body_bytes: expected a whole number, found a text",
+            &with("[limits]\nmax_body_bytes = \"1 parsec\""),
+            "limits.max_body_bytes: must be bytes, or a size such as 64KiB, 32MB or 1GiB",
         ),
+        (
+            &with("[limits]\nmax_body_bytes = true"),
+            "limits.max_body_bytes: expected bytes or a size such as \"64MiB\", found boolean",
+        ),
+        (
+            &with("[limits]\nmax_body_bytes = -1"),
+            "limits.max_body_bytes: expected bytes or a size such as \"64MiB\", found one that is below 0 or too large",
+        ),
+        (&with("[limits]\nmax_body_bytes = \"2TB\""), "limits.max_body_bytes: must be at most 1099511627776"),
+        (&with("[limits]\nmax_tools = \"1KB\""), "limits.max_tools: expected a whole number, found a text"),
         (&with("[limits]\nrelay_body_bytes = 0"), "limits.relay_body_bytes: must be at least 1"),
         (&with("[relay]\npaths = \"/a\""), "relay.paths: expected a list, found a text"),
         (
@@ -187,6 +197,73 @@ fn every_mistake_is_told_with_its_path() {
         (&with("[timeouts]\nconect = 1"), "timeouts.conect: unknown key; is connect meant?"),
         (&with("[timeouts]\nconnect = -1"), "timeouts.connect: must be seconds, from 0 to a year"),
         (&with("[timeouts]\nconnect = 0"), "timeouts.connect: must be more than 0"),
+        (&with("[timeouts]\nconnect = \"366d\""), "timeouts.connect: must be seconds, from 0 to a year"),
+        (&with("[timeouts]\nconnect = \"0ms\""), "timeouts.connect: must be more than 0"),
+        (
+            &with("[timeouts]\nconnect = \"soon\""),
+            "timeouts.connect: must be seconds, or a time such as 250ms, 90s, 5m or 1h30m",
+        ),
+        (
+            &with("[timeouts]\nconnect = true"),
+            "timeouts.connect: expected seconds or a time such as \"5m\", found boolean",
+        ),
+        (&with("[wire]\nkeepalive_seconds = \"1500ms\""), "wire.keepalive_seconds: must be whole seconds"),
+        (&with("threads = 1025"), "threads: must be at most 1024; 0: one for each core"),
+        (&with("threads = \"many\""), "threads: expected a whole number, found a text"),
+        (
+            &with("[log]\nlevel = \"infos\""),
+            "log.level: expected one of `off`, `error`, `warn`, `info`, `debug`, `trace`; is info meant?",
+        ),
+        (
+            &with("[log]\ncontent = \"ture\""),
+            "log.content: expected true or false, found a text; is true meant?",
+        ),
+        (
+            &with("[wire]\nreasoning_field = \"resoning\""),
+            "wire.reasoning_field: expected one of `reasoning_content`, `reasoning`, `both`, `none`; is reasoning meant?",
+        ),
+        (
+            &with("[requests]\nmedia_urls = \"publik\""),
+            "requests.media_urls: must be \"public\", \"data\" or a list of hosts; is public meant?",
+        ),
+        (
+            &with("[store]\nplace = \"memroy\""),
+            "store.place: a store is `memory`, `sqlite:PATH`, `postgres://…` or `off`; is memory meant?",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://a\"\nengine = \"vlm\"",
+            "upstream[0].engine: unknown engine; one of auto, vllm, sglang, llamacpp, tensorrt_llm, lmdeploy, transformers, openai, ollama, generic; is vllm meant?",
+        ),
+        (
+            &with(
+                "[[model]]\nname = \"a\"\nupstreams = [\"127.0.0.1:800\"]\n[[upstream]]\nname = \"east\"\nurl = \"http://b\"\n[[model]]\nname = \"b\"\nupstreams = [\"eats\"]",
+            ),
+            "model[0].upstreams: there is no upstream \"127.0.0.1:800\"\nmodel[1].upstreams: there is no upstream \"eats\"; is east meant?",
+        ),
+        (
+            &with("listen = \"127.0.0.1:9000\"\nadmin_listen = \"127.0.0.1:9000\""),
+            "admin_listen: takes the same port as listen (127.0.0.1:9000); give one of them another",
+        ),
+        (
+            &with("listen = \"127.0.0.1:9090\""),
+            "listen: takes the same port as admin_listen (127.0.0.1:9090); give one of them another",
+        ),
+        (
+            &with("listen = \"127.0.0.1:9000\"\nadmin_listen = \"0.0.0.0:9000\""),
+            "admin_listen: takes the same port as listen (127.0.0.1:9000); give one of them another",
+        ),
+        (
+            &with("listen = \"127.0.0.1:9000\"\nadmin_listen = \"[::]:9000\""),
+            "admin_listen: takes the same port as listen (127.0.0.1:9000); give one of them another",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://127.0.0.1:8000/v1/chat/completions\"",
+            "upstream[0].url: must not name a route, which samewire adds: write http://127.0.0.1:8000/v1",
+        ),
+        (
+            "[[upstream]]\nurl = \"localhost:8000\"",
+            "upstream[0].url: http:// is missing: write http://localhost:8000",
+        ),
         (&with("[timeouts]\nconnect = nan"), "timeouts.connect: must be seconds, from 0 to a year"),
         (
             &with("[wire]\nreasoning_field = \"thoughts\""),
@@ -393,6 +470,149 @@ fn every_mistake_is_told_with_its_path() {
     }
 }
 
+/// A folder with a configuration file, removed with it.
+struct Written(std::path::PathBuf);
+
+impl Written {
+    fn new(name: &str, text: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("samewire-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("samewire.toml"), text).unwrap();
+        Self(folder)
+    }
+
+    fn load(&self, flags: Overrides) -> Result<Config, Mistakes> {
+        Config::load(&Overrides { config: Some(self.0.join("samewire.toml")), ..flags })
+    }
+
+    /// What is wrong, without the folder's name.
+    fn mistakes(&self, flags: Overrides) -> String {
+        let told = self.load(flags).map(|_| ()).unwrap_err().to_string();
+        told.replace(&format!("{}/", self.0.display()), "")
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn every_mistake_of_a_file_has_its_line() {
+    let engine = "[[upstream]]\nurl = \"http://a\"\n";
+    for (text, expected) in [
+        ("listen = \"a\"\nx", "samewire.toml:2: key with no value, expected `=`"),
+        (
+            "",
+            "samewire.toml: upstream: no engine is named; give its address with --upstream http://HOST:PORT",
+        ),
+        (
+            &format!("# a\n\n[limits]\n  max_tools = 1000001\n{engine}"),
+            "samewire.toml:4: limits.max_tools: must be at most 1000000",
+        ),
+        (&format!("{engine}urll = 1"), "samewire.toml:3: upstream[0].urll: unknown key; is url meant?"),
+        (
+            &format!("{engine}[upstream.wire]\nparser = \"herms\""),
+            "samewire.toml:4: upstream[0].wire.parser: must be off, auto or the name of a parser: qwen3, hermes, qwen3_coder, deepseek_r1, deepseek_v31, kimi_k2, glm45, mistral, llama3_json, pythonic, gemma4, \u{2026}; is hermes meant?",
+        ),
+        // What is missing stands in its table.
+        (
+            &format!("{engine}\n[[upstream]]\nname = \"b\""),
+            "samewire.toml:4: upstream[1].url: missing; an address such as http://127.0.0.1:8000",
+        ),
+        (
+            &format!("[tls]\ncert_file = \"c\"\n{engine}"),
+            "samewire.toml:1: tls.key_file: missing, although there is a cert_file",
+        ),
+        // One entry of a list that goes over several lines.
+        (
+            &format!("[cors]\norigins = [\n  \"*\",\n  \"null\",\n]\n{engine}"),
+            "samewire.toml:4: cors.origins[1]: any page can have the origin 'null', from a sandboxed frame: say \"*\" if that is meant",
+        ),
+        // In the order of the lines, not of the names.
+        (
+            &format!("[retry]\nmax_attempts = 5\n[health]\ninterval = 0\n{engine}"),
+            "samewire.toml:2: retry.max_attempts: must be from 1 to 4\nsamewire.toml:4: health.interval: must be more than 0",
+        ),
+    ] {
+        assert_eq!(Written::new("lines", text).mistakes(Overrides::default()), expected, "{text}");
+    }
+}
+
+#[test]
+fn mistakes_of_flags_and_variables_name_them() {
+    let file = Written::new("flags", &with("threads = 1\n[tls]\nhandshake = 0"));
+    let flags = Overrides {
+        listen: Some("here".to_owned()),
+        threads: Some(5000),
+        engine: Some("vlm".to_owned()),
+        upstream: vec!["localhost:8000".to_owned(), "http://a".to_owned()],
+        ..Overrides::default()
+    };
+    let told = file.mistakes(flags.clone());
+    let engines =
+        "one of auto, vllm, sglang, llamacpp, tensorrt_llm, lmdeploy, transformers, openai, ollama, generic";
+    let lines = [
+        "samewire.toml:3: tls.handshake: must be more than 0".to_owned(),
+        "--threads: must be at most 1024; 0: one for each core".to_owned(),
+        "--listen: must be an address such as 127.0.0.1:8080".to_owned(),
+        "--upstream: http:// is missing: write http://localhost:8000".to_owned(),
+        format!("--engine: unknown engine; {engines}; is vllm meant?"),
+    ];
+    assert_eq!(told, lines.join("\n"));
+    let variables = Overrides { is_environment: true, ..flags };
+    let told = Config::read(&with(""), &[&variables]).map(|_| ()).unwrap_err().to_string();
+    for line in
+        ["SAMEWIRE_THREADS: must", "SAMEWIRE_LISTEN: must", "SAMEWIRE_UPSTREAM: http", "SAMEWIRE_ENGINE: un"]
+    {
+        assert_eq!(told.lines().filter(|told| told.starts_with(line)).count(), 1, "{line}: {told}");
+    }
+}
+
+#[test]
+fn times_and_sizes_are_taken_in_words() {
+    let text = with(
+        "[limits]\nmax_body_bytes = \"64MiB\"\nrelay_body_bytes = \"32MB\"\n[timeouts]\nconnect = \"250ms\"\ndrain = \"1h30m\"\n\
+         client_body_rate = \"2KiB\"\n[store]\nttl = \"7d\"\nmax_bytes = \"1GiB\"\n[tls]\nhandshake = \"5s\"\n[wire]\nkeepalive_seconds = \"5m\"\n\
+         [health]\nidentify = \"2m\"\n[trace]\ntimeout = \"300ms\"",
+    );
+    let config = read(&text, &Overrides::default()).unwrap();
+    assert_eq!((config.limits.max_body_bytes, config.limits.relay_body_bytes), (64 << 20, 32_000_000));
+    assert_eq!((config.timeouts.connect.as_millis(), config.timeouts.drain.as_secs()), (250, 5400));
+    assert_eq!(config.timeouts.client_body_rate, 2048);
+    assert_eq!((config.store.caps.ttl, config.store.caps.bytes), (7 * 86_400_000, 1 << 30));
+    assert_eq!((config.file.tls.handshake.as_secs(), config.health.identify.as_secs()), (5, 120));
+    assert_eq!(config.file.trace.timeout.as_millis(), 300);
+    assert_eq!(config.layers.options(0, None, None).keepalive_seconds, 300);
+    let shown = config.shown();
+    assert_eq!(read(&shown, &Overrides::default()).unwrap().shown(), shown);
+}
+
+#[test]
+fn paths_in_a_file_are_relative_to_its_folder() {
+    let text =
+        "[store]\nplace = \"sqlite:state.db\"\n[[upstream]]\nurl = \"http://a\"\napi_key_file = \"key\"\n";
+    let file = Written::new("paths", text);
+    let key = file.0.join("key");
+    std::fs::write(&key, "sk-1").unwrap();
+    std::fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
+    let config = file.load(Overrides::default()).unwrap();
+    assert_eq!(format!("{:?}", config.upstreams[0].auth), "own");
+    let shown = config.shown();
+    for line in [
+        format!("place = \"sqlite:{}/state.db\"", file.0.display()),
+        format!("api_key_file = \"{}/key\"", file.0.display()),
+    ] {
+        assert!(shown.contains(&line), "{line}: {shown}");
+    }
+    // What a flag says is relative to where one is.
+    let here = std::env::current_dir().unwrap();
+    let flags = Overrides { store: Some("sqlite:other.db".to_owned()), ..Overrides::default() };
+    let shown = file.load(flags).unwrap().shown();
+    assert!(shown.contains(&format!("place = \"sqlite:{}/other.db\"", here.display())), "{shown}");
+}
+
 #[test]
 fn all_mistakes_are_told_at_once() {
     let text = "listen = 8080\nthreads = -1\n[limits]\nrequests = 0\n[wire]\nrole_frame = 1\n[[upstream]]\nurl = \"x\"\nname = 5\n";
@@ -426,7 +646,11 @@ fn options_on_the_command_line() {
     for (one, expected) in [
         ("reasoning_feld=both", "--set reasoning_feld: unknown option; is reasoning_field meant?"),
         ("wire.colour=red", "--set colour: unknown option"),
-        ("keepalive_seconds=often", "--set keepalive_seconds: expected a whole number, found a text"),
+        (
+            "keepalive_seconds=often",
+            "--set keepalive_seconds: must be seconds, or a time such as 250ms, 90s, 5m or 1h30m",
+        ),
+        ("obfuscation=of", "--set obfuscation: expected `off` or `on_request`; is off meant?"),
         ("reasoning_field", "--set: must be OPTION=VALUE"),
     ] {
         assert_eq!(set(&[one]).map(|_| ()).expect_err(one).to_string(), expected);
@@ -530,7 +754,9 @@ fn a_drain_finds_the_operators_side() {
     ] {
         assert_eq!(found(told, text).as_deref(), Ok(expected), "{told:?} {text}");
     }
-    assert!(found(Some("nine"), "").is_err_and(|why| why.starts_with("admin_listen: ")));
+    assert!(found(Some("nine"), "").is_err_and(|why| why.starts_with("--admin-listen: ")));
+    let line = format!("{}:2: admin_listen: ", path.display());
+    assert!(found(None, "\nadmin_listen = \"nine\"").is_err_and(|why| why.starts_with(&line)));
     std::fs::remove_file(&path).unwrap();
     let flags = Overrides { config: Some(path), ..Overrides::default() };
     assert!(flags.admin_address().is_err_and(|mistakes| mistakes.to_string().contains("No such file")));

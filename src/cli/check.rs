@@ -19,7 +19,7 @@ Examples:
   samewire check --upstream http://127.0.0.1:8000 --set role_frame=openai
 
 Prints the configuration with all defaults filled in and secrets hidden. If something is wrong,
-prints all of it with its place in the file, and exits with 2.";
+prints all of it, each with its line in the file, its flag or its variable, and exits with 2.";
 
 impl Check {
     pub(super) fn run(&self) -> ExitCode {

@@ -1,7 +1,8 @@
 //! `samewire drain`: asks a running samewire to take no more traffic, and waits until nothing is under way.
 
 use super::complain;
-use super::running::{Admin, Running, time};
+use super::running::{Admin, Running};
+use crate::quantity::time;
 use clap::Args;
 use std::io::Write;
 use std::process::ExitCode;

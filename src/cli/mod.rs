@@ -51,7 +51,8 @@ Examples:
       Says whether a running samewire takes traffic, as an exit code.
 
 Every flag of serve is also a key of the configuration file and an environment variable:
---admin-listen is admin_listen in the file and SAMEWIRE_ADMIN_LISTEN in the environment.";
+--admin-listen is admin_listen in the file and SAMEWIRE_ADMIN_LISTEN in the environment.
+Every other key is a variable, too: level of [log] is SAMEWIRE_LOG__LEVEL.";
 
 #[derive(Debug, Subcommand)]
 enum Command {

@@ -1,7 +1,8 @@
 //! `samewire ready`: whether a running samewire takes traffic.
 
 use super::complain;
-use super::running::{Admin, Running, time};
+use super::running::{Admin, Running};
+use crate::quantity::time;
 use clap::Args;
 use std::io::Write;
 use std::process::ExitCode;

@@ -75,37 +75,7 @@ impl Admin {
     }
 }
 
-/// Reads a number of seconds, or of the unit behind it.
-pub(super) fn time(text: &str) -> Result<Duration, String> {
-    let (digits, unit) =
-        text.split_at(text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len()));
-    let seconds = match unit {
-        "" | "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        _ => 0,
-    };
-    let number = digits.parse::<u32>().ok().filter(|_| seconds > 0);
-    let number = number.ok_or_else(|| "must be a time such as 300s or 5m".to_owned())?;
-    Ok(Duration::from_secs(u64::from(number) * seconds))
-}
-
 /// The innermost cause.
 fn root(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), root)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times() {
-        for (text, seconds) in [("300s", 300), ("5m", 300), ("90", 90), ("0", 0), ("2h", 7200)] {
-            assert_eq!(time(text), Ok(Duration::from_secs(seconds)), "{text}");
-        }
-        for text in ["", "s", "5 m", "-1s", "1d", "1.5s", "99999999999s"] {
-            assert!(time(text).is_err(), "{text}");
-        }
-    }
 }

@@ -83,7 +83,7 @@ impl Settings {
             insecure_no_auth: self.insecure_no_auth.then_some(true),
             threads: self.threads,
             store: self.store.clone(),
-            log_level: self.log_level.clone(),
+            log_level: self.log_level.clone().map(|level| ("--log-level".to_owned(), level)),
             log_format: self.log_format.clone(),
             set: self.set.clone(),
             ..Overrides::default()

@@ -1,24 +1,28 @@
-//! The file as it is written: its keys, their defaults, and reading it key by key so that every mistake is found.
+//! The file as it is written: its keys and their defaults.
 
 use super::browsers::{AdminFile, CorsFile};
 use super::harmony::HarmonyFile;
 use super::limits::{Limits, Timeouts};
-use super::mistakes::{Mistakes, explain};
+use super::mistakes::Mistakes;
 use super::pool::{AffinityFile, ModelFile, Retry};
 use super::relay::RelayFile;
 use super::requests::Requests;
 use super::tls::TlsFile;
 use super::trace::Trace;
 use crate::auth::WhenUsedUp;
+use crate::quantity::{read_size, read_time};
 use crate::request::responses::Way;
 use crate::wire::options::Options;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
 use std::time::Duration;
 use toml::{Table, Value};
 
 /// What stands where a secret is.
 pub(super) const HIDDEN: &str = "(hidden)";
+
+/// Threads that nobody needs more of.
+const THREADS: usize = 1024;
 
 /// What is on disk. `config/samewire.toml` explains every key.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -199,7 +203,9 @@ pub struct StoreFile {
     pub place: String,
     pub required: bool,
     pub ttl: Seconds,
+    #[serde(deserialize_with = "read_size")]
     pub max_bytes: u64,
+    #[serde(deserialize_with = "read_size")]
     pub max_record_bytes: u64,
 }
 
@@ -384,7 +390,7 @@ pub enum Auth {
     Pass,
 }
 
-/// A span of time, written in seconds.
+/// A span of time, written in seconds or as a text such as `5m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seconds(pub Duration);
 
@@ -404,10 +410,7 @@ impl std::ops::Deref for Seconds {
 
 impl<'de> Deserialize<'de> for Seconds {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let seconds = f64::deserialize(deserializer)?;
-        let in_a_year =
-            (0.0..=31_536_000.0).contains(&seconds).then(|| Duration::try_from_secs_f64(seconds).ok());
-        in_a_year.flatten().map(Self).ok_or_else(|| de::Error::custom("must be seconds, from 0 to a year"))
+        read_time(deserializer).map(Self)
     }
 }
 
@@ -421,28 +424,19 @@ impl Serialize for Seconds {
 }
 
 impl File {
-    /// Reads what can be read, and says what cannot: each key is tried alone, so that one mistake hides no other. `name`:
-    /// the file's, for a text that is no TOML.
-    pub(super) fn read(name: &str, text: &str) -> Result<(Self, Mistakes), Mistakes> {
-        let table = toml::from_str::<Table>(text).map_err(|error| {
-            let line =
-                error.span().map_or(0, |span| text.get(..span.start).unwrap_or("").matches('\n').count() + 1);
-            Mistakes::one(format!("{name}, line {line}"), error.message())
-        })?;
-        let mut mistakes = Mistakes::default();
-        let mut good = Table::new();
-        for leaf in leaves(&table) {
-            match leaf.alone.clone().try_into::<Self>().and_then(|file| file.check_overlays()) {
-                Ok(()) => merge(&mut good, &leaf.alone),
-                Err(error) => mistakes.add(leaf.path, explain(error.message(), "key")),
-            }
+    /// The defaults, with one table in each list: it has every key.
+    pub(super) fn with_one_of_each() -> Self {
+        Self {
+            auth: AuthFile { key: vec![KeyFile::default()] },
+            upstream: vec![UpstreamFile::default()],
+            model: vec![ModelFile::default()],
+            ..Self::default()
         }
-        Ok((good.try_into().unwrap_or_default(), mistakes))
     }
 
     /// Options of one upstream, model or key are kept as written until they are laid over others; they must be options all the
     /// same.
-    fn check_overlays(&self) -> Result<(), toml::de::Error> {
+    pub(super) fn check_overlays(&self) -> Result<(), toml::de::Error> {
         let keys = self.auth.key.iter().map(|key| &key.wire);
         let models = self.model.iter().map(|model| &model.wire);
         let mut overlays = self.upstream.iter().map(|upstream| &upstream.wire).chain(models).chain(keys);
@@ -470,6 +464,9 @@ impl File {
 
     /// Numbers that would make no proxy.
     pub(super) fn check_numbers(&self, mistakes: &mut Mistakes) {
+        if self.threads > THREADS {
+            mistakes.add("threads", format!("must be at most {THREADS}; 0: one for each core"));
+        }
         self.retry.check(mistakes);
         self.limits.check(mistakes);
         self.timeouts.check(mistakes);
@@ -482,89 +479,6 @@ impl File {
             if value == 0 {
                 mistakes.add(format!("health.{key}"), "must be at least 1");
             }
-        }
-    }
-}
-
-/// One value of the file, in a table of its own.
-struct Leaf {
-    path: String,
-    alone: Table,
-}
-
-fn leaves(table: &Table) -> Vec<Leaf> {
-    let mut found = Vec::new();
-    for (key, value) in table {
-        match value {
-            Value::Table(inner) if !inner.is_empty() => {
-                let within = leaves(inner).into_iter().map(|leaf| Leaf {
-                    path: format!("{key}.{}", leaf.path),
-                    alone: single(key, Value::Table(leaf.alone)),
-                });
-                found.extend(within);
-            }
-            Value::Array(items) if items.iter().any(Value::is_table) => {
-                for (n, item) in items.iter().enumerate() {
-                    found.extend(leaves_of_item(key, n, item));
-                }
-            }
-            value => found.push(Leaf { path: key.clone(), alone: single(key, value.clone()) }),
-        }
-    }
-    found
-}
-
-/// The leaves of the `n`th table of a list stand behind `n` empty ones, so that [`merge`] puts them in their place.
-fn leaves_of_item(key: &str, n: usize, item: &Value) -> Vec<Leaf> {
-    let behind = |value: Value| {
-        let mut items = vec![Value::Table(Table::new()); n];
-        items.push(value);
-        single(key, Value::Array(items))
-    };
-    match item {
-        Value::Table(inner) if !inner.is_empty() => {
-            let place = |leaf: Leaf| Leaf {
-                path: format!("{key}[{n}].{}", leaf.path),
-                alone: behind(Value::Table(leaf.alone)),
-            };
-            leaves(inner).into_iter().map(place).collect()
-        }
-        other => vec![Leaf { path: format!("{key}[{n}]"), alone: behind(other.clone()) }],
-    }
-}
-
-fn single(key: &str, value: Value) -> Table {
-    Table::from_iter([(key.to_owned(), value)])
-}
-
-/// `a.b` = value as tables within each other.
-pub(super) fn nested(path: &str, value: Value) -> Table {
-    match path.split_once('.') {
-        Some((first, rest)) => single(first, Value::Table(nested(rest, value))),
-        None => single(path, value),
-    }
-}
-
-/// Lays `over` upon `base`: tables key by key, lists of tables item by item, everything else as a whole.
-pub(super) fn merge(base: &mut Table, over: &Table) {
-    for (key, value) in over {
-        match (base.get_mut(key), value) {
-            (Some(Value::Table(base)), Value::Table(over)) => merge(base, over),
-            (Some(Value::Array(base)), Value::Array(over)) if over.iter().all(Value::is_table) => {
-                merge_items(base, over)
-            }
-            _ => {
-                base.insert(key.clone(), value.clone());
-            }
-        }
-    }
-}
-
-fn merge_items(base: &mut Vec<Value>, over: &[Value]) {
-    base.resize_with(base.len().max(over.len()), || Value::Table(Table::new()));
-    for pair in base.iter_mut().zip(over) {
-        if let (Value::Table(base), Value::Table(over)) = pair {
-            merge(base, over);
         }
     }
 }

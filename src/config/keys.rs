@@ -1,7 +1,9 @@
 //! `[[auth.key]]`: whose keys open, and what they open.
 
 use super::file::{AuthFile, File, KeyFile};
+use super::merged::Merged;
 use super::mistakes::Mistakes;
+use super::paths::Folder;
 use super::{Credentials, UpstreamConfig};
 use crate::auth::{Allowance, Caller, Hash, Keyring, Quota, is_name};
 use crate::store::Place;
@@ -108,6 +110,23 @@ pub(super) fn check_reach(file: &File, listen: Option<SocketAddr>, mistakes: &mu
         ),
         _ => {}
     }
+}
+
+/// Returns the names of all keys in a file, which are empty for keys without one.
+///
+/// # Errors
+/// What keeps its keys from being loaded, with the lines: the file is no TOML, or an entry is no key. What is wrong with
+/// other keys of the file is not looked at.
+pub fn names_of_keys(file_name: &str, text: &str) -> Result<Vec<String>, Mistakes> {
+    let merged = Merged::read(Some(file_name), text, &Folder::default(), Mistakes::default())?;
+    let (file, origins, all) = merged.finish();
+    let mut mistakes = all.below("auth");
+    keyring(&file.auth, &mut mistakes);
+    if file.insecure_no_auth {
+        check_reach(&file, None, &mut mistakes);
+    }
+    let names = file.auth.key.into_iter().map(|key| key.name).collect();
+    mistakes.or(names).map_err(|mistakes| mistakes.located(&origins))
 }
 
 /// What there is of keys, in lines that no program reads.

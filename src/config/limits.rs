@@ -2,6 +2,7 @@
 
 use super::file::Seconds;
 use super::mistakes::Mistakes;
+use crate::quantity::read_size;
 use serde::{Deserialize, Serialize};
 
 /// Numbers that nobody means.
@@ -16,15 +17,24 @@ const BYTES: usize = 1 << 40;
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
 pub struct Limits {
+    #[serde(deserialize_with = "read_size")]
     pub max_body_bytes: usize,
+    #[serde(deserialize_with = "read_size")]
     pub other_body_bytes: usize,
+    #[serde(deserialize_with = "read_size")]
     pub relay_body_bytes: usize,
+    #[serde(deserialize_with = "read_size")]
     pub relay_buffer_bytes: usize,
+    #[serde(deserialize_with = "read_size")]
     pub max_head_bytes: usize,
     pub max_headers: usize,
+    #[serde(deserialize_with = "read_size")]
     pub max_event_bytes: usize,
+    #[serde(deserialize_with = "read_size")]
     pub max_answer_bytes: usize,
+    #[serde(deserialize_with = "read_size")]
     pub max_error_bytes: usize,
+    #[serde(deserialize_with = "read_size")]
     pub stream_buffer_bytes: usize,
     pub connections: usize,
     pub requests: usize,
@@ -35,14 +45,19 @@ pub struct Limits {
     pub max_metadata_pairs: usize,
     pub max_choices: usize,
     pub max_logprobs: usize,
+    #[serde(deserialize_with = "read_size")]
     pub max_uri_bytes: usize,
+    #[serde(deserialize_with = "read_size")]
     pub bodies_in_flight_bytes: usize,
+    #[serde(deserialize_with = "read_size")]
     pub memory_bytes: usize,
     pub background_running: usize,
     pub background_queued: usize,
     pub h2_streams: usize,
     pub h2_resets: usize,
+    #[serde(deserialize_with = "read_size")]
     pub h2_stream_window_bytes: usize,
+    #[serde(deserialize_with = "read_size")]
     pub h2_connection_window_bytes: usize,
 }
 
@@ -89,6 +104,7 @@ pub struct Timeouts {
     pub client_head: Seconds,
     pub client_body_idle: Seconds,
     pub client_body_total: Seconds,
+    #[serde(deserialize_with = "read_size")]
     pub client_body_rate: usize,
     pub client_body_window: Seconds,
     pub client_idle: Seconds,

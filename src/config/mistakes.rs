@@ -1,26 +1,71 @@
-//! What is wrong with a configuration: all of it at once, each mistake with its path.
+//! What is wrong with a configuration: all of it at once, each mistake with its place.
+//!
+//! A mistake names its key first; [`Mistakes::located`] then puts the line of the file before it, or the flag or the
+//! variable in its place.
 
+use super::origins::{Origin, Origins};
+use crate::nearest::{nearest, suggest};
 use std::fmt;
-use strsim::levenshtein;
 
 /// Mistakes in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mistakes(Vec<(String, String)>);
+pub struct Mistakes(Vec<Mistake>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mistake {
+    place: Place,
+    why: String,
+}
+
+/// The place that a mistake names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    /// A key, by its path.
+    Key(String),
+    /// A flag, a variable or a file.
+    Given(String),
+    /// A line of a file, and the key there; no line: the key is not in the file; an empty key: the line is no TOML.
+    Line { file: String, line: Option<usize>, key: String },
+}
 
 impl Mistakes {
-    /// Only one.
+    /// Only one, of a key.
     pub fn one(path: impl Into<String>, why: impl Into<String>) -> Self {
-        Self(vec![(path.into(), why.into())])
+        let mut this = Self::default();
+        this.add(path, why);
+        this
     }
 
-    /// One more.
+    /// One more, of a key.
     pub fn add(&mut self, path: impl Into<String>, why: impl Into<String>) {
-        self.0.push((path.into(), why.into()));
+        self.push(Place::Key(path.into()), why.into());
+    }
+
+    /// One more, of a flag, a variable or a file as a whole.
+    pub(super) fn given(&mut self, by: impl Into<String>, why: impl Into<String>) {
+        self.push(Place::Given(by.into()), why.into());
+    }
+
+    /// A line that is no TOML. Without a file's name: of the text.
+    pub(super) fn syntax(file: Option<&str>, line: usize, why: &str) -> Self {
+        let place = match file {
+            Some(file) => Place::Line { file: file.to_owned(), line: Some(line), key: String::new() },
+            None => Place::Given(format!("the configuration, line {line}")),
+        };
+        Self(vec![Mistake { place, why: why.to_owned() }])
+    }
+
+    fn push(&mut self, place: Place, why: String) {
+        let mistake = Mistake { place, why };
+        // A flag may give the same to several keys.
+        if !self.0.contains(&mistake) {
+            self.0.push(mistake);
+        }
     }
 
     /// Some more.
     pub(super) fn extend(&mut self, more: Self) {
-        self.0.extend(more.0);
+        more.0.into_iter().for_each(|mistake| self.push(mistake.place, mistake.why));
     }
 
     /// One more, in the place of a value.
@@ -33,13 +78,61 @@ impl Mistakes {
     pub(super) fn or<T>(self, value: T) -> Result<T, Self> {
         if self.0.is_empty() { Ok(value) } else { Err(self) }
     }
+
+    /// Those of a table of the file and of all keys in it.
+    pub(super) fn below(self, table: &str) -> Self {
+        let is_below =
+            |key: &str| key.strip_prefix(table).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        let kept =
+            self.0.into_iter().filter(|mistake| matches!(&mistake.place, Place::Key(key) if is_below(key)));
+        Self(kept.collect())
+    }
+
+    /// The same with the places where the keys were written, in the order of the file.
+    pub(super) fn located(self, origins: &Origins) -> Self {
+        let mut this = Self::default();
+        for Mistake { place, why } in self.0 {
+            let place = match place {
+                Place::Key(key) => match (origins.of(&key), origins.file()) {
+                    (Some(Origin::Given(by)), _) => Place::Given(by.clone()),
+                    (_, None) => Place::Key(key),
+                    (Some(Origin::Line(line)), Some(file)) => {
+                        Place::Line { file: file.to_owned(), line: Some(*line), key }
+                    }
+                    (None, Some(file)) => Place::Line { file: file.to_owned(), line: None, key },
+                },
+                place => place,
+            };
+            this.push(place, why);
+        }
+        this.0.sort_by_key(|mistake| match mistake.place {
+            Place::Line { line: Some(line), .. } => line,
+            _ => usize::MAX,
+        });
+        this
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(place) | Self::Given(place) => f.write_str(place),
+            Self::Line { file, line, key } => {
+                f.write_str(file)?;
+                if let Some(line) = line {
+                    write!(f, ":{line}")?;
+                }
+                if key.is_empty() { Ok(()) } else { write!(f, ": {key}") }
+            }
+        }
+    }
 }
 
 impl fmt::Display for Mistakes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, (path, why)) in self.0.iter().enumerate() {
+        for (n, Mistake { place, why }) in self.0.iter().enumerate() {
             let separator = if n == 0 { "" } else { "\n" };
-            write!(f, "{separator}{path}: {why}")?;
+            write!(f, "{separator}{place}: {why}")?;
         }
         Ok(())
     }
@@ -47,13 +140,16 @@ impl fmt::Display for Mistakes {
 
 impl std::error::Error for Mistakes {}
 
+/// The values of a switch.
+const SWITCH: &str = "true or false";
+
 /// How serde ends what it says of a wrong type, and what people say.
 const TYPES: [(&str, &str); 16] = [
     ("usize", "a whole number"),
     ("u32", "a whole number"),
     ("u64", "a whole number"),
     ("f64", "a number"),
-    ("a boolean", "true or false"),
+    ("a boolean", SWITCH),
     ("a string", "a text in quotes"),
     ("path string", "a text in quotes"),
     ("a sequence", "a list"),
@@ -67,45 +163,54 @@ const TYPES: [(&str, &str); 16] = [
     ("struct Options", "a table"),
 ];
 
+/// The name of an unknown key, and those that there are, if this is what serde says.
+pub(super) fn unknown_key(message: &str) -> Option<(&str, Vec<&str>)> {
+    let rest = message.trim().strip_prefix("unknown field ")?;
+    let mut quoted = rest.split('`').skip(1).step_by(2);
+    Some((quoted.next()?, quoted.collect()))
+}
+
 /// Puts serde's words into ours: ``unknown field `x`, expected one of `a`, `b` `` becomes an unknown `noun` with the
 /// nearest name, and types have the names that people give them. What stands in the place of a value is not told: it may
 /// be a secret that went astray.
 pub(super) fn explain(message: &str, noun: &str) -> String {
     let message = message.trim();
-    if let Some((_, known)) =
+    if let Some((name, known)) = unknown_key(message) {
+        return suggest(format!("unknown {noun}"), name, known);
+    }
+    if let Some((found, known)) =
         message.strip_prefix("unknown variant ").and_then(|rest| rest.rsplit_once(", expected "))
     {
-        return format!("expected {known}");
+        let names = known.split('`').skip(1).step_by(2);
+        return suggest(format!("expected {known}"), found.trim_matches('`'), names);
     }
-    let Some(rest) = message.strip_prefix("unknown field ") else {
-        let wrong =
-            message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
-        let Some((found, expected)) = wrong.and_then(|wrong| wrong.rsplit_once(", expected ")) else {
-            return message.to_owned();
-        };
-        let known = TYPES.iter().find(|(rust, _)| *rust == expected).map(|(_, plain)| *plain);
-        let table = if expected.starts_with("struct ") { "a table" } else { expected };
-        let expected = known.unwrap_or(table);
-        // The kind of what was found, without itself.
-        let kind = found.split(['`', '"']).next().unwrap_or("").trim();
-        return match kind {
-            "" => format!("expected {expected}"),
-            "string" => format!("expected {expected}, found a text"),
-            "sequence" => format!("expected {expected}, found a list"),
-            "map" => format!("expected {expected}, found a table"),
-            "integer" if message.starts_with("invalid value") => {
-                format!("expected {expected}, found one that is below 0 or too large")
-            }
-            kind => format!("expected {expected}, found {kind}"),
-        };
+    let wrong = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
+    let Some((found, expected)) = wrong.and_then(|wrong| wrong.rsplit_once(", expected ")) else {
+        return message.to_owned();
     };
-    let mut quoted = rest.split('`').skip(1).step_by(2);
-    let name = quoted.next().unwrap_or("");
-    let steps = |known: &str| if known.starts_with(name) { 0 } else { levenshtein(name, known) };
-    let near = quoted.map(|known| (steps(known), known)).min();
-    match near {
-        Some((steps, known)) if steps <= 1 + name.len() / 4 => format!("unknown {noun}; is {known} meant?"),
-        _ => format!("unknown {noun}"),
+    let known = TYPES.iter().find(|(rust, _)| *rust == expected).map(|(_, plain)| *plain);
+    let table = if expected.starts_with("struct ") { "a table" } else { expected };
+    let expected = known.unwrap_or(table);
+    // The kind of what was found, without itself.
+    let (kind, rest) = found.split_once(['`', '"']).unwrap_or((found, ""));
+    match kind.trim() {
+        "" => format!("expected {expected}"),
+        "string" if expected == SWITCH => {
+            let word = rest.trim_end_matches('"');
+            let meant = match nearest(word, ["true", "false"]) {
+                Some(near) if near == word => format!("; is {near} meant, without quotes?"),
+                Some(near) => format!("; is {near} meant?"),
+                None => String::new(),
+            };
+            format!("expected {expected}, found a text{meant}")
+        }
+        "string" => format!("expected {expected}, found a text"),
+        "sequence" => format!("expected {expected}, found a list"),
+        "map" => format!("expected {expected}, found a table"),
+        "integer" if message.starts_with("invalid value") => {
+            format!("expected {expected}, found one that is below 0 or too large")
+        }
+        kind => format!("expected {expected}, found {kind}"),
     }
 }
 
@@ -130,6 +235,15 @@ mod tests {
             ),
             ("must be more than 0", "must be more than 0"),
             ("unknown variant `sk-1`, expected `off` or `text`", "expected `off` or `text`"),
+            ("unknown variant `txet`, expected `off` or `text`", "expected `off` or `text`; is text meant?"),
+            (
+                "invalid type: string \"ture\", expected a boolean",
+                "expected true or false, found a text; is true meant?",
+            ),
+            (
+                "invalid type: string \"false\", expected a boolean",
+                "expected true or false, found a text; is false meant, without quotes?",
+            ),
         ] {
             assert_eq!(explain(message, "key"), expected);
         }

@@ -3,6 +3,7 @@
 use super::file::File;
 use super::mistakes::{Mistakes, explain};
 use super::{UpstreamConfig, overlay};
+use crate::nearest::suggest;
 use crate::wire::options::Options;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -141,7 +142,11 @@ impl ModelConfig {
             for name in &model.upstreams {
                 match upstreams.iter().position(|upstream| upstream.name == *name) {
                     Some(place) => places.push(place),
-                    None => mistakes.add(path("upstreams"), format!("there is no upstream \"{name}\"")),
+                    None => {
+                        let known = upstreams.iter().map(|upstream| upstream.name.as_str());
+                        let why = format!("there is no upstream \"{name}\"");
+                        mistakes.add(path("upstreams"), suggest(why, name, known));
+                    }
                 }
             }
             for key in NO_DEFAULT.iter().filter(|key| model.defaults.contains_key(**key)) {

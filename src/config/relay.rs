@@ -113,6 +113,15 @@ pub(super) fn root_path(given: &str, mistakes: &mut Mistakes) -> Option<String> 
     Some(path.to_owned())
 }
 
+/// Returns what stands before one of our routes at the end of a path; nothing, if it ends in none of them.
+pub(super) fn before_route(path: &str) -> Option<&str> {
+    let below_v1 = OWN.iter().chain(&OWN_BELOW).chain(&PATHS).filter_map(|route| route.strip_prefix("/v1/"));
+    let before =
+        |route: &str| path.strip_suffix(route)?.strip_suffix('/').filter(|base| base.ends_with("/v1"));
+    let chat = path.strip_suffix("/chat/completions");
+    below_v1.into_iter().find_map(before).or(chat).or_else(|| path.strip_suffix("/health"))
+}
+
 fn is_path(path: &str) -> bool {
     let good = |part: &str| {
         !matches!(part, "" | "." | "..")

@@ -2,6 +2,7 @@
 
 use super::file::File;
 use super::mistakes::Mistakes;
+use crate::nearest::suggest;
 use crate::request::{Caps, Media, Ranges, Rules};
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -54,7 +55,10 @@ impl<'de> Deserialize<'de> for MediaUrls {
                 match word {
                     "public" => Ok(MediaUrls::Public),
                     "data" => Ok(MediaUrls::Data),
-                    _ => Err(E::custom("must be \"public\", \"data\" or a list of hosts")),
+                    _ => {
+                        let why = "must be \"public\", \"data\" or a list of hosts".to_owned();
+                        Err(E::custom(suggest(why, word, ["public", "data"])))
+                    }
                 }
             }
 

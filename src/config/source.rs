@@ -75,7 +75,7 @@ impl Config {
                        insecure_no_auth = true";
             mistakes.add("auth.key", why);
         }
-        mistakes.or(kept.0)
+        mistakes.or(kept.0).map_err(|mistakes| mistakes.located(&self.origins))
     }
 }
 

@@ -39,8 +39,8 @@ impl Default for Trace {
 /// What the environment says of traces, in the words of OpenTelemetry.
 #[derive(Clone, Debug, Default)]
 pub struct TraceVariables {
-    /// `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, or else `OTEL_EXPORTER_OTLP_ENDPOINT`.
-    pub endpoint: Option<String>,
+    /// `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, or else `OTEL_EXPORTER_OTLP_ENDPOINT`: name and value.
+    pub endpoint: Option<(String, String)>,
     /// `OTEL_EXPORTER_OTLP_TRACES_HEADERS`, or else `OTEL_EXPORTER_OTLP_HEADERS`.
     pub headers: Option<Hidden>,
 }
@@ -54,12 +54,15 @@ impl TraceVariables {
         }
         let either = |what: &str| {
             let name = |of: &str| format!("OTEL_EXPORTER_OTLP_{of}{what}");
-            variable(&name("TRACES_")).or_else(|| variable(&name("")))
+            [name("TRACES_"), name("")]
+                .into_iter()
+                .find_map(|name| variable(&name).map(|value| (name, value)))
         };
-        let this = Self { endpoint: either("ENDPOINT"), headers: either("HEADERS").map(Hidden) };
-        let protocol = either("PROTOCOL").unwrap_or_else(|| "http/protobuf".to_owned());
-        if this.endpoint.is_some() && protocol != "http/protobuf" {
-            mistakes.add("OTEL_EXPORTER_OTLP_PROTOCOL", "traces are exported as http/protobuf alone");
+        let headers = either("HEADERS").map(|(_, value)| Hidden(value));
+        let this = Self { endpoint: either("ENDPOINT"), headers };
+        let protocol = either("PROTOCOL").filter(|(_, protocol)| protocol != "http/protobuf");
+        if let Some((name, _)) = protocol.filter(|_| this.endpoint.is_some()) {
+            mistakes.given(name, "traces are exported as http/protobuf alone");
         }
         this
     }
@@ -162,7 +165,7 @@ fn of_variable(text: &str, mistakes: &mut Mistakes) -> Vec<(HeaderName, Secret)>
     };
     let all: Option<Vec<_>> = pairs.map(decoded).collect();
     all.unwrap_or_else(|| {
-        mistakes.add("OTEL_EXPORTER_OTLP_HEADERS", "must be NAME=VALUE,NAME=VALUE");
+        mistakes.given("OTEL_EXPORTER_OTLP_HEADERS", "must be NAME=VALUE,NAME=VALUE");
         Vec::new()
     })
 }
@@ -201,7 +204,11 @@ mod tests {
             let variable =
                 |name: &str| pairs.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
             let read = TraceVariables::read(variable, &mut mistakes);
-            (read.endpoint, read.headers.map(|headers| headers.0), mistakes == Mistakes::default())
+            (
+                read.endpoint.map(|(_, value)| value),
+                read.headers.map(|headers| headers.0),
+                mistakes == Mistakes::default(),
+            )
         };
         let (base, own) =
             (("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a"), ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://b"));

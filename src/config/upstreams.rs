@@ -2,13 +2,14 @@
 
 use super::file::{Auth, File, FrontEnd, HttpVersion, UpstreamFile};
 use super::mistakes::Mistakes;
-use super::tls;
+use super::{relay, tls};
 use crate::engine::{self, ENGINES, Engine, Front, Identity, Version};
+use crate::nearest::suggest;
 use crate::request::responses::Way;
 use crate::secret::{self, Secret};
 use crate::tls::Trust;
 use http::Uri;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// One upstream.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,7 +109,7 @@ impl UpstreamConfig {
         let engine = engine::named(&file.engine).or_else(|| {
             let names: Vec<_> = ENGINES.iter().map(|engine| engine.name).collect();
             let why = format!("unknown engine; one of {}", names.join(", "));
-            mistakes.none(&path("engine"), why)
+            mistakes.none(&path("engine"), suggest(why, &file.engine, names))
         });
         let (version, front) = said(file, engine, &path, mistakes);
         if file.weight > 1000 {
@@ -179,11 +180,12 @@ fn target(url: &str) -> Result<Target, String> {
         return Err("missing; an address such as http://127.0.0.1:8000".to_owned());
     }
     let example = || "must be an address such as http://127.0.0.1:8000".to_owned();
-    let uri: Uri = url.parse().map_err(|_| example())?;
+    let bare = || without_scheme(url).unwrap_or_else(example);
+    let uri: Uri = url.parse().map_err(|_| bare())?;
     let (secure, usual) = match uri.scheme_str() {
         Some("http") => (false, 80),
         Some("https") => (true, 443),
-        _ => return Err(example()),
+        _ => return Err(bare()),
     };
     let authority = uri.authority().ok_or_else(example)?;
     if authority.as_str().contains('@') {
@@ -200,8 +202,26 @@ fn target(url: &str) -> Result<Target, String> {
         Some(_) => return Err("the port must be a number from 1 to 65535".to_owned()),
     };
     let path = uri.path().trim_end_matches('/');
+    if let Some(base) = relay::before_route(path) {
+        let scheme = if secure { "https" } else { "http" };
+        return Err(format!(
+            "must not name a route, which samewire adds: write {scheme}://{authority}{base}"
+        ));
+    }
     let prefix = path.strip_suffix("/v1").unwrap_or(path);
     Ok(Target { host: authority.host().to_owned(), port, prefix: prefix.to_owned(), secure })
+}
+
+/// Says of an address without its scheme how it would be written. Only one with a port, or of this machine, is repeated:
+/// anything else may be a secret in the wrong place.
+fn without_scheme(url: &str) -> Option<String> {
+    let whole = format!("http://{url}");
+    let uri: Uri = whole.parse().ok().filter(|_| !url.contains("://"))?;
+    let is_address = uri.port_u16().is_some()
+        || uri.host().is_some_and(|host| host == "localhost" || host.parse::<Ipv4Addr>().is_ok());
+    let base = relay::before_route(uri.path()).unwrap_or(uri.path());
+    let written = format!("http://{}{}", uri.authority()?, base.trim_end_matches('/'));
+    (is_address && target(&written).is_ok()).then(|| format!("http:// is missing: write {written}"))
 }
 
 /// `auto`: a key of the proxy's own if one is given. Else the client's passes where samewire itself checks none; a key of
@@ -281,6 +301,37 @@ mod tests {
         let others = ["", "127.0.0.1:8000", "ftp://a", "http://u:p@a", "http://a?b", "http://", "http:// a"];
         for url in ports.into_iter().chain(others) {
             assert!(target(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn what_is_nearly_an_address_is_told_as_one() {
+        for (url, written) in [
+            ("localhost:8000", "http:// is missing: write http://localhost:8000"),
+            ("127.0.0.1:8000/v1", "http:// is missing: write http://127.0.0.1:8000/v1"),
+            ("vllm:8000", "http:// is missing: write http://vllm:8000"),
+            ("localhost", "http:// is missing: write http://localhost"),
+            ("localhost:8000/v1/chat/completions", "http:// is missing: write http://localhost:8000/v1"),
+            ("http://a:1/v1/chat/completions", "write http://a:1/v1"),
+            ("http://a:1/v1/chat/completions/", "write http://a:1/v1"),
+            ("https://a/openai/chat/completions", "write https://a/openai"),
+            ("http://a:1/v1/responses", "write http://a:1/v1"),
+            ("http://a:1/b/v1/models", "write http://a:1/b/v1"),
+            ("http://a:1/v1/rerank", "write http://a:1/v1"),
+            ("http://a:1/health", "write http://a:1"),
+        ] {
+            let told = target(url).unwrap_err();
+            assert!(told.ends_with(written), "{url}: {told}");
+        }
+        for url in ["sk-CANARY", "sk-CANARY:sk-CANARY", "CANARY.a.b", "u:CANARY@h:1", "ftp://CANARY:1"] {
+            assert_eq!(
+                target(url),
+                Err("must be an address such as http://127.0.0.1:8000".to_owned()),
+                "{url}"
+            );
+        }
+        for url in ["http://a/models", "http://a/openai", "http://a/v1/openai", "http://a/healthy"] {
+            assert!(target(url).is_ok(), "{url}");
         }
     }
 }

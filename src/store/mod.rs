@@ -28,6 +28,7 @@ pub use record::{
 
 pub use counters::{Count, Counter};
 
+use crate::nearest::suggest;
 use memory::Memory;
 use postgres::Postgres;
 use record::is_sound;
@@ -81,7 +82,10 @@ impl FromStr for Place {
                     "must be an address such as postgres://USER:PASSWORD@HOST/DATABASE".to_owned()
                 })
             }
-            _ => Err("a store is `memory`, `sqlite:PATH`, `postgres://…` or `off`".to_owned()),
+            _ => {
+                let why = "a store is `memory`, `sqlite:PATH`, `postgres://…` or `off`".to_owned();
+                Err(suggest(why, text, ["memory", "off", "sqlite:PATH"]))
+            }
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The options of the wire format (wire-format 1.9), as data.
 
 use super::parse::EXAMPLES;
+use crate::nearest::suggest;
+use crate::quantity::read_seconds;
 use serde::{Deserialize, Deserializer, Serialize};
 
 macro_rules! choice {
@@ -302,7 +304,10 @@ impl TryFrom<String> for Parser {
             "off" => Ok(Self::Off),
             "auto" => Ok(Self::Auto),
             _ if super::parse::knows(&name) => Ok(Self::Family(name)),
-            _ => Err(format!("must be off, auto or the name of a parser: {EXAMPLES}")),
+            _ => {
+                let why = format!("must be off, auto or the name of a parser: {EXAMPLES}");
+                Err(suggest(why, &name, Self::names().chain(["off", "auto"])))
+            }
         }
     }
 }
@@ -358,8 +363,10 @@ pub struct Options {
     /// Padding of delta frames.
     pub obfuscation: Obfuscation,
     /// Seconds of silence before a keep-alive comment; 0 for none.
+    #[serde(deserialize_with = "read_seconds")]
     pub keepalive_seconds: u64,
     /// Seconds that the status may wait for the first engine event (3.1).
+    #[serde(deserialize_with = "read_seconds")]
     pub commit_after_seconds: u64,
     /// Treatment of reasoning in text.
     pub think: Think,

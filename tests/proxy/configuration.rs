@@ -165,11 +165,16 @@ fn fault_o07_each_key_with_a_wrong_value() {
             // Where keys go together, it is the one that is not there.
             let beside = |line: &str| line.contains(": missing, although ");
             let section = name.rsplit_once('.').map_or("", |(section, _)| section);
-            let is_told = |line: &str| line.starts_with(&name) || beside(line) && line.starts_with(section);
+            let is_told = |line: &str| {
+                let key = line.split_once(": ").map_or("", |(_, key)| key);
+                key.starts_with(&name) || beside(line) && key.starts_with(section)
+            };
             assert!(ended.said.lines().any(is_told), "{name}: {ended:?}");
             for line in ended.said.lines() {
                 let (place, why) = line.split_once(": ").unwrap_or_else(|| panic!("{line}"));
-                assert!(!place.contains(' ') && !why.is_empty() && line.len() < 250, "{line}");
+                let number = place.strip_prefix("FILE:").and_then(|line| line.parse::<usize>().ok());
+                let is_line = number.is_some_and(|number| (1..=text.lines().count()).contains(&number));
+                assert!(is_line && !why.is_empty() && line.len() < 250, "{line}\n{text}");
             }
             let in_value = ended.said.replace(&format!("{name}.{CANARY}"), "");
             assert!(!in_value.contains("CANARY") && !in_value.contains("4815162342"), "{name}: {ended:?}");
@@ -239,16 +244,14 @@ fn fault_o07_files_that_are_wrong_as_a_whole() {
     );
 }
 
-/// A port that somebody has, the same port twice, an address of another machine, and where IPv6 is missing, that too.
+/// A port that somebody has, an address of another machine, and where IPv6 is missing, that too.
 #[test]
 fn fault_o08_addresses_that_cannot_be_had() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let mut rows = vec![
         (taken.clone(), "127.0.0.1:0".to_owned(), taken.clone()),
         ("127.0.0.1:0".to_owned(), taken.clone(), taken),
-        (free.clone(), free.clone(), free),
         // Addresses of documentation belong to nobody (RFC 5737, RFC 3849).
         ("192.0.2.1:8080".to_owned(), "127.0.0.1:0".to_owned(), "192.0.2.1:8080".to_owned()),
         ("[2001:db8::1]:8080".to_owned(), "127.0.0.1:0".to_owned(), "[2001:db8::1]:8080".to_owned()),
@@ -265,6 +268,112 @@ fn fault_o08_addresses_that_cannot_be_had() {
             ended.said.lines().last().is_some_and(|line| line.starts_with(&expected)),
             "{expected}{ended:?}"
         );
+    }
+}
+
+/// Clients and operators at the same port: no two listeners are opened to find that out.
+#[test]
+fn fault_o08_the_same_port_twice() {
+    let config = "[[upstream]]\nurl = \"http://127.0.0.1:1\"\n";
+    for (listen, admin) in [("127.0.0.1:9000", "127.0.0.1:9000"), ("127.0.0.1:9000", "0.0.0.0:9000")] {
+        let ended = serve(config, &["--listen", listen, "--admin-listen", admin]);
+        let told =
+            format!("--admin-listen: takes the same port as listen ({listen}); give one of them another\n");
+        assert_eq!(ended, Ended { code: Some(2), said: told });
+    }
+    let ended = serve(config, &["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
+    assert!(ended.code.is_none() && ended.said.contains("listening"), "{ended:?}");
+}
+
+/// The environment gives every key, in its own words, and what is misspelt there is told.
+#[test]
+fn variables_of_the_environment() {
+    let folder = Folder::new();
+    let text = "listen = \"127.0.0.1:1\"\n[[upstream]]\nurl = \"http://127.0.0.1:1\"\nname = \"file\"\n";
+    let file = folder.file("samewire.toml", text, 0o644);
+    let checked = |variables: &[(&str, &str)], more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
+        command.args(["check", "--config", file.to_str().unwrap()]).args(more);
+        let output =
+            command.env_clear().envs(variables.iter().copied()).current_dir("/tmp").output().unwrap();
+        let text = if output.status.success() { output.stdout } else { output.stderr };
+        (output.status.code(), String::from_utf8(text).unwrap())
+    };
+    let hash = "a".repeat(64);
+    let (code, shown) = checked(
+        &[
+            ("SAMEWIRE_LIMITS__MAX_BODY_BYTES", "64MiB"),
+            ("SAMEWIRE_LOG__LEVEL", "debug"),
+            ("SAMEWIRE_UPSTREAM__0__NAME", "variable"),
+            ("SAMEWIRE_UPSTREAM__0__MODELS", "a, b"),
+            ("SAMEWIRE_UPSTREAM__1__URL", "http://127.0.0.1:2/v1"),
+            ("SAMEWIRE_UPSTREAM__1__WIRE", "{ parser = \"auto\" }"),
+            ("SAMEWIRE_UPSTREAM__1__HTTP", "1.1"),
+            ("SAMEWIRE_WIRE__THINK__MODE", "auto"),
+            ("SAMEWIRE_TIMEOUTS__CONNECT", "0.5"),
+            ("SAMEWIRE_ROOT_PATH", "/llm"),
+            ("SAMEWIRE_CORS__ORIGINS", "https://a.example,https://b.example"),
+            ("SAMEWIRE_AUTH__KEY__0__HASH", &hash),
+            ("SAMEWIRE_AUTH__KEY__0__NAME", "7"),
+            ("SAMEWIRE_STORE__PLACE", "sqlite:state.db"),
+            ("SAMEWIRE_ADMIN_LISTEN", "127.0.0.1:5"),
+            ("SAMEWIRE_LISTEN", "127.0.0.1:3"),
+            // Kubernetes makes these for a service of this name.
+            ("SAMEWIRE_SERVICE_HOST", "10.0.0.1"),
+            ("SAMEWIRE_PORT_8080_TCP_ADDR", "10.0.0.1"),
+            ("SAMEWIRE_PORT", "tcp://10.0.0.1:8080"),
+        ],
+        &["--listen", "127.0.0.1:4"],
+    );
+    assert_eq!(code, Some(0), "{shown}");
+    for line in [
+        "max_body_bytes = 67108864\n",
+        "level = \"debug\"\n",
+        "name = \"variable\"\n",
+        "models = [\"a\", \"b\"]\n",
+        "url = \"http://127.0.0.1:2/v1\"\n",
+        "parser = \"auto\"\n",
+        "http = \"1.1\"\n",
+        "mode = \"auto\"\n",
+        "connect = 0.5\n",
+        "root_path = \"/llm\"\n",
+        "origins = [\"https://a.example\", \"https://b.example\"]\n",
+        "hash = \"(hidden)\"\n",
+        "name = \"7\"\n",
+        "place = \"sqlite:/tmp/state.db\"\n",
+        "admin_listen = \"127.0.0.1:5\"\n",
+        "listen = \"127.0.0.1:4\"\n",
+    ] {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+    assert!(!shown.contains("aaaa"), "{shown}");
+    for (name, value, told) in [
+        ("SAMEWIRE_UPSTRAEM", CANARY, "unknown variable; is SAMEWIRE_UPSTREAM meant?"),
+        ("SAMEWIRE_COLOUR", CANARY, "unknown variable"),
+        ("SAMEWIRE_LOG_LEVEL", CANARY, "unknown variable; is SAMEWIRE_LOG__LEVEL meant?"),
+        (
+            "SAMEWIRE_LIMITS__MAX_BODY_BYTE",
+            CANARY,
+            "unknown variable; is SAMEWIRE_LIMITS__MAX_BODY_BYTES meant?",
+        ),
+        ("SAMEWIRE_LIMIT__MAX_TOOLS", CANARY, "unknown variable; is SAMEWIRE_LIMITS__MAX_TOOLS meant?"),
+        ("SAMEWIRE_UPSTREAM__URL", CANARY, "unknown variable; is SAMEWIRE_UPSTREAM__0__URL meant?"),
+        ("SAMEWIRE_UPSTREAM__2__URL", CANARY, "there is no upstream[1]; count from 0, without a gap"),
+        (
+            "SAMEWIRE_UPSTREAM__99999999999__URL",
+            CANARY,
+            "there is no upstream[99999999998]; count from 0, without a gap",
+        ),
+        ("SAMEWIRE_RELAY__PATHS__0", CANARY, "unknown variable"),
+        ("SAMEWIRE_LIMITS__MAX_TOOLS", CANARY, "expected a whole number, found a text"),
+        ("SAMEWIRE_LIMITS__MAX_TOOLS", "1000001", "must be at most 1000000"),
+        ("SAMEWIRE_AUTH__KEY__0__HASH", CANARY, "must be 64 hex digits, as samewire key new prints them"),
+        ("SAMEWIRE_LOG__CONTENT", "ture", "expected true or false, found a text; is true meant?"),
+        ("SAMEWIRE_LISTEN", CANARY, "must be an address such as 127.0.0.1:8080"),
+        ("SAMEWIRE_THREADS", "9999", "must be at most 1024; 0: one for each core"),
+        ("SAMEWIRE_THREADS", CANARY, "must be a whole number"),
+    ] {
+        assert_eq!(checked(&[(name, value)], &[]), (Some(2), format!("{name}: {told}\n")));
     }
 }
 
@@ -346,7 +455,9 @@ async fn fault_o09_files_with_keys() {
         ] {
             let ended = serve(&config(&path), &[]);
             assert_eq!(ended.code, Some(2), "{path:?}: {ended:?}");
-            assert!(ended.said.starts_with(&format!("{place}: {why}")), "{place} {why}: {ended:?}");
+            let told = ended.said.split_once(": ").filter(|(line, _)| line.starts_with("FILE:"));
+            let is_told = told.is_some_and(|(_, told)| told.starts_with(&format!("{place}: {why}")));
+            assert!(is_told, "{place} {why}: {ended:?}");
             assert!(ended.said.lines().count() == 1 && !ended.said.contains("CANARY"), "{ended:?}");
             assert!(!ended.said.contains(folder.0.to_str().unwrap()), "{ended:?}");
         }
@@ -354,7 +465,7 @@ async fn fault_o09_files_with_keys() {
         std::fs::write(&bytes, [0xff, 0xfe]).unwrap();
         let ended = serve(&config(&bytes), &[]);
         assert!(
-            ended.code == Some(2) && ended.said.starts_with(&format!("{place}: the file cannot be read")),
+            ended.code == Some(2) && ended.said.contains(&format!(": {place}: the file cannot be read")),
             "{ended:?}"
         );
         // As Kubernetes mounts secrets: a link to a file that the group may read.
@@ -371,7 +482,7 @@ fn fault_o09_nobody_serves_everybody_by_accident() {
     let config = "[[upstream]]\nurl = \"http://127.0.0.1:1\"\n";
     for listen in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
         let ended = serve(config, &["--listen", listen]);
-        assert!(ended.code == Some(2) && ended.said.starts_with("listen: "), "{listen}: {ended:?}");
+        assert!(ended.code == Some(2) && ended.said.starts_with("--listen: "), "{listen}: {ended:?}");
         assert!(ended.said.contains("--insecure-no-auth"), "{ended:?}");
     }
     let folder = Folder::new();

@@ -1,0 +1,173 @@
+//! The configuration as far as it has been read: file, environment and flags, each laid over those before it, key by key.
+
+use super::file::File;
+use super::mistakes::{Mistakes, explain};
+use super::origins::{Origins, line_of};
+use super::paths::Folder;
+use toml::{Table, Value};
+
+/// What was read, and where each part of it was written.
+#[derive(Debug)]
+pub(super) struct Merged {
+    /// All that is a configuration.
+    pub(super) table: Table,
+    /// Where it was written.
+    pub(super) origins: Origins,
+    /// What is wrong with the rest.
+    pub(super) mistakes: Mistakes,
+}
+
+impl Merged {
+    /// Reads what can be read of a file, and notes what cannot: each key is tried alone, so that one mistake hides no
+    /// other. `folder`: what its paths are relative to.
+    ///
+    /// # Errors
+    /// The text is no TOML.
+    pub(super) fn read(
+        name: Option<&str>,
+        text: &str,
+        folder: &Folder,
+        mut mistakes: Mistakes,
+    ) -> Result<Self, Mistakes> {
+        let parsed = toml::from_str::<Table>(text).and_then(|table| Ok((table, Origins::read(name, text)?)));
+        let (mut table, origins) = match parsed {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                mistakes.extend(Mistakes::syntax(name, line_of(&error, text), error.message()));
+                return Err(mistakes);
+            }
+        };
+        folder.resolve(&mut table);
+        let mut good = Table::new();
+        for leaf in leaves(&table) {
+            match accepts(&leaf.alone) {
+                Ok(()) => merge(&mut good, &leaf.alone),
+                Err(error) => mistakes.add(leaf.path, explain(error.message(), "key")),
+            }
+        }
+        Ok(Self { table: good, origins, mistakes })
+    }
+
+    /// Sets a key to a value of its type that a flag or a variable gives.
+    pub(super) fn set(&mut self, path: &str, value: impl Into<Value>, by: &str) {
+        self.lay(path, &nested(path, value.into()), by);
+    }
+
+    /// Lays a value over what was read before. `alone`: the value in tables of its own.
+    pub(super) fn lay(&mut self, path: &str, alone: &Table, by: &str) {
+        merge(&mut self.table, alone);
+        self.origins.give(path, by);
+    }
+
+    /// Replaces the list of engines.
+    pub(super) fn replace_upstreams(&mut self, urls: &[String], by: &str) {
+        let of_url = |url: &String| Value::Table(single("url", Value::from(url.as_str())));
+        self.table.insert("upstream".to_owned(), Value::Array(urls.iter().map(of_url).collect()));
+        self.origins.give("upstream", by);
+    }
+
+    /// Names the engine behind every upstream.
+    pub(super) fn name_engines(&mut self, engine: &str, by: &str) {
+        let upstreams = self.table.get_mut("upstream").and_then(Value::as_array_mut);
+        let tables = upstreams.into_iter().flatten().filter_map(Value::as_table_mut);
+        for (n, upstream) in tables.enumerate() {
+            upstream.insert("engine".to_owned(), Value::from(engine));
+            self.origins.give(&format!("upstream[{n}].engine"), by);
+        }
+    }
+
+    /// Returns the file that all of it would be.
+    pub(super) fn finish(self) -> (File, Origins, Mistakes) {
+        (self.table.try_into().unwrap_or_default(), self.origins, self.mistakes)
+    }
+}
+
+/// Whether a table is a configuration, or the part of one.
+pub(super) fn accepts(table: &Table) -> Result<(), toml::de::Error> {
+    table.clone().try_into::<File>().and_then(|file| file.check_overlays())
+}
+
+/// One value of the file, in a table of its own.
+struct Leaf {
+    path: String,
+    alone: Table,
+}
+
+fn leaves(table: &Table) -> Vec<Leaf> {
+    let mut found = Vec::new();
+    for (key, value) in table {
+        match value {
+            Value::Table(inner) if !inner.is_empty() => {
+                let within = leaves(inner).into_iter().map(|leaf| Leaf {
+                    path: format!("{key}.{}", leaf.path),
+                    alone: single(key, Value::Table(leaf.alone)),
+                });
+                found.extend(within);
+            }
+            Value::Array(items) if items.iter().any(Value::is_table) => {
+                for (n, item) in items.iter().enumerate() {
+                    found.extend(leaves_of_item(key, n, item));
+                }
+            }
+            value => found.push(Leaf { path: key.clone(), alone: single(key, value.clone()) }),
+        }
+    }
+    found
+}
+
+/// The leaves of the `n`th table of a list stand behind `n` empty ones, so that [`merge`] puts them in their place.
+fn leaves_of_item(key: &str, n: usize, item: &Value) -> Vec<Leaf> {
+    let behind = |value: Value| {
+        let mut items = vec![Value::Table(Table::new()); n];
+        items.push(value);
+        single(key, Value::Array(items))
+    };
+    match item {
+        Value::Table(inner) if !inner.is_empty() => {
+            let place = |leaf: Leaf| Leaf {
+                path: format!("{key}[{n}].{}", leaf.path),
+                alone: behind(Value::Table(leaf.alone)),
+            };
+            leaves(inner).into_iter().map(place).collect()
+        }
+        other => vec![Leaf { path: format!("{key}[{n}]"), alone: behind(other.clone()) }],
+    }
+}
+
+pub(super) fn single(key: &str, value: Value) -> Table {
+    Table::from_iter([(key.to_owned(), value)])
+}
+
+/// `a.b` = value as tables within each other.
+pub(super) fn nested(path: &str, value: Value) -> Table {
+    match path.split_once('.') {
+        Some((first, rest)) => single(first, Value::Table(nested(rest, value))),
+        None => single(path, value),
+    }
+}
+
+/// Lays `over` upon `base`: tables key by key, lists of tables item by item, everything else as a whole.
+pub(super) fn merge(base: &mut Table, over: &Table) {
+    for (key, value) in over {
+        match (base.get_mut(key), value) {
+            (Some(Value::Table(base)), Value::Table(over)) => merge(base, over),
+            (Some(Value::Array(base)), Value::Array(over))
+                if !over.is_empty() && over.iter().all(Value::is_table) =>
+            {
+                merge_items(base, over);
+            }
+            _ => {
+                base.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+fn merge_items(base: &mut Vec<Value>, over: &[Value]) {
+    base.resize_with(base.len().max(over.len()), || Value::Table(Table::new()));
+    for pair in base.iter_mut().zip(over) {
+        if let (Value::Table(base), Value::Table(over)) = pair {
+            merge(base, over);
+        }
+    }
+}
