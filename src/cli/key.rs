@@ -1,11 +1,13 @@
 //! `samewire key`: keys for clients.
 
-use super::{ENVIRONMENT, complain};
+use super::{ENVIRONMENT, USAGE, complain};
 use crate::auth::{CHANCE, Hash, is_name, new_key};
+use crate::config::names_of_keys;
 use clap::{Args, Subcommand};
 use std::fs::File;
-use std::io::{self, Write};
-use std::path::PathBuf;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Make keys for clients.
@@ -51,7 +53,10 @@ The key goes to standard output, the lines go to the file or else to standard er
 the hash alone: a key that is lost cannot be shown again. Once there is one key, requests without a
 key are refused.
 
-Exit codes: 0 done, 2 wrong usage, 3 the key could not be made or written.";
+A name that the file has already is refused, and so is a file that would not load with the lines: then
+nothing is written and no key is printed.
+
+Exit codes: 0 done, 2 wrong usage or file, 3 the key could not be made or written.";
 
 fn name(text: &str) -> Result<String, String> {
     let wrong = || "1 to 64 letters, digits, dots, dashes and underscores".to_owned();
@@ -65,38 +70,70 @@ impl Key {
     }
 }
 
+/// A key that was not made, or not written: the exit code, and why.
+struct Refusal(u8, String);
+
+impl Refusal {
+    fn environment(place: &str, error: &io::Error) -> Self {
+        Self(ENVIRONMENT, format!("{place}: {error}"))
+    }
+}
+
 impl New {
     fn run(&self) -> ExitCode {
-        let mut chance = [0; CHANCE];
-        if let Err(error) = getrandom::fill(&mut chance) {
-            complain(format_args!("no random numbers: {error}"));
-            return ExitCode::from(ENVIRONMENT);
-        }
-        match self.tell(&new_key(&chance)) {
+        match self.make() {
             Ok(()) => ExitCode::SUCCESS,
-            Err((place, error)) => {
-                complain(format_args!("{place}: {error}"));
-                ExitCode::from(ENVIRONMENT)
+            Err(Refusal(code, why)) => {
+                complain(why);
+                ExitCode::from(code)
             }
         }
     }
 
-    /// The file is there before the key is told, and the key is told before its hash: neither is good for anything alone.
-    fn tell(&self, key: &str) -> Result<(), (String, io::Error)> {
-        let mut lines: (String, Box<dyn Write>) = match &self.append {
-            Some(path) => {
-                let name = path.display().to_string();
-                let file = File::options().append(true).create(true).open(path);
-                (name.clone(), Box::new(file.map_err(|error| (name, error))?))
-            }
-            None => ("standard error".to_owned(), Box::new(io::stderr())),
-        };
-        let mut out = io::stdout().lock();
-        let told = writeln!(out, "{key}").and_then(|()| out.flush());
-        told.map_err(|error| ("standard output".to_owned(), error))?;
+    fn make(&self) -> Result<(), Refusal> {
+        let mut chance = [0; CHANCE];
+        getrandom::fill(&mut chance)
+            .map_err(|error| Refusal(ENVIRONMENT, format!("no random numbers: {error}")))?;
+        let key = new_key(&chance);
         let entry = self.entry(&Hash::of(key.as_bytes()));
-        let written = writeln!(lines.1, "{entry}").and_then(|()| lines.1.flush());
-        written.map_err(|error| (format!("{}: the key is of no use without its hash", lines.0), error))
+        match &self.append {
+            Some(path) => self.append_to(path, &key, &entry),
+            None => {
+                tell(&key)?;
+                let written = writeln!(io::stderr(), "{entry}");
+                written.map_err(|error| {
+                    let place = "standard error: the key is of no use without its hash";
+                    Refusal::environment(place, &error)
+                })
+            }
+        }
+    }
+
+    /// Appends the lines to a file that then loads. The key is told when all of the new file is on the disk, and before it
+    /// takes the place of the old one: neither is good for anything alone.
+    fn append_to(&self, path: &Path, key: &str, entry: &str) -> Result<(), Refusal> {
+        let name = path.display().to_string();
+        let wrong = |error: io::Error| Refusal::environment(&name, &error);
+        let refused =
+            |why: String| Refusal(USAGE, format!("{why}\nNothing was written, and no key was made."));
+        let file = Locked::open(path).map_err(wrong)?;
+        let names = names_of_keys(&name, &file.text).map_err(|mistakes| refused(mistakes.to_string()))?;
+        let taken = self.name.as_ref().and_then(|new| names.iter().position(|known| known == new));
+        if let Some(place) = taken {
+            return Err(refused(format!("--name: auth.key[{place}] of {name} has this name already")));
+        }
+        let text = format!("{}{entry}\n", file.text);
+        let after = names_of_keys(&name, &text).map_err(|mistakes| {
+            refused(format!(
+                "{mistakes}\n{name}: with the lines of another key at its end, this file does not load"
+            ))
+        })?;
+        if after.len() != names.len() + 1 {
+            return Err(refused(format!("{name}: lines at its end are no key of it")));
+        }
+        let new = file.prepare(&text).map_err(wrong)?;
+        tell(key)?;
+        new.replace(&file.path).map_err(wrong)
     }
 
     /// What stands for the key in the configuration file.
@@ -108,5 +145,79 @@ impl New {
             }
         }
         entry
+    }
+}
+
+/// Prints the key, which is shown this once.
+fn tell(key: &str) -> Result<(), Refusal> {
+    let mut out = io::stdout().lock();
+    let told = writeln!(out, "{key}").and_then(|()| out.flush());
+    told.map_err(|error| Refusal::environment("standard output", &error))
+}
+
+/// A configuration file that nobody else appends to while this exists.
+struct Locked {
+    /// Where it is, behind all links.
+    path: PathBuf,
+    file: File,
+    text: String,
+}
+
+impl Locked {
+    /// Opens the file, or makes an empty one, and waits for whoever appends to it now.
+    fn open(path: &Path) -> io::Result<Self> {
+        loop {
+            let mut file = File::options().read(true).append(true).create(true).open(path)?;
+            file.lock()?;
+            let path = path.canonicalize()?;
+            let (locked, there) = (file.metadata()?, std::fs::metadata(&path)?);
+            if !locked.is_file() {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+            }
+            // Whoever was waited for has put another file in its place.
+            if (locked.dev(), locked.ino()) == (there.dev(), there.ino()) {
+                let mut text = String::new();
+                file.read_to_string(&mut text)?;
+                return Ok(Self { path, file, text });
+            }
+        }
+    }
+
+    /// Writes a new file beside it, with the same owner and permissions.
+    fn prepare(&self, text: &str) -> io::Result<Prepared> {
+        let metadata = self.file.metadata()?;
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let path = self.path.with_file_name(format!(".{name}.{}", std::process::id()));
+        let mut new = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+        let prepared = Prepared(Some(path));
+        new.write_all(text.as_bytes())?;
+        let own = new.metadata()?;
+        if (own.uid(), own.gid()) != (metadata.uid(), metadata.gid()) {
+            fchown(&new, Some(metadata.uid()), Some(metadata.gid()))?;
+        }
+        new.set_permissions(metadata.permissions())?;
+        new.sync_all()?;
+        Ok(prepared)
+    }
+}
+
+/// A new file that has not taken the old one's place; removed if it never does.
+struct Prepared(Option<PathBuf>);
+
+impl Prepared {
+    fn replace(mut self, old: &Path) -> io::Result<()> {
+        let Some(new) = &self.0 else { return Ok(()) };
+        std::fs::rename(new, old)?;
+        self.0 = None;
+        Ok(())
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            // It is in nobody's way.
+            let _ = std::fs::remove_file(path);
+        }
     }
 }

@@ -8,6 +8,7 @@ use crate::sim::{
 use crate::socket::prompted;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
@@ -607,7 +608,7 @@ async fn a_key_that_was_made_opens() {
     assert!(!shown.contains(&hash(keys[0])) && !shown.contains(&hash(keys[1])), "{shown}");
     let both = samewire(&[&base[..], &["--insecure-no-auth"]].concat());
     assert_eq!(both.status.code(), Some(2));
-    assert!(String::from_utf8(both.stderr).unwrap().starts_with("insecure_no_auth: there are keys"));
+    assert!(String::from_utf8(both.stderr).unwrap().starts_with("--insecure-no-auth: there are keys"));
     std::fs::remove_file(&config).unwrap();
     let world = World::start(engine().await, Setup::new().config(&lines.concat())).await;
     for key in &keys {
@@ -640,6 +641,66 @@ fn the_lines_of_a_key_are_appended_or_the_key_is_not_told() {
     let full =
         Command::new(env!("CARGO_BIN_EXE_samewire")).args(["key", "new"]).stderr(full).output().unwrap();
     assert_eq!(full.status.code(), Some(3), "a key without its hash");
+}
+
+/// Files that would not load with another key are left as they are, and no key is told.
+#[test]
+fn a_file_that_a_key_would_break_stays_as_it_is() {
+    let folder = std::env::temp_dir().join(format!("samewire-refused-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("samewire.toml");
+    let file = path.to_str().unwrap();
+    let entry = |name: &str| format!("[[auth.key]]\nhash = \"{}\"\nname = \"{name}\"\n", hash(name));
+    for (text, name, told) in [
+        (entry("laptop"), "laptop", "--name: auth.key[0] of FILE has this name already"),
+        ("listen = ".to_owned(), "a", "FILE:1: "),
+        ("model_name = \"\"\"an open text\n".to_owned(), "a", "FILE:"),
+        (format!("auth.key = [{{ hash = \"{}\" }}]\n", hash("x")), "a", "does not load"),
+        ("auth = { key = [] }\n".to_owned(), "a", "does not load"),
+        ("insecure_no_auth = true\n".to_owned(), "a", "FILE:1: insecure_no_auth: there are keys"),
+        ("[[auth.key]]\nname = \"b\"\n".to_owned(), "a", "FILE:1: auth.key[0].hash: missing"),
+        ("auth = 5\n".to_owned(), "a", "FILE:1: auth: expected a table"),
+    ] {
+        std::fs::write(&path, &text).unwrap();
+        let output = samewire(&["key", "new", "--name", name, "--append", file]);
+        let said = String::from_utf8(output.stderr).unwrap().replace(file, "FILE");
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{text}: {said}");
+        assert!(
+            said.contains(told) && said.ends_with("Nothing was written, and no key was made.\n"),
+            "{said}"
+        );
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    }
+    // What is wrong elsewhere is no business of a key's.
+    std::fs::write(&path, "lisen = 1\n[log]\nlevel = 5").unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+    let link = folder.join("link.toml");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    // Several at once: none is lost.
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let link = link.to_str().unwrap();
+    std::thread::scope(|scope| {
+        for name in names {
+            scope.spawn(move || {
+                assert!(samewire(&["key", "new", "--name", name, "--append", link]).status.success())
+            });
+        }
+    });
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.starts_with("lisen = 1\n[log]\nlevel = 5\n[[auth.key]]\n"), "{text}");
+    for name in names {
+        assert_eq!(text.matches(&format!("name = \"{name}\"\n")).count(), 1, "{text}");
+    }
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+    assert!(std::fs::symlink_metadata(link).unwrap().is_symlink());
+    // Nobody hears the key: it is not in the file either, and nothing else lies around.
+    let closed = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
+    let lost = command.args(["key", "new", "--append", file]).env_clear().stdout(closed).output().unwrap();
+    assert_eq!(lost.status.code(), Some(3));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
