@@ -1,16 +1,14 @@
 //! Accepting: the listeners, the way of a connection to the thread that serves it, and its life there.
 
-use super::connection::{GONE, Guarded, LINGER, LINGER_BYTES, Stage};
+use super::connection::{GONE, Guarded, LINGER, Stage};
 use super::course::Seen;
 use super::descriptors::is_wanted;
-use super::headers::{self, Refusal};
-use super::routes::Chance;
-use super::{App, Phase, Worker, http2, panics, tls};
+use super::{App, Phase, Worker, closing, http2, panics, tls};
 use crate::config::Config;
 use crate::telemetry::{Build, Metrics};
 use crate::wire::fault::{Failure, Fault};
 use axum::Router;
-use http::{HeaderMap, Request};
+use http::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use socket2::{SockRef, TcpKeepalive};
@@ -23,7 +21,6 @@ use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::Instant;
@@ -282,36 +279,10 @@ impl Acceptor {
     }
 }
 
-/// Says that there is no place. A request that is still coming would have the connection reset under the answer, so some
-/// of it is taken.
-async fn part(mut stream: TcpStream) -> io::Result<()> {
-    let chance = Chance::draw().map_err(io::Error::other)?;
+/// Says that there is no place.
+async fn part(stream: TcpStream) -> io::Result<()> {
     let failure = Failure::from(Fault::Overloaded).with_message("The proxy is at its limit of connections.");
-    let refusal = Refusal {
-        failure: &failure,
-        is_final: false,
-        passed: &HeaderMap::new(),
-        attempts: 0,
-        elapsed: Duration::ZERO,
-    };
-    let mut response = refusal.response(&chance.request_id());
-    headers::close(&mut response);
-    let mut out =
-        format!("HTTP/1.1 503 Service Unavailable\r\ncontent-length: {}\r\n", response.body().len());
-    for (name, value) in response.headers() {
-        out += &format!("{name}: {}\r\n", value.to_str().unwrap_or_default());
-    }
-    out += "\r\n";
-    stream.write_all(&[out.as_bytes(), response.body()].concat()).await?;
-    stream.shutdown().await?;
-    let (mut space, mut left) = ([0; 4096], LINGER_BYTES);
-    while left > 0 {
-        match stream.read(&mut space).await? {
-            0 => break,
-            read => left = left.saturating_sub(read),
-        }
-    }
-    Ok(())
+    closing::answer(stream, &failure, true).await
 }
 
 /// The place of an open connection; counted until dropped.

@@ -13,6 +13,7 @@ mod body;
 mod browsers;
 mod budget;
 mod clock;
+mod closing;
 mod connection;
 mod course;
 mod default_model;

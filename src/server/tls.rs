@@ -4,15 +4,19 @@
 //! time, and the end of the process waits for none (faults C23). Files that change are read again for connections that
 //! come after that; what is no good is not taken (faults O24).
 
+use super::connection::LINGER;
 use super::reload::{UNREAD, in_time};
-use super::{App, Phase};
+use super::{App, Phase, closing};
 use crate::config::TlsConfig;
 use crate::marks::Watch;
 use crate::telemetry::Metrics;
 use crate::tls::{Identity, IdentityFiles, Socket, Wrong};
+use crate::wire::fault::{Failure, Fault};
+use bytes::BufMut;
 use std::io::{self, ErrorKind};
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -23,6 +27,11 @@ const GLANCE: Duration = Duration::from_secs(1);
 const SOON: i64 = 14 * DAY;
 const AGAIN: Duration = Duration::from_secs(24 * 60 * 60);
 const DAY: i64 = 24 * 60 * 60;
+/// Bytes that are read of a client that speaks no TLS, to see whether it speaks HTTP: more than a path may have.
+const FIRST_LINE: usize = 16 << 10;
+/// The message for clients that speak HTTP without TLS.
+const PLAIN: &str =
+    "This port speaks HTTPS, and the request came without TLS: the address must begin with https://.";
 
 /// Who samewire is, for clients.
 pub(super) struct Front {
@@ -49,11 +58,29 @@ impl Front {
 
     /// Shakes hands with a client, in time or not at all.
     async fn greet(&self, stream: TcpStream) -> io::Result<Socket> {
-        let greeted = async {
-            let _place = self.places.acquire().await.map_err(io::Error::other)?;
-            self.identity().accept(stream).await
-        };
-        tokio::time::timeout(self.patience, greeted).await.unwrap_or(Err(ErrorKind::TimedOut.into()))
+        let begun = tokio::time::timeout(self.patience, self.begin(stream)).await;
+        match begun.unwrap_or(Err(ErrorKind::TimedOut.into()))? {
+            Begun::Tls(socket) => Ok(socket),
+            Begun::Plain { stream, is_head } => {
+                let failure = Failure::from(Fault::InvalidRequest).with_message(PLAIN);
+                let _ = tokio::time::timeout(LINGER, closing::answer(stream, &failure, !is_head)).await;
+                Err(io::Error::new(ErrorKind::InvalidData, "the client speaks HTTP without TLS"))
+            }
+        }
+    }
+
+    /// Finds out what a client speaks, and shakes hands if that is TLS. The place of a handshake is free afterwards.
+    async fn begin(&self, mut stream: TcpStream) -> io::Result<Begun> {
+        let _place = self.places.acquire().await.map_err(io::Error::other)?;
+        let mut first = [0];
+        // TLS begins with the number of a kind of record, and no such number is a letter.
+        if stream.peek(&mut first).await? == 1 && first[0].is_ascii_uppercase() {
+            let line = first_line(&mut stream).await?;
+            let no_tls = || io::Error::new(ErrorKind::InvalidData, "the client speaks neither TLS nor HTTP");
+            let method = method(&line).ok_or_else(no_tls)?;
+            return Ok(Begun::Plain { stream, is_head: method == "HEAD" });
+        }
+        self.identity().accept(stream).await.map(Begun::Tls)
     }
 
     /// Reads the files anew.
@@ -72,6 +99,36 @@ impl Front {
             }
         }
     }
+}
+
+/// A connection whose protocol is known.
+enum Begun {
+    Tls(Socket),
+    /// The client has sent a request line as it is, without TLS.
+    Plain {
+        stream: TcpStream,
+        is_head: bool,
+    },
+}
+
+/// Reads to the end of the first line, or as far as a request line may go.
+async fn first_line(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut line = Vec::with_capacity(FIRST_LINE);
+    while line.len() < FIRST_LINE && !line.contains(&b'\n') {
+        if stream.read_buf(&mut (&mut line).limit(FIRST_LINE)).await? == 0 {
+            break;
+        }
+    }
+    Ok(line)
+}
+
+/// Returns the method, if this begins with the line of an HTTP request.
+fn method(bytes: &[u8]) -> Option<&str> {
+    let line = bytes.split(|byte| *byte == b'\n').next()?;
+    let mut words = std::str::from_utf8(line).ok()?.trim_end().split(' ');
+    let (method, _path, version) = (words.next()?, words.next()?, words.next()?);
+    let is_request = method.bytes().all(|byte| byte.is_ascii_uppercase()) && version.starts_with("HTTP/");
+    (is_request && words.next().is_none()).then_some(method)
 }
 
 /// A certificate that nobody accepts is no better than the one before.

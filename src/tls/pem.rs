@@ -1,6 +1,7 @@
 //! Certificates and keys from PEM files.
 
 use super::Wrong;
+use crate::secret;
 use std::path::Path;
 use tokio_rustls::rustls::RootCertStore;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -31,7 +32,7 @@ pub fn roots(file: Option<&Path>) -> Result<RootCertStore, String> {
     if roots.is_empty() { Err("it holds no certificate".to_owned()) } else { Ok(roots) }
 }
 
-/// A certificate with those that lead to an authority, and its key.
+/// A certificate with those that lead to an authority, and its key, which not everybody may read.
 pub(super) fn pair(
     (certificate_key, certificate): (&'static str, &Path),
     (key_key, key): (&'static str, &Path),
@@ -42,8 +43,9 @@ pub(super) fn pair(
     if chain.is_empty() {
         return Err(Wrong::new(certificate_key, "it holds no certificate"));
     }
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| Wrong::new(key_key, unreadable(&error)))?;
-    Ok((chain, key))
+    let text = secret::read(key).map_err(|why| Wrong::new(key_key, why))?;
+    let key = PrivateKeyDer::from_pem_slice(text.as_bytes());
+    Ok((chain, key.map_err(|error| Wrong::new(key_key, unreadable(&error)))?))
 }
 
 /// Says nothing of what stands in the file: it may be the key itself.

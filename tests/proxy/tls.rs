@@ -101,8 +101,10 @@ async fn a_client_is_served_over_tls() {
 #[tokio::test]
 async fn fault_c23_whoever_speaks_no_tls_is_sent_away() {
     let secure = Secure::start(engine().await, "handshake = 1\n").await;
-    let rows: [(&str, &[u8]); 5] = [
-        ("plain HTTP", b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}"),
+    let rows: [(&str, &[u8]); 7] = [
+        ("words", b"HELO mail.example\r\n"),
+        ("a line without end", &[b'A'; 20_000]),
+        ("what HTTP is not", b"get / http/1.1\r\n\r\n"),
         ("garbage", &[0xff; 300]),
         ("SSL 2", b"\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10"),
         ("a record without end", b"\x16\x03\x01\xff\xff\x01"),
@@ -116,10 +118,70 @@ async fn fault_c23_whoever_speaks_no_tls_is_sent_away() {
         // An alert, or nothing: above all no HTTP.
         assert!(words.is_empty() || words[0] == 0x15, "{name}: {words:?}");
     }
-    secure.becomes("samewire_tls_handshake_failures_total", 5.0).await;
+    secure.becomes("samewire_tls_handshake_failures_total", 7.0).await;
     assert_eq!(secure.world.engine.attempt_count(), 0);
     let answer = Request::plain("").ask(secure.tunnel().await.address).await;
     assert_eq!(answer.head.status, 200);
+    secure.world.end().await;
+}
+
+/// Plain HTTP is answered in plain HTTP, whole or in pieces, and holds no place of a handshake while it is told.
+#[tokio::test]
+async fn fault_c23_plain_http_is_told_to_speak_https() {
+    let secure = Secure::start(engine().await, "handshake = 2\nmax_handshakes = 1\n").await;
+    let post = b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}";
+    let rows: [(&str, &[&[u8]], bool); 5] = [
+        ("whole", &[post], true),
+        ("in pieces", &[b"P", b"OST /v1", b"/chat/completions HT", b"TP/1.1\r", b"\nhost: a\r\n\r\n"], true),
+        ("HTTP/1.0", &[b"GET / HTTP/1.0\r\n\r\n"], true),
+        ("HTTP/2", &[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"], true),
+        ("HEAD", &[b"HEAD /health HTTP/1.1\r\nhost: a\r\n\r\n"], false),
+    ];
+    for (name, pieces, has_body) in rows {
+        let mut stream = TcpStream::connect(secure.world.proxy()).await.unwrap();
+        for piece in pieces {
+            stream.write_all(piece).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        let words = last_words(stream, Duration::from_secs(5)).await;
+        let words = String::from_utf8(words.unwrap_or_else(|| panic!("{name}: still open"))).unwrap();
+        let (head, body) = words.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{name}: {words:?}"));
+        assert!(head.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{name}: {head}");
+        for line in ["content-type: application/json", "connection: close", "x-request-id: "] {
+            assert!(head.contains(line), "{line}: {head}");
+        }
+        if !has_body {
+            assert_eq!(body, "", "{name}");
+            continue;
+        }
+        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}\n{body}");
+        assert!(body.starts_with("{\"error\":{\"message\":\"This port speaks HTTPS"), "{name}: {body}");
+        assert!(body.contains("\"type\":\"invalid_request_error\""), "{name}: {body}");
+    }
+    secure.becomes("samewire_tls_handshake_failures_total", 5.0).await;
+    // Clients that keep their side open while they are told hold up no handshake: there is one place.
+    let mut open = Vec::new();
+    for _ in 0..8 {
+        let mut stream = TcpStream::connect(secure.world.proxy()).await.unwrap();
+        stream.write_all(post).await.unwrap();
+        let mut space = [0; 12];
+        within("an answer", stream.read_exact(&mut space)).await.unwrap();
+        assert_eq!(&space, b"HTTP/1.1 400");
+        open.push(stream);
+    }
+    let begun = Instant::now();
+    connect(secure.world.proxy(), &secure.authority.client(None)).await.expect("a handshake");
+    assert!(begun.elapsed() < Duration::from_millis(900), "{:?}", begun.elapsed());
+    drop(open);
+    // Half a line is given the time of a handshake.
+    let mut stream = TcpStream::connect(secure.world.proxy()).await.unwrap();
+    stream.write_all(b"GET /heal").await.unwrap();
+    let begun = Instant::now();
+    assert_eq!(last_words(stream, PATIENCE).await, Some(Vec::new()));
+    let took = begun.elapsed();
+    assert!(took > Duration::from_secs(1) && took < Duration::from_secs(6), "{took:?}");
+    secure.becomes("samewire_tls_handshake_failures_total", 14.0).await;
+    assert_eq!(secure.world.engine.attempt_count(), 0);
     secure.world.end().await;
 }
 
@@ -381,6 +443,60 @@ async fn fault_o24_a_certificate_that_ends_soon_is_told_of() {
         let warned = secure.logged("WARN", "expires soon") > before.1;
         assert_eq!(warned, days < 14, "{days}");
     }
+    secure.world.end().await;
+}
+
+/// Makes a file readable for everybody, or not.
+fn allow(path: &std::path::Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// The key of a certificate is a secret like others, towards clients and towards engines.
+#[test]
+fn fault_o09_keys_that_everybody_may_read_are_refused() {
+    let (folder, authority) = (Folder::new(), Authority::new("tests"));
+    let pair = authority.sign("localhost", 10);
+    let tls = files(&folder, &pair);
+    let client = named("client_cert_file", &folder.path("tls.crt"))
+        + &named("client_key_file", &folder.path("tls.key"));
+    let ca = named("ca_file", &folder.write("ca.crt", &authority.pem()));
+    let (plain, secure) =
+        ("[[upstream]]\nurl = \"http://127.0.0.1:1\"\n", "[[upstream]]\nurl = \"https://127.0.0.1:1\"\n");
+    for (text, key) in [
+        (format!("{tls}{plain}"), "tls.key_file"),
+        (format!("{secure}{ca}{client}"), "upstream[0].client_key_file"),
+    ] {
+        let read = || {
+            samewire::config::Config::read(&text, &[]).map(|_| ()).map_err(|mistakes| mistakes.to_string())
+        };
+        for mode in [0o644, 0o602, 0o604] {
+            allow(&folder.path("tls.key"), mode);
+            let told = read().expect_err("everybody may read it");
+            let begin = format!(
+                "{key}: everybody on this machine can read or change the file (mode {mode:04o}); chmod 0600"
+            );
+            assert!(told.starts_with(&begin), "{told}");
+        }
+        for mode in [0o600, 0o440] {
+            allow(&folder.path("tls.key"), mode);
+            assert_eq!(read(), Ok(()), "{mode:o}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn fault_o24_a_key_that_everybody_may_read_changes_nothing() {
+    let secure = Secure::start(engine().await, "").await;
+    let before = secure.seen().await;
+    files(&secure.folder, &secure.authority.sign("localhost", 200));
+    allow(&secure.folder.path("tls.key"), 0o644);
+    until("the line", PATIENCE, || secure.logged("ERROR", "everybody on this machine can read") == 1).await;
+    assert_eq!(secure.seen().await, before);
+    assert_eq!(secure.metric("samewire_tls_reload_success").await, 0.0);
+    allow(&secure.folder.path("tls.key"), 0o600);
+    secure.becomes("samewire_tls_reload_success", 1.0).await;
+    assert_ne!(secure.seen().await, before);
     secure.world.end().await;
 }
 

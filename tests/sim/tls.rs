@@ -1,5 +1,6 @@
 //! Certificates of a test's own, and tunnels: what a test sends plainly goes on over TLS, or the other way round.
 
+use super::write_secret;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -40,10 +41,10 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// Writes a file as tools do: all of it at once.
+    /// Writes a file as tools do: all of it at once, for its owner alone.
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
         let (path, next) = (self.path(name), self.path(&format!("{name}.next")));
-        std::fs::write(&next, text).expect("the folder is writable");
+        write_secret(&next, text);
         std::fs::rename(&next, &path).expect("the folder is writable");
         path
     }

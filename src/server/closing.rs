@@ -1,0 +1,42 @@
+//! Answers on connections that no HTTP library serves, and that close with the answer.
+
+use super::connection::LINGER_BYTES;
+use super::headers::{self, Refusal};
+use super::routes::Chance;
+use crate::wire::fault::Failure;
+use http::HeaderMap;
+use std::io;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Writes an error as HTTP/1.1 and closes the connection. `has_body`: it is no answer to a `HEAD`.
+///
+/// A request that is still coming would have the connection reset under the answer, so some of it is read.
+pub(super) async fn answer(mut stream: TcpStream, failure: &Failure, has_body: bool) -> io::Result<()> {
+    let chance = Chance::draw().map_err(io::Error::other)?;
+    let refusal =
+        Refusal { failure, is_final: false, passed: &HeaderMap::new(), attempts: 0, elapsed: Duration::ZERO };
+    let mut response = refusal.response(&chance.request_id());
+    headers::close(&mut response);
+    let (status, length) = (response.status(), response.body().len());
+    let mut out = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n");
+    for (name, value) in response.headers() {
+        out += &format!("{name}: {}\r\n", value.to_str().unwrap_or_default());
+    }
+    out += "\r\n";
+    let mut out = out.into_bytes();
+    if has_body {
+        out.extend_from_slice(response.body());
+    }
+    stream.write_all(&out).await?;
+    stream.shutdown().await?;
+    let (mut space, mut left) = ([0; 4096], LINGER_BYTES);
+    while left > 0 {
+        match stream.read(&mut space).await? {
+            0 => break,
+            read => left = left.saturating_sub(read),
+        }
+    }
+    Ok(())
+}
