@@ -1,8 +1,12 @@
 //! Dockerfile and .dockerignore.
 
+use crate::sim::tls::{Authority, Folder, Tunnel};
+use crate::sim::{Engine, Request, Script};
 use crate::{UID, assert_starts, flags, ports, read, root};
 use std::collections::BTreeMap;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 /// The instructions of the Dockerfile: name and the rest, with continued lines joined.
 fn instructions() -> Vec<(String, String)> {
@@ -33,16 +37,76 @@ fn words(json: &str) -> Vec<String> {
     serde_json::from_str(json).unwrap_or_else(|_| panic!("not in the form that needs no shell: {json}"))
 }
 
+/// The file with the authorities that the image trusts.
+const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
 #[test]
-fn the_image_holds_the_binary_alone() {
+fn the_image_holds_the_binary_and_what_it_trusts() {
     let stage = final_stage();
     assert_eq!(stage[0].1, "scratch", "an empty image has no shell");
     assert!(!stage.iter().any(|(name, _)| name == "RUN"), "nothing could run there");
     let copies: Vec<_> = stage.iter().filter(|(name, _)| name == "COPY").map(|(_, rest)| rest).collect();
     let targets: Vec<_> = copies.iter().filter_map(|rest| rest.rsplit(' ').next()).collect();
-    assert_eq!(targets, ["/samewire", "/LICENSE"]);
+    assert_eq!(targets, ["/samewire", "/LICENSE", AUTHORITIES]);
     assert_eq!(only(&stage, "USER"), format!("{UID}:{UID}"));
     assert_eq!(words(&only(&stage, "ENTRYPOINT")), ["/samewire"]);
+}
+
+/// A root folder like the image's: the binary with what it loads, and a file of authorities.
+fn empty_root(authorities: &str) -> Folder {
+    let folder = Folder::new();
+    let place = |path: &str| folder.path(path.trim_start_matches('/'));
+    let copy = |from: &Path, to: &str| {
+        std::fs::create_dir_all(place(to).parent().expect("a folder")).expect("writable");
+        std::fs::copy(from, place(to)).expect("a copy");
+    };
+    let binary = Path::new(env!("CARGO_BIN_EXE_samewire"));
+    copy(binary, "/samewire");
+    // The image's binary is static, the one of the tests loads the system's libraries.
+    let loaded = Command::new("ldd").arg(binary).output().expect("ldd is there");
+    let loaded = String::from_utf8(loaded.stdout).expect("UTF-8");
+    for library in loaded.split_whitespace().filter(|word| word.starts_with('/')) {
+        copy(Path::new(library), library);
+    }
+    std::fs::create_dir_all(place("/etc/ssl/certs")).expect("writable");
+    std::fs::write(place(AUTHORITIES), authorities).expect("writable");
+    folder
+}
+
+/// In a root folder like the image's an engine is trusted whose authority is in the image's file, and no other one is.
+#[tokio::test]
+async fn the_image_trusts_the_authorities_in_its_file() {
+    let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
+    let root = empty_root(&ours.pem());
+    let enter = || {
+        let mut command = Command::new("unshare");
+        command.args(["-r", "chroot"]).arg(root.folder()).arg("/samewire").env_clear();
+        command
+    };
+    if !enter().arg("--version").output().is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: `unshare -r chroot` is not allowed here");
+        return;
+    }
+    for (authority, status) in [(&ours, 200), (&theirs, 502)] {
+        let engine = Engine::script(Script::answer("a", 3)).await;
+        let tunnel = Tunnel::out_of_tls(engine.address, authority.sign("localhost", 9).server(None)).await;
+        // The image's hosts are whatever its network says: here there are none.
+        let url = format!("https://127.0.0.1:{}", tunnel.address.port());
+        let args = ["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--upstream", &url];
+        let name = ["SAMEWIRE_UPSTREAM__0__SERVER_NAME", "localhost"];
+        let mut samewire =
+            enter().args(args).env(name[0], name[1]).stderr(Stdio::piped()).spawn().expect("it starts");
+        let lines = BufReader::new(samewire.stderr.take().expect("piped")).lines().map_while(Result::ok);
+        let address = lines
+            .filter_map(|line| serde_json::from_str::<serde_json::Value>(&line).ok())
+            .find(|line| line["message"] == "listening" && line["listener"] == "proxy")
+            .and_then(|line| line["address"].as_str()?.parse().ok())
+            .expect("it listens");
+        let answer = Request::plain("").ask(address).await;
+        samewire.kill().expect("it runs");
+        samewire.wait().expect("a child");
+        assert_eq!(answer.head.status, status, "{}", answer.text());
+    }
 }
 
 /// The health check runs the binary, which is all there is.
