@@ -250,7 +250,7 @@ async fn it_answers_what_is_asked_of_an_engine() {
 #[tokio::test]
 async fn frames_are_written_one_by_one_at_the_pace_that_is_asked_for() {
     // So slow that the second frame cannot come before the first has been read.
-    let replay = Replay::start(&["vllm/reasoning", "--pace", "60000"]);
+    let replay = Replay::start(&["vllm/reasoning", "--pace", "1m"]);
     let body = Scenario::read("vllm/reasoning").body;
     let first = body.windows(2).position(|two| two == b"\n\n").unwrap() + 2;
     let mut client = Client::connect(replay.address).await;

@@ -2,6 +2,7 @@
 
 use super::{ENVIRONMENT, USAGE, complain};
 use crate::config::{Level, LogFormat};
+use crate::quantity::time;
 use crate::replay::{self, Mistake};
 use crate::telemetry;
 use clap::Args;
@@ -20,9 +21,19 @@ pub(super) struct Replay {
     /// Where it listens; port 0 takes a free one, which the first log line names
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// Milliseconds between two events of an answer
-    #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=60_000))]
-    pace: u64,
+    /// Time between two events of an answer: milliseconds, or a time such as 30ms or 1s
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = pace)]
+    pace: Duration,
+}
+
+/// The longest time between two events.
+const PACE: Duration = Duration::from_secs(60);
+
+/// Reads a time of which a number alone means milliseconds.
+fn pace(text: &str) -> Result<Duration, String> {
+    let pace = text.parse().map(Duration::from_millis).ok().or_else(|| time(text).ok());
+    pace.filter(|pace| *pace <= PACE)
+        .ok_or_else(|| "must be milliseconds, or a time such as 30ms or 1s, up to 60s".to_owned())
 }
 
 const EXAMPLES: &str = "\
@@ -55,7 +66,7 @@ impl Replay {
             }
         };
         let served = telemetry::start_logging(Level::Info, LogFormat::Auto).and_then(|logging| {
-            let served = replay::run(self.listen, scenarios, Duration::from_millis(self.pace));
+            let served = replay::run(self.listen, scenarios, self.pace);
             drop(logging);
             Ok(served?)
         });

@@ -211,7 +211,12 @@ impl Variable {
     }
 
     fn explain(&self, message: &str) -> String {
-        let Some((key, known)) = unknown_key(message) else { return explain(message, "variable") };
+        let is_step =
+            |key: &str| self.steps.iter().any(|step| matches!(step, Step::Key(name) if name == key));
+        // Else it is a key within the value.
+        let Some((key, known)) = unknown_key(message).filter(|(key, _)| is_step(key)) else {
+            return explain(message, "key");
+        };
         let Some(near) = nearest(key, known) else { return "unknown variable".to_owned() };
         let meant = |step: &Step| match step {
             Step::Key(name) if name == key => Step::Key(near.to_owned()),

@@ -80,11 +80,11 @@ async fn the_image_trusts_the_authorities_in_its_file() {
     let root = empty_root(&ours.pem());
     let enter = || {
         let mut command = Command::new("unshare");
-        command.args(["-r", "chroot"]).arg(root.folder()).arg("/samewire").env_clear();
+        command.arg("-r").arg("-R").arg(root.folder()).arg("/samewire").env_clear();
         command
     };
-    if !enter().arg("--version").output().is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: `unshare -r chroot` is not allowed here");
+    if !Command::new("unshare").args(["-r", "true"]).status().is_ok_and(|status| status.success()) {
+        eprintln!("skipped: `unshare -r` is not allowed here");
         return;
     }
     for (authority, status) in [(&ours, 200), (&theirs, 502)] {

@@ -365,6 +365,7 @@ fn variables_of_the_environment() {
             "there is no upstream[99999999998]; count from 0, without a gap",
         ),
         ("SAMEWIRE_RELAY__PATHS__0", CANARY, "unknown variable"),
+        ("SAMEWIRE_LIMITS", "{ max_tols = 5 }", "unknown key; is max_tools meant?"),
         ("SAMEWIRE_LIMITS__MAX_TOOLS", CANARY, "expected a whole number, found a text"),
         ("SAMEWIRE_LIMITS__MAX_TOOLS", "1000001", "must be at most 1000000"),
         ("SAMEWIRE_AUTH__KEY__0__HASH", CANARY, "must be 64 hex digits, as samewire key new prints them"),
