@@ -146,7 +146,7 @@ impl Overrides {
                 .find_map(|name| Some((name.to_owned(), variable(name)?))),
             log_format: variable("SAMEWIRE_LOG_FORMAT"),
             set: list("SAMEWIRE_SET").unwrap_or_default(),
-            trace: TraceVariables::read(&variable, &mut mistakes),
+            trace: TraceVariables::read(variable, &mut mistakes),
             variables: environment::keys(all, &mut mistakes),
             is_environment: true,
         };
@@ -246,7 +246,8 @@ impl Overrides {
         let options = merged.table.get("wire").cloned().and_then(|wire| wire.try_into().ok());
         match set(&options.unwrap_or_default(), assignment) {
             Ok(options) => {
-                merged.table.insert("wire".to_owned(), Value::try_from(options).unwrap_or(Value::from("")));
+                let wire = Table::try_from(options).unwrap_or_default();
+                merged.table.insert("wire".to_owned(), Value::Table(wire));
             }
             Err((path, why)) => merged.mistakes.given(path.replacen("--set", &self.name("set"), 1), why),
         }

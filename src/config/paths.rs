@@ -22,10 +22,9 @@ impl Folder {
     /// Makes the paths of a configuration absolute: the values of keys that end in `_file`, and the store's place.
     pub(super) fn resolve(&self, table: &mut Table) {
         let Some(folder) = &self.0 else { return };
-        if let Some(Value::Table(store)) = table.get_mut("store") {
-            if let Some(Value::String(place)) = store.get_mut("place") {
-                *place = absolute_place(folder, place);
-            }
+        let store = table.get_mut("store").and_then(Value::as_table_mut);
+        if let Some(Value::String(place)) = store.and_then(|store| store.get_mut("place")) {
+            *place = absolute_place(folder, place);
         }
         files(folder, table);
     }

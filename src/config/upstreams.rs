@@ -219,7 +219,7 @@ fn without_scheme(url: &str) -> Option<String> {
     let uri: Uri = whole.parse().ok().filter(|_| !url.contains("://"))?;
     let is_address = uri.port_u16().is_some()
         || uri.host().is_some_and(|host| host == "localhost" || host.parse::<Ipv4Addr>().is_ok());
-    let base = relay::before_route(uri.path()).unwrap_or(uri.path());
+    let base = relay::before_route(uri.path()).unwrap_or_else(|| uri.path());
     let written = format!("http://{}{}", uri.authority()?, base.trim_end_matches('/'));
     (is_address && target(&written).is_ok()).then(|| format!("http:// is missing: write {written}"))
 }

@@ -2,7 +2,8 @@
 //!
 //! A handshake costs more than anything else that a stranger may ask for: there are only so many at once, each has its
 //! time, and the end of the process waits for none (faults C23). Files that change are read again for connections that
-//! come after that; what is no good is not taken (faults O24).
+//! come after that; what is no good is not taken (faults O24). Of HTTP without TLS the first line is read, and the answer
+//! says what this port speaks.
 
 use super::connection::LINGER;
 use super::reload::{UNREAD, in_time};
@@ -29,6 +30,8 @@ const AGAIN: Duration = Duration::from_secs(24 * 60 * 60);
 const DAY: i64 = 24 * 60 * 60;
 /// Bytes that are read of a client that speaks no TLS, to see whether it speaks HTTP: more than a path may have.
 const FIRST_LINE: usize = 16 << 10;
+/// Clients without TLS that are answered at once. More are only closed: an answer may hold a connection for a second.
+const ANSWERED: usize = 64;
 /// The message for clients that speak HTTP without TLS.
 const PLAIN: &str =
     "This port speaks HTTPS, and the request came without TLS: the address must begin with https://.";
@@ -38,6 +41,8 @@ pub(super) struct Front {
     files: IdentityFiles,
     identity: RwLock<Identity>,
     places: Semaphore,
+    /// Clients that are being told at once that they speak no TLS.
+    plain: Semaphore,
     patience: Duration,
 }
 
@@ -48,6 +53,7 @@ impl Front {
             files: config.files.clone(),
             identity: RwLock::new(config.identity.clone()),
             places: Semaphore::new(config.max_handshakes),
+            plain: Semaphore::new(ANSWERED),
             patience: *config.handshake,
         }
     }
@@ -62,8 +68,10 @@ impl Front {
         match begun.unwrap_or(Err(ErrorKind::TimedOut.into()))? {
             Begun::Tls(socket) => Ok(socket),
             Begun::Plain { stream, is_head } => {
-                let failure = Failure::from(Fault::InvalidRequest).with_message(PLAIN);
-                let _ = tokio::time::timeout(LINGER, closing::answer(stream, &failure, !is_head)).await;
+                if let Ok(_place) = self.plain.try_acquire() {
+                    let failure = Failure::from(Fault::InvalidRequest).with_message(PLAIN);
+                    let _ = tokio::time::timeout(LINGER, closing::answer(stream, &failure, !is_head)).await;
+                }
                 Err(io::Error::new(ErrorKind::InvalidData, "the client speaks HTTP without TLS"))
             }
         }
