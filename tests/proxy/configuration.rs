@@ -289,7 +289,7 @@ fn fault_o08_the_same_port_twice() {
 #[test]
 fn variables_of_the_environment() {
     let folder = Folder::new();
-    let text = "listen = \"127.0.0.1:1\"\n[[upstream]]\nurl = \"http://127.0.0.1:1\"\nname = \"file\"\n";
+    let text = "listen = \"127.0.0.1:6\"\n[[upstream]]\nurl = \"http://127.0.0.1:1\"\nname = \"file\"\n";
     let file = folder.file("samewire.toml", text, 0o644);
     let checked = |variables: &[(&str, &str)], more: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
