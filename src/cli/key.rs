@@ -133,7 +133,9 @@ impl New {
         }
         let new = file.prepare(&text).map_err(wrong)?;
         tell(key)?;
-        new.replace(&file.path).map_err(wrong)
+        new.replace(&file.path).map_err(|error| {
+            Refusal::environment(&format!("{name}: the key is of no use without its hash"), &error)
+        })
     }
 
     /// What stands for the key in the configuration file.
