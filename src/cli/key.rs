@@ -123,14 +123,11 @@ impl New {
             return Err(refused(format!("--name: auth.key[{place}] of {name} has this name already")));
         }
         let text = format!("{}{entry}\n", file.text);
-        let after = names_of_keys(&name, &text).map_err(|mistakes| {
+        names_of_keys(&name, &text).map_err(|mistakes| {
             refused(format!(
                 "{mistakes}\n{name}: with the lines of another key at its end, this file does not load"
             ))
         })?;
-        if after.len() != names.len() + 1 {
-            return Err(refused(format!("{name}: lines at its end are no key of it")));
-        }
         let new = file.prepare(&text).map_err(wrong)?;
         tell(key)?;
         new.replace(&file.path).map_err(|error| {
