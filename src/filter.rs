@@ -7,7 +7,7 @@
 mod explain;
 mod separate;
 
-pub use explain::{Change, Place};
+pub use explain::{Change, Effect, Field, Finding, Kind, Outcome, Place, Recognition, Verdict};
 
 use crate::config::Limits;
 use crate::json::{self, Raw, Text, object};
@@ -92,7 +92,8 @@ pub fn run(
     Filter::new(order, None, note).run(input, output)
 }
 
-/// The same, and `tell` is called with each change as it is made: first those of the request, if there is one.
+/// The same, and `tell` is called with each [`Finding`]: first what was changed in the request, if there is one, then each change
+/// of the answer as soon as no more like it can be expected, and at the end what the answer was.
 ///
 /// # Errors
 /// As [`run`].
@@ -101,12 +102,15 @@ pub fn explained(
     input: &mut dyn Read,
     output: &mut dyn Write,
     note: &mut dyn FnMut(&str),
-    tell: &mut dyn FnMut(Change),
+    tell: &mut dyn FnMut(Finding),
 ) -> Result<bool, Stopped> {
-    let mut explain = Explain::new(tell);
+    let mut explain = Explain::new(tell, order.route.identity, order.route.max_event_bytes);
     // What is refused is noted when the answer has begun.
-    if let Some(fitted) = order.request.as_ref().and_then(|request| order.fitted(request).ok()) {
-        explain.request(&fitted);
+    if let Some((request, fitted)) =
+        order.request.as_ref().and_then(|request| Some((request, order.fitted(request).ok()?)))
+    {
+        let asked = std::str::from_utf8(request).unwrap_or_default();
+        explain.request(asked, &fitted, order.to != Some(Target::Response));
     }
     Filter::new(order, Some(explain), note).run(input, output)
 }
@@ -184,14 +188,29 @@ struct Writer {
 impl Writer {
     fn push(&mut self, bytes: &[u8], explain: &mut Option<Explain<'_>>) {
         match explain {
-            Some(explain) => explain.push(&mut self.rewriter, bytes, &mut self.out),
+            Some(explain) => explain.push(&mut self.rewriter, self.stream, bytes, &mut self.out),
             None => _ = self.rewriter.push(bytes, &mut self.out),
         }
     }
 
-    fn explain(&self, explain: &mut Option<Explain<'_>>, whole: bool) {
-        if let Some(explain) = explain {
-            explain.look(&self.rewriter, whole);
+    fn finish(&mut self, ending: Ending, explain: &mut Option<Explain<'_>>) {
+        match explain {
+            Some(explain) => explain.finish(&mut self.rewriter, self.stream, ending, &mut self.out),
+            None => _ = self.rewriter.finish(ending, &mut self.out),
+        }
+    }
+
+    fn whole(&mut self, body: &[u8], explain: &mut Option<Explain<'_>>) {
+        match explain {
+            Some(explain) => explain.whole(&mut self.rewriter, self.stream, body, &mut self.out),
+            None => _ = self.rewriter.whole(body, &mut self.out),
+        }
+    }
+
+    fn fail(&mut self, failure: Failure, explain: &mut Option<Explain<'_>>) {
+        match explain {
+            Some(explain) => explain.fail(&mut self.rewriter, self.stream, failure, &mut self.out),
+            None => _ = self.rewriter.fail(failure, &mut self.out),
         }
     }
 
@@ -335,7 +354,7 @@ impl<'t> Filter<'t> {
 
     fn fail(&mut self, failure: Failure) {
         match &mut self.body {
-            Body::Events(writer) => _ = writer.rewriter.fail(failure, &mut writer.out),
+            Body::Events(writer) => writer.fail(failure, &mut self.explain),
             body => *body = Body::Failed(failure),
         }
     }
@@ -358,18 +377,14 @@ impl<'t> Filter<'t> {
                 self.refuse_input("The input is empty: there is no answer of an engine to rewrite.");
                 self.body = Body::Failed(Fault::InvalidResponse.into());
             }
-            Body::Events(writer) => {
-                writer.rewriter.finish(ending, &mut writer.out);
-                writer.explain(&mut self.explain, false);
-            }
+            Body::Events(writer) => writer.finish(ending, &mut self.explain),
             Body::Object(body) => {
                 let body = std::mem::take(body);
                 let mut writer = self.writer(seen(&body).unwrap_or(Api::Chat), false)?;
                 match ending {
-                    Ending::Clean => writer.rewriter.whole(&body, &mut writer.out),
-                    _ => writer.rewriter.finish(ending, &mut writer.out),
-                };
-                writer.explain(&mut self.explain, true);
+                    Ending::Clean => writer.whole(&body, &mut self.explain),
+                    _ => writer.finish(ending, &mut self.explain),
+                }
                 self.body = Body::Events(Box::new(writer));
             }
             _ => {}
@@ -448,6 +463,24 @@ impl<'t> Filter<'t> {
             Body::Failed(failure) => Some(failure.clone()),
             Body::Unknown(_) | Body::Unseen(_) | Body::Object(_) => Some(Fault::Proxy.into()),
         };
+        let is_error = matches!(self.body, Body::Refusal(_));
+        let (summary, any, stream) = match &self.body {
+            Body::Events(writer) => {
+                (Some(writer.rewriter.summary()), writer.rewriter.any_failure().cloned(), writer.stream)
+            }
+            _ => (None, None, false),
+        };
+        let failure = refusal.clone().or(any);
+        let explain = self.explain.take();
+        let written = self.write_rest(refusal, output)?;
+        if let Some(explain) = explain {
+            explain.end(summary, stream, failure.map(|failure| (is_error, failure)));
+        }
+        Ok(written)
+    }
+
+    /// Writes the rest of the answer, or the error that is all of it.
+    fn write_rest(&mut self, refusal: Option<Failure>, output: &mut dyn Write) -> io::Result<bool> {
         if let Some(failure) = refusal {
             let mut out = BytesMut::new();
             failure.write(false, &mut out);

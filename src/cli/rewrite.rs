@@ -1,5 +1,7 @@
 //! `samewire rewrite`: the whole normaliser as a filter.
 
+mod findings;
+
 use super::{ENVIRONMENT, USAGE, complain};
 use crate::config::{self, Limits};
 use crate::engine::{ENGINES, Identity, Version, named};
@@ -11,6 +13,7 @@ use crate::wire::{Api, Ending, Stamp};
 use bytes::Bytes;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
+use findings::{Format, Teller};
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -51,9 +54,13 @@ pub(super) struct Rewrite {
     /// Ids that are written where the engine gave none: counter is the same in each run
     #[arg(long, value_name = "KIND", default_value = "random")]
     ids: Ids,
-    /// Say on standard error what is changed: a line for each change, where, by which rule, for which engine
+    /// Say on standard error what is changed: where, by which rule, from what to what; and in the end which engine wrote
+    /// the answer, whether it is complete, and which flags of the engine would help
     #[arg(long)]
     explain: bool,
+    /// How --explain tells it: lines for people, or a JSON object on each line
+    #[arg(long, value_name = "FORMAT", default_value = "text", requires = "explain")]
+    format: Format,
 }
 
 const EXAMPLES: &str = "\
@@ -64,7 +71,10 @@ Examples:
   samewire rewrite --request request.json < upstream.sse
       A recorded answer.
   samewire rewrite --explain --engine vllm --request request.json < upstream.sse
-      And what was changed in request and answer: 'frame 3  finish_merged  Text stood in ...'.
+      And what was changed in request and answer, such as
+      'frames 2-57 (56 times)  reasoning_name  reasoning → reasoning_content, reasoning'.
+  samewire rewrite --explain --format json < upstream.sse 2> changes.jsonl
+      The same for programs.
   samewire rewrite --status 400 --engine vllm < error.json
       An error. Its canonical form is printed, and the exit code is 1.
 
@@ -72,6 +82,16 @@ Each frame is written as soon as it is certain.
 
 Recorded traffic is taken as it is: a request that samewire would refuse, events without blank lines
 between them. Standard error says so.
+
+Lines of --explain are 'PLACE  RULE  WHAT'. The rules are those of samewire_rewrites_total; null_fields
+and - are counted by none. With --format json each line has a kind:
+  change   place (request, frames, answer), first and last (frames), times, rule, change, fields, into,
+           before, after, text
+  note     text: something odd about the input
+  engine   given, recognised, version, evidence, frame, text
+  summary  outcome (complete, broken, error), error (status, code, message), finish_reasons, frames_in,
+           frames_out, rules, characters_in, characters_out, family, flags, text; always the last
+Values are JSON, cut at 40 characters. NO_COLOR turns colours off.
 
 Without --request the request is taken for a plain one of one choice, without usage and logprobs
 (--set force_usage=true keeps usage); it is answered with events if the engine's bytes are events.
@@ -134,7 +154,7 @@ impl Wrong {
 
 impl Rewrite {
     pub(super) fn run(self) -> ExitCode {
-        let explain = self.explain;
+        let teller = self.explain.then(|| Teller::new(self.format));
         let order = match self.order() {
             Ok(order) => order,
             Err(Wrong(code, text)) => {
@@ -149,15 +169,12 @@ impl Rewrite {
             );
         }
         let (input, output) = (&mut input.lock(), &mut io::stdout().lock());
-        let note = &mut |note: &str| complain(note);
-        let ran = match explain {
-            true => {
-                let identity = order.route.identity;
-                filter::explained(order, input, output, note, &mut |change| {
-                    complain(format_args!("{change}  {identity}"));
-                })
+        let ran = match &teller {
+            Some(teller) => {
+                let note = &mut |note: &str| teller.note(note);
+                filter::explained(order, input, output, note, &mut |finding| teller.finding(&finding))
             }
-            false => filter::run(order, input, output, note),
+            None => filter::run(order, input, output, &mut |note| complain(note)),
         };
         match ran {
             Ok(true) => ExitCode::SUCCESS,

@@ -143,14 +143,30 @@ pub struct Mark {
     pub weak: bool,
 }
 
-/// The engine that has given this piece of an answer, and its version if that stands in it.
-pub fn of_answer(piece: &[u8]) -> Option<(&'static Engine, Option<Version>)> {
+/// The engine that has given an answer, as a mark in it shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Recognised {
+    /// Which one.
+    pub engine: &'static Engine,
+    /// Its version, if that stands in the answer.
+    pub version: Option<Version>,
+    /// The mark.
+    pub mark: &'static Mark,
+}
+
+/// The engine that has given this piece of an answer, and the mark that shows it.
+pub fn recognised_in(piece: &[u8]) -> Option<Recognised> {
     let find = |weak: bool| {
         let marks = |engine: &'static Engine| engine.detection.marks.iter().map(move |mark| (engine, mark));
         let mut all = ENGINES.iter().copied().flat_map(marks).filter(|(_, mark)| mark.weak == weak);
-        all.find_map(|(engine, mark)| Some((engine, mark.found(piece)?)))
+        all.find_map(|(engine, mark)| Some(Recognised { engine, version: mark.found(piece)?, mark }))
     };
     find(false).or_else(|| find(true))
+}
+
+/// The engine that has given this piece of an answer, and its version if that stands in it.
+pub fn of_answer(piece: &[u8]) -> Option<(&'static Engine, Option<Version>)> {
+    recognised_in(piece).map(|found| (found.engine, found.version))
 }
 
 impl Mark {

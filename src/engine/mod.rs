@@ -18,8 +18,8 @@ mod usual;
 mod vllm;
 
 pub use detection::{
-    Busy, Detection, Load, LoadForm, Mark, OfRoute, OtherFront, Parsers, Place, Proof, Told, of_answer,
-    recognised,
+    Busy, Detection, Load, LoadForm, Mark, OfRoute, OtherFront, Parsers, Place, Proof, Recognised, Told,
+    of_answer, recognised, recognised_in,
 };
 pub use identity::{Front, Identity, NoRelease, Version, Versions};
 

@@ -1,23 +1,49 @@
-//! What is changed, said as it happens.
+//! What is changed, said as it happens, and in the end what the answer was.
 //!
-//! Takes: a rewriter after each line that it was given. Gives: the rules that it used since. Remembers: how often it had used
-//! each. Never: looks into the rewriter, which costs nothing more for it.
+//! Takes: what the engine sent and what was written, line by line. Gives: [`Finding`]s. Remembers: how often each rule had been used,
+//! and equal changes whose run goes on. Never: looks into the rewriter, which costs nothing more for it.
 
+mod claims;
+mod compare;
+mod gather;
+mod leaves;
+mod verdict;
+
+pub use compare::{Effect, Field, Kind};
+pub use verdict::{Outcome, Recognition, Verdict};
+
+use crate::engine::Identity;
 use crate::plan::Fitted;
+use crate::wire::fault::Failure;
 use crate::wire::rule::{Rule, Tally};
-use crate::wire::{Out, Rewriter};
+use crate::wire::sse::{Found, Framer};
+use crate::wire::{Ending, Out, Rewriter, Summary};
+use claims::{Claims, Used};
+use compare::Comparer;
+use gather::Gathered;
 use std::fmt;
 
-/// Something that was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Something that is told of an answer.
+#[derive(Clone, Debug)]
+pub enum Finding {
+    /// Something was changed.
+    Change(Change),
+    /// The engine that gave the answer.
+    Engine(Recognition),
+    /// What the answer was. Nothing follows.
+    Verdict(Box<Verdict>),
+}
+
+/// Something that was changed, in one place or in several frames.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// Where.
     pub place: Place,
-    /// The rule's name.
-    pub rule: &'static str,
-    /// What it does, in words.
-    pub what: &'static str,
-    /// How often it did it there.
+    /// The rule's name; `None`: it is counted by none.
+    pub rule: Option<&'static str>,
+    /// What is different.
+    pub effect: Effect,
+    /// How often.
     pub times: u32,
 }
 
@@ -26,64 +52,215 @@ pub struct Change {
 pub enum Place {
     /// In the engine's request.
     Request,
-    /// When this event of the answer came, counted from 1.
-    Frame(u64),
+    /// When these events of the answer came, counted from 1.
+    Frames {
+        /// The first of them.
+        first: u64,
+        /// The last of them.
+        last: u64,
+    },
     /// In an answer that is one object.
     Object,
+}
+
+impl Place {
+    /// The name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Frames { .. } => "frames",
+            Self::Object => "answer",
+        }
+    }
+
+    fn is_alike(self, other: Self) -> bool {
+        self.name() == other.name()
+    }
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Request => f.write_str("request"),
-            Self::Frame(number) => write!(f, "frame {number}"),
-            Self::Object => f.write_str("answer"),
+            Self::Frames { first, last } if first == last => write!(f, "frame {first}"),
+            Self::Frames { first, last } => write!(f, "frames {first}-{last}"),
+            other => f.write_str(other.name()),
         }
     }
 }
 
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { place, rule, what, times } = self;
-        write!(f, "{place}  {rule}  {what}")?;
-        if *times > 1 { write!(f, " ({times} times)") } else { Ok(()) }
+impl Change {
+    /// Where and how often: `frames 2-57 (56 times)`.
+    pub fn range(&self) -> String {
+        match self.times {
+            0 | 1 => self.place.to_string(),
+            times => format!("{} ({times} times)", self.place),
+        }
     }
 }
 
 /// Who is told.
 pub(super) struct Explain<'t> {
-    tell: &'t mut dyn FnMut(Change),
+    tell: &'t mut dyn FnMut(Finding),
+    framer: Framer,
     known: Tally,
+    comparer: Comparer,
+    claims: Claims,
+    gathered: Gathered,
+    engine: Recognition,
+    /// Rules that changed the request.
+    fitted: usize,
+    /// Events that were written.
+    written: u64,
 }
 
 impl<'t> Explain<'t> {
-    pub(super) fn new(tell: &'t mut dyn FnMut(Change)) -> Self {
-        Self { tell, known: Tally::default() }
+    pub(super) fn new(tell: &'t mut dyn FnMut(Finding), engine: Identity, max_event_bytes: usize) -> Self {
+        Self {
+            tell,
+            framer: Framer::new(max_event_bytes),
+            known: Tally::default(),
+            comparer: Comparer::default(),
+            claims: Claims::default(),
+            gathered: Gathered::default(),
+            engine: Recognition::new(engine),
+            fitted: 0,
+            written: 0,
+        }
     }
 
-    /// What was changed in the request.
-    pub(super) fn request(&mut self, fitted: &Fitted) {
-        for rule in &fitted.rules {
-            (self.tell)(Change { place: Place::Request, rule: rule.name, what: rule.what, times: 1 });
-        }
+    /// Says what was changed in the request.
+    pub(super) fn request(&mut self, asked: &str, fitted: &Fitted, is_same_api: bool) {
+        self.fitted = fitted.rules.len();
+        let words = fitted.rules.iter().map(|rule| (Some(rule.name), Effect::words(rule.what)));
+        let body = std::str::from_utf8(&fitted.body).unwrap_or_default();
+        let fields = match is_same_api {
+            true => Comparer::default().compare(asked, &[body], true),
+            false => Vec::new(),
+        };
+        let words = words.map(|(rule, effect)| Change { place: Place::Request, rule, effect, times: 1 });
+        let fields = Claims::default().changes(fields, std::iter::empty(), Place::Request, false);
+        words.chain(fields).for_each(|change| (self.tell)(Finding::Change(change)));
     }
 
     /// Gives the rewriter bytes line by line: each event is complete at the end of a line.
-    pub(super) fn push(&mut self, rewriter: &mut Rewriter, bytes: &[u8], out: &mut Out) {
+    pub(super) fn push(&mut self, rewriter: &mut Rewriter, stream: bool, bytes: &[u8], out: &mut Out) {
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-            rewriter.push(line, out);
-            self.look(rewriter, false);
+            let mut frames = Vec::new();
+            self.framer.push(line, |found| frames.extend(data(found)));
+            let written = apart(out, |out| _ = rewriter.push(line, out));
+            self.look(rewriter, stream, &frames, &written);
         }
     }
 
-    /// Says what the rewriter has changed since the last look.
-    pub(super) fn look(&mut self, rewriter: &Rewriter, whole: bool) {
-        let summary = rewriter.summary();
-        let place = if whole { Place::Object } else { Place::Frame(summary.events) };
-        for (rule, times) in summary.tally.since(&self.known) {
-            let (rule, what): (&'static str, _) = (Rule::name(rule), Rule::what(rule));
-            (self.tell)(Change { place, rule, what, times });
-        }
-        self.known = summary.tally;
+    /// The engine's event stream has ended.
+    pub(super) fn finish(&mut self, rewriter: &mut Rewriter, stream: bool, ending: Ending, out: &mut Out) {
+        let mut frames = Vec::new();
+        self.framer.finish(|_| true, |found| frames.extend(data(found)));
+        let before = rewriter.summary().events;
+        let written = apart(out, |out| _ = rewriter.finish(ending, out));
+        // What was cut off is no event.
+        frames.truncate(usize::try_from(rewriter.summary().events - before).unwrap_or(0));
+        self.look(rewriter, stream, &frames, &written);
     }
+
+    /// The answer is one object.
+    pub(super) fn whole(&mut self, rewriter: &mut Rewriter, stream: bool, body: &[u8], out: &mut Out) {
+        let written = apart(out, |out| _ = rewriter.whole(body, out));
+        let (body, text) = (String::from_utf8_lossy(body), String::from_utf8_lossy(&written));
+        let events = if stream { events(&text) } else { vec![&*text] };
+        self.written += if stream { events.len() as u64 } else { 0 };
+        self.engine.look(&body, 0);
+        let effects = self.comparer.compare(&body, &events, true);
+        self.found(&rewriter.summary(), Place::Object, effects);
+    }
+
+    /// The answer fails for a reason that the engine's bytes do not show.
+    pub(super) fn fail(&mut self, rewriter: &mut Rewriter, stream: bool, failure: Failure, out: &mut Out) {
+        let written = apart(out, |out| _ = rewriter.fail(failure, out));
+        self.look(rewriter, stream, &[], &written);
+    }
+
+    /// Says what the rewriter has changed since the last look. `stream`: what is written answers what has come.
+    fn look(&mut self, rewriter: &Rewriter, stream: bool, frames: &[String], written: &[u8]) {
+        let summary = rewriter.summary();
+        let is_quiet = frames.is_empty() && written.is_empty();
+        if is_quiet && summary.tally.since(&self.known).next().is_none() {
+            return;
+        }
+        let number = summary.events;
+        let text = String::from_utf8_lossy(written);
+        let events = if stream { events(&text) } else { Vec::new() };
+        self.written += events.len() as u64;
+        let frame = frames.first().map_or("", String::as_str);
+        self.engine.look(frame, number);
+        let effects = match stream {
+            true => self.comparer.compare(frame, &events, false),
+            false => Vec::new(),
+        };
+        self.found(&summary, Place::Frames { first: number, last: number }, effects);
+        self.gathered.ended(number).into_iter().for_each(|change| (self.tell)(Finding::Change(change)));
+    }
+
+    fn found(&mut self, summary: &Summary, place: Place, effects: Vec<Effect>) {
+        let before = std::mem::replace(&mut self.known, summary.tally.clone());
+        let used = summary.tally.since(&before).map(|(rule, times)| Used { rule, times, place });
+        let is_waiting = self.comparer.is_waiting();
+        for change in self.claims.changes(effects, used, place, is_waiting) {
+            self.gathered.add(change);
+        }
+    }
+
+    /// The answer has ended. `summary`: what the rewriter says of it, if there was anything to rewrite. `stream`: it is one of
+    /// events.
+    pub(super) fn end(mut self, summary: Option<Summary>, stream: bool, failure: Option<(bool, Failure)>) {
+        self.claims.rest().for_each(|change| self.gathered.add(change));
+        self.gathered.rest().into_iter().for_each(|change| (self.tell)(Finding::Change(change)));
+        let outcome = match failure {
+            None => Outcome::Complete,
+            Some((true, failure)) => Outcome::Error(failure),
+            Some((false, failure)) => Outcome::Broken(failure),
+        };
+        let has_answer = summary.is_some();
+        let summary = summary.unwrap_or_default();
+        let used = |rule| summary.tally.times(rule) > 0;
+        let flags = summary.unparsed.and_then(|unparsed| unparsed.flags(self.engine.name()));
+        let verdict = Verdict {
+            outcome,
+            finishes: summary.finishes.iter().map(|reason| reason.word()).collect(),
+            frames: summary.events,
+            written: stream.then_some(self.written),
+            rules: self.fitted + summary.tally.iter().count(),
+            said: self.comparer.said,
+            told: (stream || summary.events == 1).then_some(self.comparer.told),
+            is_parsed: [Rule::Think, Rule::ToolText, Rule::Harmony].into_iter().any(used),
+            unparsed: summary.unparsed,
+            flags,
+        };
+        if has_answer {
+            (self.tell)(Finding::Engine(self.engine));
+        }
+        (self.tell)(Finding::Verdict(Box::new(verdict)));
+    }
+}
+
+/// The data of an event.
+fn data(found: Found<'_>) -> Option<String> {
+    match found {
+        Found::Frame(frame) => Some(String::from_utf8_lossy(frame.data).into_owned()),
+        Found::Comment | Found::TooLarge => None,
+    }
+}
+
+/// Appends to `out` what is written, and gives it back.
+fn apart(out: &mut Out, write: impl FnOnce(&mut Out)) -> bytes::Bytes {
+    let mut own = Out::default();
+    write(&mut own);
+    let written = own.join();
+    out.open().extend_from_slice(&written);
+    written
+}
+
+/// The data of canonical events, each of one line.
+fn events(text: &str) -> Vec<&str> {
+    text.lines().filter_map(|line| line.strip_prefix("data: ")).collect()
 }

@@ -185,11 +185,9 @@ impl Upstream {
         known.push(unparsed);
         drop(known);
         let (engine, upstream) = (self.identity().engine.name, self.config.name.as_str());
-        let message = "reasoning or calls are left in the text and parsed here";
+        let (message, remedy) = (Unparsed::MESSAGE, Unparsed::REMEDY);
         match unparsed.flags(engine) {
-            Some(flags) => {
-                tracing::warn!(upstream, family, flags, "{message}; the engine parses them with these flags")
-            }
+            Some(flags) => tracing::warn!(upstream, family, flags, "{message}; {remedy}"),
             None => tracing::warn!(upstream, family, "{message}"),
         }
     }

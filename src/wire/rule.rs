@@ -1,6 +1,11 @@
 //! The names of what was changed: one rule for each departure that is mended, counted for each stream.
 //!
-//! The names are a contract: `samewire_rewrites_total{engine,rule}` shows them.
+//! The names are a contract: `samewire_rewrites_total{engine,rule}` shows them, and so do `samewire rewrite --explain` and
+//! `samewire demo`.
+
+/// The name under which explanations tell of fields without a value that came or went. Nothing is mended by that, so that
+/// it is no rule and nothing counts it.
+pub const NULL_FIELDS: &str = "null_fields";
 
 macro_rules! rules {
     ($($(#[doc = $doc:literal])+ $name:ident = $label:literal,)*) => {

@@ -175,6 +175,11 @@ pub struct Unparsed {
 }
 
 impl Unparsed {
+    /// What operators are told of it.
+    pub const MESSAGE: &str = "reasoning or calls are left in the text and parsed here";
+    /// What they are told before [`Unparsed::flags`].
+    pub const REMEDY: &str = "the engine parses them with these flags";
+
     /// The family of models that writes so.
     pub fn family(&self) -> &'static str {
         self.family.names.first().copied().unwrap_or_default()

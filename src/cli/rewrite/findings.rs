@@ -1,0 +1,203 @@
+//! What `--explain` tells, on standard error: lines for people, or a JSON object on each line.
+
+use crate::cli::complain;
+use crate::config::Terminal;
+use crate::filter::{Change, Field, Finding, Kind, Place, Recognition, Verdict};
+use clap::ValueEnum;
+use serde::Serialize;
+use std::io::{self, IsTerminal};
+
+/// How it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    Text,
+    Json,
+}
+
+/// Tells findings and notes.
+pub(super) struct Teller {
+    format: Format,
+    has_colour: bool,
+}
+
+/// Colours of a terminal, as the numbers of their escape sequences.
+const DIM: &str = "2";
+const RULE: &str = "33";
+const GOOD: &str = "1;32";
+const BAD: &str = "1;31";
+const HINT: &str = "1;36";
+
+impl Teller {
+    pub(super) fn new(format: Format) -> Self {
+        Self { format, has_colour: !Terminal::environment().plain && io::stderr().is_terminal() }
+    }
+
+    /// Tells something of the input.
+    pub(super) fn note(&self, text: &str) {
+        match self.format {
+            Format::Text => complain(text),
+            Format::Json => write(&Line::Note { text }),
+        }
+    }
+
+    pub(super) fn finding(&self, finding: &Finding) {
+        match (self.format, finding) {
+            (Format::Text, finding) => complain(self.text(finding)),
+            (Format::Json, Finding::Change(change)) => write(&json_change(change)),
+            (Format::Json, Finding::Engine(engine)) => write(&json_engine(engine)),
+            (Format::Json, Finding::Verdict(verdict)) => write(&json_summary(verdict)),
+        }
+    }
+
+    fn text(&self, finding: &Finding) -> String {
+        match finding {
+            Finding::Change(change) => {
+                let rule = change.rule.unwrap_or("-");
+                format!(
+                    "{}  {}  {}",
+                    self.painted(&change.range(), DIM),
+                    self.painted(rule, RULE),
+                    change.effect
+                )
+            }
+            Finding::Engine(engine) => format!("{}  {engine}", self.painted("engine", DIM)),
+            Finding::Verdict(verdict) => {
+                let colour = if verdict.outcome.failure().is_none() { GOOD } else { BAD };
+                let summary = self.painted(&verdict.to_string(), colour);
+                let mut text = format!("{}  {summary}", self.painted("summary", DIM));
+                if let Some(hint) = verdict.hint() {
+                    text += &format!("\n{}  {}", self.painted("hint", DIM), self.painted(&hint, HINT));
+                }
+                text
+            }
+        }
+    }
+
+    fn painted(&self, text: &str, colour: &str) -> String {
+        if self.has_colour { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// A line of JSON. Fields are added, and none is taken away or gets another meaning.
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+enum Line<'a> {
+    Change {
+        place: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        first: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        last: Option<u64>,
+        times: u32,
+        rule: Option<&'static str>,
+        change: &'static str,
+        fields: Vec<&'a str>,
+        into: Vec<&'a str>,
+        before: Option<&'a str>,
+        after: Option<&'a str>,
+        text: String,
+    },
+    Note {
+        text: &'a str,
+    },
+    Engine {
+        given: Option<&'static str>,
+        recognised: Option<&'static str>,
+        version: Option<String>,
+        evidence: &'static [&'static str],
+        frame: Option<u64>,
+        text: String,
+    },
+    Summary {
+        outcome: &'static str,
+        error: Option<Told<'a>>,
+        finish_reasons: &'a [&'static str],
+        frames_in: u64,
+        frames_out: Option<u64>,
+        rules: usize,
+        characters_in: usize,
+        characters_out: Option<usize>,
+        family: Option<&'static str>,
+        flags: Option<&'a str>,
+        text: String,
+    },
+}
+
+/// The error that clients get.
+#[derive(Serialize)]
+struct Told<'a> {
+    status: u16,
+    code: Option<&'a str>,
+    message: &'a str,
+}
+
+fn write(line: &Line<'_>) {
+    if let Ok(text) = serde_json::to_string(line) {
+        complain(text);
+    }
+}
+
+fn json_change(change: &Change) -> Line<'_> {
+    let Change { place, rule, effect, times } = change;
+    let (first, last) = match *place {
+        Place::Frames { first, last } => (Some(first), Some(last)),
+        Place::Request | Place::Object => (None, None),
+    };
+    let is_one = matches!(effect.kind, Kind::Replaced | Kind::Became | Kind::Held | Kind::Released);
+    Line::Change {
+        place: place.name(),
+        first,
+        last,
+        times: *times,
+        rule: *rule,
+        change: effect.kind.name(),
+        fields: names(&effect.fields),
+        into: names(&effect.into),
+        before: value(&effect.fields).filter(|_| is_one),
+        after: value(&effect.into).filter(|_| is_one),
+        text: effect.to_string(),
+    }
+}
+
+fn names(fields: &[Field]) -> Vec<&str> {
+    fields.iter().map(|field| field.path.as_str()).collect()
+}
+
+/// The value of the first field.
+fn value(fields: &[Field]) -> Option<&str> {
+    fields.first().and_then(|field| field.value.as_deref())
+}
+
+fn json_engine(engine: &Recognition) -> Line<'_> {
+    let given = engine.taken.engine;
+    let version = engine.version.or(engine.taken.version);
+    Line::Engine {
+        given: given.is_known().then_some(given.name),
+        recognised: engine.seen.map(|seen| seen.name),
+        version: version.map(|version| version.to_string()),
+        evidence: engine.evidence.map_or(&[], |(texts, _)| texts),
+        frame: engine.evidence.map(|(_, frame)| frame).filter(|frame| *frame > 0),
+        text: engine.to_string(),
+    }
+}
+
+fn json_summary(verdict: &Verdict) -> Line<'_> {
+    let error = verdict.outcome.failure().map(|failure| Told {
+        status: failure.status,
+        code: failure.code.as_deref(),
+        message: &failure.message,
+    });
+    Line::Summary {
+        outcome: verdict.outcome.name(),
+        error,
+        finish_reasons: &verdict.finishes,
+        frames_in: verdict.frames,
+        frames_out: verdict.written,
+        rules: verdict.rules,
+        characters_in: verdict.said,
+        characters_out: verdict.told,
+        family: verdict.unparsed.map(|unparsed| unparsed.family()),
+        flags: verdict.flags.as_deref(),
+        text: verdict.to_string(),
+    }
+}

@@ -1,0 +1,228 @@
+//! The fields of a frame, each with its path and value, so that two frames can be compared field by field.
+//!
+//! Takes: the JSON of an engine's chunk, of a canonical frame or of a request. Gives: [`Leaf`]s. Never: a tree.
+
+use crate::json::{self, Members, Raw, Text, compacted, write_string};
+use bytes::BytesMut;
+
+/// Objects in objects that are looked into; what lies deeper is one value.
+const DEPTH: usize = 8;
+/// Characters of a value that are shown.
+const SHOWN: usize = 40;
+/// Fields that are the same in all frames of an answer.
+const ENVELOPE: [&str; 7] = ["id", "object", "created", "model", "system_fingerprint", "type", "index"];
+/// Fields that hold what a model said, in pieces.
+const TEXTS: [&str; 6] = ["content", "reasoning_content", "reasoning", "text", "arguments", "refusal"];
+/// Objects whose names nobody needs: there is one of them in a choice.
+const TRANSPARENT: [&str; 2] = ["delta", "message"];
+/// Values that are shown whole: nobody reads a probability.
+const OPAQUE: [&str; 2] = ["logprobs", "prompt_logprobs"];
+
+/// The value of a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    /// A string, its escapes resolved.
+    Text(String),
+    /// Anything else, without white space.
+    Other(String),
+}
+
+impl Value {
+    fn of(raw: Raw<'_>) -> Self {
+        match Text::of(raw) {
+            Some(text) => Self::Text(text.decoded().into_owned()),
+            None => Self::Other(compacted(raw)),
+        }
+    }
+
+    pub(super) fn is_null(&self) -> bool {
+        *self == Self::Other("null".to_owned())
+    }
+
+    /// Whether it says nothing: null, or without an element.
+    pub(super) fn is_empty(&self) -> bool {
+        match self {
+            Self::Text(text) => text.is_empty(),
+            Self::Other(value) => ["null", "[]", "{}"].contains(&value.as_str()),
+        }
+    }
+
+    /// The characters of a string.
+    pub(super) fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Other(_) => None,
+        }
+    }
+
+    /// The value as JSON, a long one without its end.
+    pub(super) fn shown(&self) -> String {
+        let cut = |text: &str| {
+            let mut letters = text.chars();
+            let mut short: String = letters.by_ref().take(SHOWN).collect();
+            if letters.next().is_some() {
+                short.push('…');
+            }
+            short
+        };
+        match self {
+            Self::Other(value) => cut(value),
+            Self::Text(text) => {
+                let mut quoted = BytesMut::new();
+                write_string(&cut(text), &mut quoted);
+                String::from_utf8_lossy(&quoted).into_owned()
+            }
+        }
+    }
+}
+
+/// A field that holds no other fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Leaf {
+    /// The names of the objects around it and its own, with dots between them. `choices[0]`, `delta` and `message` are left out.
+    pub(super) path: String,
+    pub(super) value: Value,
+}
+
+impl Leaf {
+    pub(super) fn is_text(&self) -> bool {
+        is_text(&self.path)
+    }
+
+    /// Whether it is of the answer as a whole, and the same in each frame.
+    pub(super) fn is_envelope(&self) -> bool {
+        is_envelope(&self.path)
+    }
+}
+
+/// Whether a field of this path holds a piece of what a model said.
+pub(super) fn is_text(path: &str) -> bool {
+    TEXTS.contains(&name(path))
+}
+
+/// Whether a field of this path is of the answer as a whole.
+pub(super) fn is_envelope(path: &str) -> bool {
+    ENVELOPE.contains(&name(path)) && !path.contains("tool_calls") && !path.contains("function_call")
+}
+
+/// The last part of a path.
+pub(super) fn name(path: &str) -> &str {
+    path.rsplit('.').next().unwrap_or(path)
+}
+
+/// Reads frames of one answer. Calls are numbered in the order in which they come, so that those of the engine and the canonical
+/// ones can be told apart although their `index` may differ.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    calls: Vec<String>,
+}
+
+impl Reader {
+    /// Returns the fields of a frame; nothing, if it is no JSON object.
+    pub(super) fn read(&mut self, data: &str) -> Vec<Leaf> {
+        let mut leaves = Vec::new();
+        if let Some(members) = Members::of(data.trim()) {
+            self.object(members, "", 0, &mut leaves);
+        }
+        leaves
+    }
+
+    fn object(&mut self, Members(members): Members<'_>, path: &str, depth: usize, to: &mut Vec<Leaf>) {
+        for (key, raw) in members {
+            let joined = if path.is_empty() { key.to_string() } else { format!("{path}.{key}") };
+            let is_opaque = depth >= DEPTH || OPAQUE.contains(&key.as_ref());
+            match Members::of(raw.get()).filter(|_| !is_opaque) {
+                Some(inner) if TRANSPARENT.contains(&key.as_ref()) => {
+                    self.object(inner, path, depth + 1, to);
+                }
+                Some(inner) if !inner.0.is_empty() => self.object(inner, &joined, depth + 1, to),
+                None if key == "choices" && raw.get() == "[]" => {}
+                None if !is_opaque => self.list(&key, raw, joined, depth, to),
+                _ => to.push(Leaf { path: joined, value: Value::of(raw) }),
+            }
+        }
+    }
+
+    /// Reads a value that may be a list of objects.
+    fn list(&mut self, key: &str, raw: Raw<'_>, path: String, depth: usize, to: &mut Vec<Leaf>) {
+        let elements = json::read::<Vec<Raw<'_>>>(raw.get()).ok();
+        let objects: Option<Vec<Members<'_>>> =
+            elements.and_then(|all| all.into_iter().map(|element| Members::of(element.get())).collect());
+        let Some(objects) = objects.filter(|all| !all.is_empty()) else {
+            return to.push(Leaf { path, value: Value::of(raw) });
+        };
+        for (at, members) in objects.into_iter().enumerate() {
+            let number = match key {
+                "choices" => members.get("index").and_then(json::integer).map_or(at, |index| index as usize),
+                "tool_calls" => self.call(members.get("index"), at),
+                _ => at,
+            };
+            let path = match (key, number) {
+                ("choices", 0) => String::new(),
+                (_, 0) if key == "tool_calls" => path.clone(),
+                _ => format!("{path}[{number}]"),
+            };
+            // The index of a choice is in its path.
+            let members = match key {
+                "choices" => Members(members.0.into_iter().filter(|(key, _)| key != "index").collect()),
+                _ => members,
+            };
+            self.object(members, &path, depth + 1, to);
+        }
+    }
+
+    /// The number of a call among those of this frame.
+    fn call(&mut self, index: Option<Raw<'_>>, at: usize) -> usize {
+        let index = index.map_or_else(|| format!("at {at}"), |raw| raw.get().to_owned());
+        match self.calls.iter().position(|known| *known == index) {
+            Some(number) => number,
+            None => {
+                self.calls.push(index);
+                self.calls.len() - 1
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(data: &str) -> String {
+        let leaves = Reader::default().read(data);
+        leaves
+            .iter()
+            .map(|leaf| format!("{}={}", leaf.path, leaf.value.shown()))
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+
+    #[test]
+    fn fields_have_short_paths() {
+        for (data, expected) in [
+            (
+                r#"{"id":"a","choices":[{"index":0,"delta":{"content":"\u00e9"},"finish_reason":null}]}"#,
+                r#"id="a" content="é" finish_reason=null"#,
+            ),
+            (r#"{"choices":[{"index":1,"delta":{}}],"usage":{"a":{"b":1}}}"#, "usage.a.b=1"),
+            (r#"{"choices":[{"index":1,"message":{"content":"a"}}]}"#, r#"choices[1].content="a""#),
+            (
+                r#"{"choices":[{"delta":{"tool_calls":[{"index":3,"id":"x"},{"index":5,"function":{"arguments":"{"}}]}}]}"#,
+                r#"tool_calls.index=3 tool_calls.id="x" tool_calls[1].index=5 tool_calls[1].function.arguments="{""#,
+            ),
+            (
+                r#"{"token_ids":[1, 2],"logprobs":{"content":[{"token":"a"}]}}"#,
+                r#"token_ids=[1,2] logprobs={"content":[{"token":"a"}]}"#,
+            ),
+            (
+                r#"{"type":"response.output_text.delta","delta":"a"}"#,
+                r#"type="response.output_text.delta" delta="a""#,
+            ),
+            ("[DONE]", ""),
+        ] {
+            assert_eq!(shown(data), expected);
+        }
+        let long = format!(r#"{{"a":"{}"}}"#, "é".repeat(41));
+        assert_eq!(shown(&long), format!("a=\"{}…\"", "é".repeat(40)));
+    }
+}
