@@ -33,6 +33,8 @@ pub mod seal;
 
 pub mod error;
 
+pub mod html;
+
 pub mod marks;
 
 pub mod secret;

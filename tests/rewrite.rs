@@ -431,7 +431,7 @@ fn unreadable_input_is_the_environments_fault() {
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("standard input: "));
 }
 
-/// Each change has a line, and the answer is the same as without.
+/// Each change has a line with what it was before and after, and the answer is the same as without.
 #[test]
 fn what_is_changed_is_explained() {
     let folder = Folder::new("explain");
@@ -445,13 +445,49 @@ fn what_is_changed_is_explained() {
             "0.21.0",
             "vllm/text-length/upstream.sse",
             &[
-                "request  empty_tools  an empty list of tools was left out  vllm 0.21.0\n",
-                "  finish_merged  Text stood in the chunk that finishes  vllm 0.21.0\n",
-                "frame 1  role_content  ",
+                "request  empty_tools  an empty list of tools was left out\n",
+                "request  null_fields  dropped: tools []\n",
+                "frame 1  role_content  dropped: content \"\"\n",
+                "frames 2-5 (4 times)  null_fields  dropped: null fields token_ids\n",
+                "frame 6  finish_merged  moved to frames of their own: content \"First\", finish_reason \"length\"\n",
+                "frame 7  fingerprint  dropped: system_fingerprint\n",
+                "engine  vllm 0.21.0, as --engine says: frame 7 has \"system_fingerprint\":\"vllm-\n",
+                "summary  the answer is complete: 8 frames in, 8 out, ",
+                "no text was lost; finish_reason length\n",
             ][..],
         ),
-        ("sglang", "0.5.12", "sglang/text/upstream.sse", &["frame 1  id  ", "  stop_details  "]),
-        ("auto", "1.0.0", "vllm/text-whole/upstream.json", &["answer  usage  ", "answer  fingerprint  "]),
+        (
+            "sglang",
+            "0.5.12",
+            "sglang/text/upstream.sse",
+            &[
+                "  id  id \"3ebe143278224ad0976fa20b2ae08d13\" → \"chatcmpl-3ebe143278224ad0976fa20b2ae08d1…\"\n",
+                "frame 10  stop_details  dropped: matched_stop 32002\n",
+            ],
+        ),
+        (
+            "auto",
+            "1.0.0",
+            "vllm/text-whole/upstream.json",
+            &[
+                "answer  usage  added: usage.prompt_tokens_details.cached_tokens, ",
+                "answer  fingerprint  dropped: system_fingerprint\n",
+                "engine  vllm 0.21.0: its answer has \"system_fingerprint\":\"vllm-\n",
+                "summary  the answer is complete: one object in, one out, ",
+            ],
+        ),
+        (
+            "vllm",
+            "0.21.0",
+            "vllm/reasoning/upstream.sse",
+            &["  reasoning_name  reasoning → reasoning_content, reasoning\n"],
+        ),
+        (
+            "vllm",
+            "0.21.0",
+            "sglang/text/upstream.sse",
+            &["engine  vllm 0.21.0, as --engine says, but the answer looks like one of sglang: frame 1 has "],
+        ),
     ] {
         let input = text_of(input);
         let plain = ["--engine", engine, "--engine-version", version, "--request", &request];
@@ -462,14 +498,110 @@ fn what_is_changed_is_explained() {
         for line in expected {
             assert!(explained.2.contains(line), "{line}: {}", explained.2);
         }
-        for line in explained.2.lines() {
-            let columns: Vec<_> = line.split("  ").collect();
-            assert_eq!(columns.len(), 4, "{line}");
-            assert!(columns[3].starts_with(engine), "{line}");
+        let lines: Vec<_> = explained.2.lines().collect();
+        let (summary, changes) = lines.split_last().unwrap();
+        assert!(summary.starts_with("summary  "), "{}", explained.2);
+        for line in &changes[..changes.len() - 1] {
+            assert_eq!(line.split("  ").count(), 3, "{line}");
         }
+        assert!(!explained.2.contains('\x1b'), "no colour in a pipe");
     }
     let (code, _, told) = run(&mut rewrite(&["--engine-version", "new"]), b"");
     assert!(code == 2 && told.contains("a release such as 0.21.0"), "{told}");
+}
+
+/// A finish word that is not the API's stands beside what it became; frames of one kind are one line.
+#[test]
+fn before_and_after_are_those_of_the_frames() {
+    let chunk = |delta: &str, rest: &str| {
+        format!(
+            "data: {{\"id\":\"chatcmpl-a\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{{\"index\":0,\"delta\":{{{delta}}},{rest}}}]}}\n\n"
+        )
+    };
+    let mut input = chunk(r#""role":"assistant""#, r#""finish_reason":null"#);
+    for at in 0..40 {
+        input += &chunk(&format!(r#""content":"{at} ""#), r#""token_ids":[1],"finish_reason":null"#);
+    }
+    input += &chunk("", r#""finish_reason":"eos""#);
+    input += "data: [DONE]\n\n";
+    let (code, _, told) = run(&mut rewrite(&["--explain"]), input.as_bytes());
+    assert_eq!(code, 0, "{told}");
+    for line in [
+        "frames 2-41 (40 times)  unknown_field  dropped: token_ids\n",
+        "frame 42  finish_word  finish_reason \"eos\" → \"stop\"\n",
+        "engine  not recognised",
+        "summary  the answer is complete: 43 frames in, 43 out, 2 rules changed something, no text was lost; finish_reason stop\n",
+    ] {
+        assert!(told.contains(line), "{line}: {told}");
+    }
+}
+
+/// What the engine would have needed is named, and what clients get of a broken answer.
+#[test]
+fn the_verdict_names_what_would_help() {
+    let folder = Folder::new("verdict");
+    let request = folder.file(
+        "request.json",
+        r#"{"model":"Qwen/Qwen3-8B","messages":[{"role":"user","content":"a"}],"stream":true}"#,
+    );
+    let input = text_of("vllm/think-raw/upstream.sse");
+    let arguments = ["--explain", "--set", "parser=auto", "--request", &request];
+    let (code, _, told) = run(&mut rewrite(&arguments), input.as_bytes());
+    assert_eq!(code, 0, "{told}");
+    assert!(told.contains("  think  content → reasoning_content, reasoning\n"), "{told}");
+    assert!(told.contains("characters were marks of reasoning and calls"), "{told}");
+    let hint = told.lines().last().unwrap();
+    assert!(hint.starts_with("hint  ") && hint.ends_with("these flags: --reasoning-parser qwen3"), "{told}");
+
+    let stream = text_of("vllm/text/upstream.sse");
+    let half = &stream[..stream.len() / 2];
+    let (code, _, told) = run(&mut rewrite(&["--explain"]), half.as_bytes());
+    assert_eq!(code, 1, "{told}");
+    assert!(told.contains("summary  the answer is broken: "), "{told}");
+    assert!(told.contains("; clients get error upstream_incomplete; "), "{told}");
+    let (code, _, told) = run(&mut rewrite(&["--explain", "--status", "429"]), br#"{"error":"slow down"}"#);
+    assert_eq!(
+        (code, told.as_str()),
+        (1, "summary  the answer is an error: slow down; clients get error rate_limit_exceeded (HTTP 429)\n")
+    );
+}
+
+#[test]
+fn programs_read_explanations_as_json() {
+    let input = text_of("vllm/text-length/upstream.sse");
+    let (code, out, told) = run(&mut rewrite(&["--explain", "--format", "json"]), input.as_bytes());
+    let (_, plain, _) = run(&mut rewrite(&[]), input.as_bytes());
+    assert_eq!((code, out), (0, plain));
+    let lines: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (summary, rest) = lines.split_last().unwrap();
+    assert_eq!(
+        (&summary["kind"], &summary["outcome"], &summary["finish_reasons"]),
+        (&"summary".into(), &"complete".into(), &serde_json::json!(["length"]))
+    );
+    assert_eq!((&summary["frames_in"], &summary["error"]), (&8.into(), &Value::Null));
+    assert_eq!(summary["characters_in"], summary["characters_out"]);
+    let (engine, changes) = rest.split_last().unwrap();
+    assert_eq!(
+        (&engine["kind"], &engine["recognised"], &engine["version"]),
+        (&"engine".into(), &"vllm".into(), &"0.21.0".into())
+    );
+    assert!(changes.iter().all(|line| line["kind"] == "change" && line["text"].is_string()), "{told}");
+    let dropped = changes.iter().find(|line| line["fields"] == serde_json::json!(["token_ids"])).unwrap();
+    let expected = serde_json::json!({
+        "kind": "change", "place": "frames", "first": 2, "last": 5, "times": 4, "rule": "null_fields",
+        "change": "dropped_null", "fields": ["token_ids"], "into": [], "before": null, "after": null,
+        "text": "dropped: null fields token_ids",
+    });
+    assert_eq!(*dropped, expected);
+    // Notes, too, are lines of JSON.
+    let (_, _, told) = run(&mut rewrite(&["--explain", "--format", "json"]), b"<html>");
+    let kinds: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(
+        (&kinds[0]["kind"], &kinds[1]["kind"], &kinds[1]["outcome"]),
+        (&"note".into(), &"summary".into(), &"broken".into())
+    );
+    let (code, _, told) = run(&mut rewrite(&["--format", "json"]), b"");
+    assert!(code == 2 && told.contains("--explain"), "{told}");
 }
 
 /// Where each choice is asked for by itself, an answer is that of one of them.
@@ -489,7 +621,7 @@ fn of_several_answers_each_is_rewritten_by_itself() {
     };
     let (one, several) = (rewritten(""), rewritten(r#","n":3"#));
     assert_eq!((several.0, &several.1), (0, &one.1));
-    let line = "request  fan_out  each choice was asked for by a request of its own  transformers\n";
+    let line = "request  fan_out  each choice was asked for by a request of its own\n";
     assert!(several.2.contains(line) && !one.2.contains(line), "{}", several.2);
 }
 
@@ -522,7 +654,7 @@ fn start(arguments: &[&str]) -> Child {
 
 #[test]
 fn frames_come_out_before_the_input_is_complete() {
-    for arguments in [&[][..], &["--api", "chat"]] {
+    for arguments in [&[][..], &["--api", "chat"], &["--explain"]] {
         let mut child = start(arguments);
         let mut stdin = child.stdin.take().unwrap();
         let frames = frames(child.stdout.take().unwrap());

@@ -3,7 +3,7 @@
 use super::{ENVIRONMENT, USAGE, complain};
 use crate::config::{Level, LogFormat, Terminal};
 use crate::demo::page::{Look, heading, render};
-use crate::demo::{self, REASONING, Scene, Stand, TOOL, Trouble};
+use crate::demo::{self, REASONING, Scene, Stand, TOOL, Trouble, snippet, web};
 use crate::telemetry;
 use clap::{Args, ValueEnum};
 use std::io::{self, IsTerminal, Write};
@@ -29,7 +29,8 @@ const EXAMPLES: &str = "\
 Examples:
   samewire demo
       Prints what vLLM and SGLang send for the same request and what clients receive instead, then
-      serves recorded answers on http://127.0.0.1:8080/v1 until Ctrl-C.
+      serves recorded answers on http://127.0.0.1:8080/v1 until Ctrl-C. http://127.0.0.1:8080/ shows
+      the same in a browser, where a button asks for both answers live.
   samewire demo --show tool --once
       Another request, and nothing is served.
   samewire demo --listen 127.0.0.1:0
@@ -80,8 +81,9 @@ impl Demo {
         print(&render(scene, &comparison, look))?;
         if let Some(stand) = stand {
             print(&heading("Your turn", look))?;
-            print(&invitation(stand.address()?, &stand.models()))?;
-            stand.serve()?;
+            let (url, models) = (base_url(stand.address()?), stand.models());
+            print(&invitation(&url, &models))?;
+            stand.serve(web::render(scene, &comparison, &url, &models))?;
         }
         Ok(())
     }
@@ -108,42 +110,30 @@ fn look() -> Look {
     Look { width, colour: !plain && io::stdout().is_terminal() }
 }
 
-/// What can be done with the server that runs now.
-fn invitation(address: SocketAddr, models: &[String]) -> String {
+/// Where clients point to.
+fn base_url(address: SocketAddr) -> String {
     // An address that stands for all is not one to connect to.
     let host = if address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { address.ip().to_string() };
     let host = if address.is_ipv6() && !address.ip().is_unspecified() { format!("[{host}]") } else { host };
-    let url = format!("http://{host}:{}/v1", address.port());
+    format!("http://{host}:{}/v1", address.port())
+}
+
+/// What can be done with the server that runs now.
+fn invitation(url: &str, models: &[String]) -> String {
     let of = |engine: &str| {
         let names: Vec<_> =
             models.iter().filter(|name| name.starts_with(engine)).map(String::as_str).collect();
         names.join(", ")
     };
     format!(
-        r#"{url} serves recorded answers until Ctrl-C.
-
-curl -N {url}/chat/completions \
-  -H 'content-type: application/json' \
-  -d '{{"model": "vllm/reasoning", "stream": true,
-       "messages": [{{"role": "user", "content": "How much is two and two?"}}]}}'
-
-# pip install openai
-from openai import OpenAI
-client = OpenAI(base_url="{url}", api_key="none")
-messages = [{{"role": "user", "content": "How much is two and two?"}}]
-for engine in ("vllm", "sglang"):
-    for chunk in client.chat.completions.create(
-            model=f"{{engine}}/reasoning", messages=messages, stream=True):
-        delta = chunk.choices[0].delta
-        text = getattr(delta, "reasoning_content", None) or delta.content
-        print(text or "", end="", flush=True)
-    print()
-
-Models:  {}
-         {}
-Any other name is answered too.
-In front of an engine of your own: samewire serve --upstream http://HOST:PORT
-"#,
+        "{url} serves recorded answers until Ctrl-C.\n\
+         {} shows this page in a browser, and both answers live.\n\n{}\n\n{}\n\n\
+         Models:  {}\n         {}\n\
+         Any other name is answered too.\n\
+         In front of an engine of your own: samewire serve --upstream http://HOST:PORT\n",
+        url.strip_suffix("v1").unwrap_or(url),
+        snippet::curl(url),
+        snippet::python(url),
         of("vllm/"),
         of("sglang/")
     )

@@ -3,8 +3,10 @@
 //!
 //! Takes: two raw streams and what became of them. Gives: a [`Comparison`]. Never: knows of terminals.
 
+use super::NAMES;
 use super::frame::{Change, Frame, Phase, events, read};
 use crate::json::{self, Members, Raw};
+use std::fmt::Write as _;
 
 /// Frames of one phase that are shown before the rest is only counted.
 const SHOWN: usize = 2;
@@ -25,7 +27,7 @@ pub enum Cell {
 /// A row of canonical frames.
 #[derive(Clone, Debug)]
 pub enum Match {
-    /// The same bytes on both sides, ids, times and names of models apart.
+    /// The same bytes on both sides, ids and times apart.
     Same(Frame),
     /// The same but for what the model said or counted.
     Alike(Frame, Frame),
@@ -46,7 +48,7 @@ pub struct Comparison {
     pub changes: Vec<(Change, [usize; 2])>,
     /// Canonical frames.
     pub frames: [usize; 2],
-    /// Pairs of canonical frames with the same bytes, ids, times and names of models apart.
+    /// Pairs of canonical frames with the same bytes, ids and times apart.
     pub same: usize,
     /// Pairs that differ in what the model said or counted.
     pub alike: usize,
@@ -59,6 +61,36 @@ pub struct Streams<'a> {
     pub raw: &'a str,
     /// As a client receives it.
     pub canonical: &'a str,
+}
+
+impl Comparison {
+    /// The number of a change: circled, as long as there are such.
+    pub fn number(&self, change: Change) -> String {
+        let at = self.changes.iter().position(|(one, _)| *one == change).unwrap_or(0);
+        let circled = u32::try_from(at).ok().filter(|at| *at < 20).and_then(|at| char::from_u32(0x2460 + at));
+        circled.map_or_else(|| format!("({})", at + 1), String::from)
+    }
+
+    /// How much of the canonical answers is the same.
+    pub fn verdict(&self) -> String {
+        let Self { frames: [left, right], same, alike, .. } = self;
+        let others = left.max(right) - same - alike;
+        let (one, other) = (NAMES[0], NAMES[1]);
+        let mut text = format!("{left} canonical frames from {one}, {right} from {other}: ");
+        text += &match left == right && same == left {
+            true => "all of them the same byte for byte (ids and times apart)".to_owned(),
+            false => format!("{same} are the same byte for byte (ids and times apart)"),
+        };
+        if *alike > 0 {
+            let _ = write!(text, ", {alike} differ only in what is said or counted");
+        }
+        if others > 0 {
+            let _ =
+                write!(text, ", and {others} are there because one engine cuts the text into more pieces");
+        }
+        text.push('.');
+        text
+    }
 }
 
 /// Compares two engines' answers to one request.
@@ -144,7 +176,7 @@ fn matched([left, right]: [Cell; 2]) -> Match {
     }
 }
 
-/// The frame without ids, time and the model's name; `words`: also without what the model said and counted.
+/// The frame without ids and time; `words`: also without what the model said and counted.
 fn masked(data: &str, words: bool) -> String {
     let mut out = String::new();
     match Raw::of(data) {
@@ -161,7 +193,7 @@ fn mask(raw: Raw<'_>, words: bool, out: &mut String) {
         for (key, value) in members {
             out.push_str(&key);
             out.push(':');
-            let drawn = ["id", "created", "model"].contains(&key.as_ref());
+            let drawn = ["id", "created"].contains(&key.as_ref());
             let said =
                 words && ["content", "reasoning_content", "reasoning", "arguments"].contains(&key.as_ref());
             match drawn || said {

@@ -4,6 +4,7 @@
 //! Never: knows of terminals.
 
 use crate::json::{self, Members, Raw, Text};
+use crate::wire::rule::{NULL_FIELDS, Rule};
 
 /// What samewire changes in frames, in the order in which it is explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub enum Change {
     Empty,
     /// Members that the API does not have.
     Unknown,
+    /// Why the engine stopped, in words of its own.
+    StopDetails,
     /// The engine's build.
     Fingerprint,
     /// Token counts in another form.
@@ -34,7 +37,7 @@ pub enum Change {
 
 impl Change {
     /// Every change.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Id,
         Self::RoleContent,
         Self::ReasoningName,
@@ -44,25 +47,28 @@ impl Change {
         Self::ToolRepeat,
         Self::Empty,
         Self::Unknown,
+        Self::StopDetails,
         Self::Fingerprint,
         Self::Usage,
     ];
 
     /// The rule's name, as metrics have it.
     pub fn rule(self) -> &'static str {
-        match self {
-            Self::Id => "id",
-            Self::RoleContent => "role_content",
-            Self::ReasoningName => "reasoning_name",
-            Self::FinishMerged => "finish_merged",
-            Self::Envelope => "envelope",
-            Self::ToolId => "tool_id",
-            Self::ToolRepeat => "tool_repeat",
-            Self::Empty => "empty fields",
-            Self::Unknown => "unknown_field",
-            Self::Fingerprint => "fingerprint",
-            Self::Usage => "usage",
-        }
+        let rule = match self {
+            Self::Id => Rule::Id,
+            Self::RoleContent => Rule::RoleContent,
+            Self::ReasoningName => Rule::ReasoningName,
+            Self::FinishMerged => Rule::FinishMerged,
+            Self::Envelope => Rule::Envelope,
+            Self::ToolId => Rule::ToolId,
+            Self::ToolRepeat => Rule::ToolRepeat,
+            Self::Unknown => Rule::UnknownField,
+            Self::StopDetails => Rule::StopDetails,
+            Self::Fingerprint => Rule::Fingerprint,
+            Self::Usage => Rule::Usage,
+            Self::Empty => return NULL_FIELDS,
+        };
+        rule.name()
     }
 
     /// What is done, and why.
@@ -81,10 +87,11 @@ impl Change {
             Self::ToolRepeat => {
                 "Id, type and name of a call come once; repeated or null they break clients that join the pieces."
             }
-            Self::Empty => "Null and empty fields in a delta go: nothing was said.",
+            Self::Empty => "Fields without a value go: nothing was said.",
             Self::Unknown => {
                 "Fields that the API does not have go (unknown_fields = \"pass\" keeps them apart)."
             }
+            Self::StopDetails => "Why the engine stopped is in finish_reason; its own field beside it goes.",
             Self::Fingerprint => "The engine's build and topology are nobody's business; they go.",
             Self::Usage => "Token counts come complete, each under its official name.",
         }
@@ -290,8 +297,17 @@ impl Reader {
                 }
             }
             "system_fingerprint" => draft.member(key, raw, Some(Change::Fingerprint)),
-            _ => draft.member(key, raw, Some(Change::Unknown)),
+            _ => draft.member(key, raw, Some(foreign(key, raw))),
         }
+    }
+}
+
+/// What becomes of a field that the API does not have.
+fn foreign(key: &str, raw: Raw<'_>) -> Change {
+    match key {
+        _ if raw.get() == "null" => Change::Empty,
+        "stop_reason" | "matched_stop" => Change::StopDetails,
+        _ => Change::Unknown,
     }
 }
 
@@ -333,7 +349,7 @@ fn choice(raw: Raw<'_>, draft: &mut Draft) {
                 draft.member(&key, raw, merged.then_some(Change::FinishMerged));
             }
             "delta" => delta(raw, draft),
-            _ => draft.member(&key, raw, Some(Change::Unknown)),
+            _ => draft.member(&key, raw, Some(foreign(&key, raw))),
         }
     }
 }
@@ -448,7 +464,7 @@ mod tests {
         for (data, expected) in [
             (
                 r#"{"id":"chatcmpl-1","choices":[{"index":0,"delta":{"reasoning":"We"},"logprobs":null,"finish_reason":null,"token_ids":null}]}"#,
-                r#"{… "id":"chatcmpl-1", "delta":{"reasoning"<ReasoningName>:"We"}, "token_ids":null<Unknown>}"#,
+                r#"{… "id":"chatcmpl-1", "delta":{"reasoning"<ReasoningName>:"We"}, "token_ids":null<Empty>}"#,
             ),
             (
                 r#"{"id":"d3b4","choices":[{"delta":{"reasoning_content":null,"role":"assistant","content":""}}]}"#,

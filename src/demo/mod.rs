@@ -7,10 +7,13 @@ pub mod compare;
 pub mod frame;
 pub mod page;
 mod recorded;
+pub mod snippet;
+pub mod web;
 
 pub use compare::{Comparison, compare};
 
 use crate::config::{Config, Mistakes, Overrides};
+use crate::html::Page;
 use crate::replay::{self, Scenario};
 use crate::server::{self, Listeners};
 use compare::Streams;
@@ -29,6 +32,11 @@ const SETTINGS: &str = "[timeouts]\ndrain = 0.2\n";
 /// The engines that are compared.
 pub const ENGINES: [&str; 2] = ["vllm", "sglang"];
 
+/// Their names for people.
+pub const NAMES: [&str; 2] = ["vLLM", "SGLang"];
+/// The versions that were recorded.
+const VERSIONS: [&str; 2] = ["vLLM 0.21.0", "SGLang 0.5.12"];
+
 /// A request that both engines have answered.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene {
@@ -38,26 +46,39 @@ pub struct Scene {
     pub source: &'static str,
     /// The request's body.
     pub request: &'static str,
+    /// What differs between the answers, beside how they are written.
+    pub differs: Option<&'static str>,
     scenario: &'static str,
     model: &'static str,
+}
+
+impl Scene {
+    /// The name under which an engine's answer is served.
+    pub fn served(&self, engine: &str) -> String {
+        recorded::served(engine, self.scenario)
+    }
 }
 
 /// A model that thinks.
 pub const REASONING: Scene = Scene {
     about: "a model that thinks, cut off by max_tokens",
-    source: "gpt-oss-120b on vLLM 0.21.0 and SGLang 0.5.12, frames left out in the middle",
-    request: r#"{"model":"gpt-oss-120b","messages":[{"role":"user","content":"…"}],"max_tokens":200,"stream":true,"stream_options":{"include_usage":true}}"#,
-    scenario: "gptoss-published",
-    model: "gpt-oss-120b",
+    source: "tiny-qwen3 on vLLM 0.21.0 and SGLang 0.5.12: both gave the same answer, recorded as it came",
+    request: r#"{"model":"tiny-qwen3","messages":[{"role":"user","content":"think"}],"max_tokens":21,"temperature":0,"stream":true}"#,
+    differs: None,
+    scenario: "same-answer-length",
+    model: "tiny-qwen3",
 };
 
 /// A model that calls a function.
 pub const TOOL: Scene = Scene {
     about: "a model that thinks and calls a function",
-    source: "small models on vLLM 0.21.0 and SGLang 0.5.12",
-    request: r#"{"model":"any","messages":[{"role":"user","content":"weather"}],"tools":[{"type":"function","function":{"name":"get_weather"}}],"stream":true,"stream_options":{"include_usage":true}}"#,
-    scenario: "tool",
-    model: "any",
+    source: "tiny-qwen3 on vLLM 0.21.0 and SGLang 0.5.12: both gave the same answer, recorded as it came",
+    request: r#"{"model":"tiny-qwen3","messages":[{"role":"user","content":"weather"}],"max_tokens":600,"temperature":0,"tools":[{"type":"function","function":{"name":"get_weather"}}],"stream":true,"stream_options":{"include_usage":true}}"#,
+    differs: Some(
+        "The engines cut the arguments of the call into pieces of their own, and of the two only SGLang counts reasoning tokens.",
+    ),
+    scenario: "same-answer-tool",
+    model: "tiny-qwen3",
 };
 
 /// Why the demo cannot be shown.
@@ -101,7 +122,7 @@ pub fn show(scene: &Scene) -> Result<Comparison, Trouble> {
         let address = engine_of(recorded::one(engine, scene.scenario, scene.model), Duration::ZERO)?;
         let proxy = Proxy::bind("127.0.0.1:0", engine, address)?;
         let front = proxy.listeners.proxy()?;
-        std::thread::Builder::new().name(format!("{engine}-proxy")).spawn(move || proxy.run())?;
+        std::thread::Builder::new().name(format!("{engine}-proxy")).spawn(move || proxy.run(None))?;
         answers.push((ask(address, scene.request)?, ask(front, scene.request)?));
     }
     let [(raw, canonical), (other_raw, other_canonical)] = answers.as_slice() else {
@@ -137,12 +158,12 @@ impl Stand {
         recorded::all().into_iter().map(|scenario| scenario.name).collect()
     }
 
-    /// Serves until a signal ends the process.
+    /// Serves until a signal ends the process, and this page at the root of the address.
     ///
     /// # Errors
     /// No thread can be had.
-    pub fn serve(self) -> io::Result<()> {
-        self.0.run()
+    pub fn serve(self, page: Page) -> io::Result<()> {
+        self.0.run(Some(page))
     }
 }
 
@@ -170,8 +191,8 @@ impl Proxy {
         Ok(Self { config, listeners })
     }
 
-    fn run(self) -> io::Result<()> {
-        server::run_on(self.listeners, self.config)
+    fn run(self, page: Option<Page>) -> io::Result<()> {
+        server::run_on(self.listeners, self.config, page)
     }
 }
 

@@ -3,9 +3,9 @@
 //! Takes: a comparison, and how the terminal [`Look`]s. Gives: lines. Never: a line that is wider than the terminal, or
 //! anything that only colour tells.
 
-use super::Scene;
 use super::compare::{Cell, Comparison, Match};
-use super::frame::{Change, Frame, Word, is_open};
+use super::frame::{Frame, Word, is_open};
+use super::{NAMES, Scene, VERSIONS};
 use std::fmt::Write as _;
 
 /// How the terminal looks.
@@ -16,11 +16,6 @@ pub struct Look {
     /// It shows colours.
     pub colour: bool,
 }
-
-/// The engines' names for people.
-const NAMES: [&str; 2] = ["vLLM", "SGLang"];
-/// What was recorded.
-const VERSIONS: [&str; 2] = ["vLLM 0.21.0", "SGLang 0.5.12"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tint {
@@ -114,7 +109,7 @@ pub fn render(scene: &Scene, comparison: &Comparison, look: Look) -> String {
     let mut page = Page { look, out: String::new(), comparison };
     page.head(scene);
     page.raw();
-    page.canonical();
+    page.canonical(scene);
     page.changes();
     page.out
 }
@@ -276,7 +271,7 @@ impl Page<'_> {
             match piece.change {
                 Some(change) => {
                     line.put(piece.text.as_str(), Tint::Changed);
-                    line.put(self.number(change), Tint::Number);
+                    line.put(self.comparison.number(change), Tint::Number);
                 }
                 None => line.put(piece.text.as_str(), Tint::Plain),
             }
@@ -284,17 +279,12 @@ impl Page<'_> {
         line
     }
 
-    /// The number of a change: circled, as long as there are such.
-    fn number(&self, change: Change) -> String {
-        let at = self.comparison.changes.iter().position(|(one, _)| *one == change).unwrap_or(0);
-        let circled = u32::try_from(at).ok().filter(|at| *at < 20).and_then(|at| char::from_u32(0x2460 + at));
-        circled.map_or_else(|| format!("({})", at + 1), String::from)
-    }
-
     /// What clients receive.
-    fn canonical(&mut self) {
+    fn canonical(&mut self, scene: &Scene) {
         self.rule("What clients of samewire receive");
-        let legend = "= the same bytes, whichever engine answered. ≈ the same but for what the model said. The first frame in full:";
+        let alike =
+            if self.comparison.alike > 0 { " ≈ the same but for what is said or counted." } else { "" };
+        let legend = &format!("= the same bytes, whichever engine answered.{alike} The first frame in full:");
         self.text(Line::default(), legend, Tint::Dim);
         let first = format!("data: {}", self.comparison.first);
         for line in chunks(&first, self.look.width) {
@@ -315,7 +305,7 @@ impl Page<'_> {
             }
         }
         self.blank();
-        self.verdict();
+        self.verdict(scene);
         self.blank();
     }
 
@@ -330,29 +320,18 @@ impl Page<'_> {
         }
     }
 
-    fn verdict(&mut self) {
-        let Comparison { frames: [left, right], same, alike, .. } = self.comparison;
-        let others = left.max(right) - same - alike;
-        let mut text = format!(
-            "{left} canonical frames from {}, {right} from {}: {same} are the same byte for byte (ids, times and names of \
-             models apart)",
-            NAMES[0], NAMES[1]
-        );
-        if *alike > 0 {
-            let _ = write!(text, ", {alike} differ only in what the model said and counted");
+    fn verdict(&mut self, scene: &Scene) {
+        self.text(Line::default(), &self.comparison.verdict(), Tint::Good);
+        if let Some(differs) = scene.differs {
+            self.text(Line::default(), differs, Tint::Dim);
         }
-        if others > 0 {
-            let _ = write!(text, ", and {others} are there because one model said it in more tokens");
-        }
-        text.push('.');
-        self.text(Line::default(), &text, Tint::Good);
     }
 
     /// The changes with their numbers, counts and reasons.
     fn changes(&mut self) {
         self.rule("What samewire changed");
         for (change, counts) in &self.comparison.changes {
-            let mut line = Line::of(self.number(*change), Tint::Number);
+            let mut line = Line::of(self.comparison.number(*change), Tint::Number);
             line.put(format!("  {:<15}", change.rule()), Tint::Bold);
             for (name, count) in NAMES.iter().zip(counts) {
                 let count = if *count == 0 { "–".to_owned() } else { format!("{count}×") };

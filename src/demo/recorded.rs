@@ -44,10 +44,14 @@ const ALL: &[Embedded] = &[
     recorded!("vllm", "reasoning-usage", "sse" as "reasoning"),
     recorded!("vllm", "reasoning-whole", "json" as "reasoning-whole"),
     recorded!("vllm", "tool", "sse" as "tool"),
+    recorded!("vllm", "same-answer-length", "sse" as "same-answer"),
+    recorded!("vllm", "same-answer-tool", "sse" as "same-answer-tool"),
     recorded!("vllm", "gptoss-published", "sse" as "gpt-oss-120b", None),
     recorded!("sglang", "reasoning-usage", "sse" as "reasoning"),
     recorded!("sglang", "reasoning-whole", "json" as "reasoning-whole"),
     recorded!("sglang", "tool", "sse" as "tool"),
+    recorded!("sglang", "same-answer-length", "sse" as "same-answer"),
+    recorded!("sglang", "same-answer-tool", "sse" as "same-answer-tool"),
     recorded!("sglang", "gptoss-published", "sse" as "gpt-oss-120b", None),
 ];
 
@@ -65,6 +69,12 @@ impl Embedded {
 pub(super) fn all() -> Vec<Scenario> {
     let of = |one: &Embedded| one.scenario(format!("{}/{}", one.engine, one.model));
     ALL.iter().filter_map(of).collect()
+}
+
+/// The name under which a scenario is served where all are.
+pub(super) fn served(engine: &str, name: &str) -> String {
+    let found = ALL.iter().find(|one| one.engine == engine && one.name == name);
+    found.map(|one| format!("{}/{}", one.engine, one.model)).unwrap_or_default()
 }
 
 /// One scenario of one engine, under the name by which a request asks for it.

@@ -1,6 +1,8 @@
 //! The admin listener: whether the process lives, whether it should get traffic, its figures, and how it drains. It serves no
 //! `/v1`.
 
+mod start;
+
 use super::browsers::Stranger;
 use super::descriptors::{Spare, is_wanted};
 use super::readiness::Trouble;
@@ -11,8 +13,8 @@ use axum::extract::{RawQuery, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use http::StatusCode;
 use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -61,6 +63,7 @@ pub(super) async fn serve(listener: TcpListener, present: Arc<Present>) {
 
 fn router(present: Arc<Present>) -> Router {
     Router::new()
+        .route("/", get(start))
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
@@ -89,6 +92,11 @@ async fn admit(State(present): State<Arc<Present>>, request: Request, next: Next
         }
     };
     (StatusCode::FORBIDDEN, why).into_response()
+}
+
+/// The page for people.
+async fn start(State(present): State<Arc<Present>>, headers: HeaderMap) -> Response {
+    start::answer(&present.app(), &headers).map(axum::body::Body::from)
 }
 
 async fn ready(State(present): State<Arc<Present>>, RawQuery(query): RawQuery) -> (StatusCode, String) {

@@ -26,6 +26,7 @@ mod keep;
 mod leavings;
 mod listing;
 mod memory;
+mod page;
 mod panics;
 mod pass_through;
 mod paths;
@@ -47,6 +48,7 @@ pub use accept::Listeners;
 pub use memory::told as memory_told;
 
 use crate::config::{Config, Source};
+use crate::html::Page;
 use crate::telemetry::{Gauge, Metrics, Tracer};
 use crate::upstream::{Pool, Upstream, health};
 use accept::{Acceptor, Door, Places, Seat, listen, serve_connection};
@@ -63,6 +65,7 @@ use responses::Holds;
 use shelf::Shelf;
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -95,6 +98,10 @@ pub(crate) struct App {
     budget: Arc<Budget>,
     /// Requests under way.
     requests: Arc<Gauge>,
+    /// Where clients connect.
+    clients: SocketAddr,
+    /// What stands at the root of that address, if anything does.
+    page: Option<Arc<Page>>,
     course: Arc<Course>,
 }
 
@@ -115,15 +122,16 @@ struct Worker {
 /// # Errors
 /// A listener or a thread cannot be had.
 pub fn run(listeners: Listeners, config: Config, source: Source) -> io::Result<()> {
-    block_on(serve(listeners, config, Some(source)))
+    block_on(serve(listeners, config, Some(source), None))
 }
 
-/// Serves on listeners that are open already, with a configuration that stays as it is. SIGHUP ends the process, too.
+/// Serves on listeners that are open already, with a configuration that stays as it is, and perhaps a page for people at the root
+/// of the clients' address. SIGHUP ends the process, too.
 ///
 /// # Errors
 /// A listener or a thread cannot be had.
-pub fn run_on(listeners: Listeners, config: Config) -> io::Result<()> {
-    block_on(serve(listeners, config, None))
+pub fn run_on(listeners: Listeners, config: Config, page: Option<Page>) -> io::Result<()> {
+    block_on(serve(listeners, config, None, page))
 }
 
 fn block_on(serving: impl Future<Output = io::Result<()>>) -> io::Result<()> {
@@ -134,7 +142,12 @@ fn block_on(serving: impl Future<Output = io::Result<()>>) -> io::Result<()> {
     served
 }
 
-async fn serve(listeners: Listeners, mut config: Config, source: Option<Source>) -> io::Result<()> {
+async fn serve(
+    listeners: Listeners,
+    mut config: Config,
+    source: Option<Source>,
+    page: Option<Page>,
+) -> io::Result<()> {
     // A signal that comes from now on is not lost, nor does it end the process by itself.
     // With a configuration that can be read again, SIGHUP asks for that.
     let mut signals = Signals::take(source.is_none())?;
@@ -167,6 +180,8 @@ async fn serve(listeners: Listeners, mut config: Config, source: Option<Source>)
         metrics: Arc::new(metrics),
         tracer: Arc::new(Tracer::start(config.trace.as_ref())?),
         requests: Arc::default(),
+        clients: proxy.local_addr()?,
+        page: page.map(Arc::new),
         course: Arc::new(course),
         config: Arc::new(config),
     };
@@ -195,8 +210,8 @@ async fn serve(listeners: Listeners, mut config: Config, source: Option<Source>)
     }
     let mut acceptor = Acceptor::new(&app, workers);
     // What was in force at the start is not to outlive that.
+    let address = app.clients;
     drop(app);
-    let address = proxy.local_addr()?;
     let mut proxy = Some(proxy);
     while let Some(listener) = proxy.take() {
         tokio::select! {

@@ -41,6 +41,8 @@ pub(super) enum Target {
     Model,
     /// Whether requests should come here.
     Health,
+    /// A page for people, where there is one.
+    Page,
     /// A path that takes other methods; the router says which.
     OtherMethod,
     Nothing,
@@ -76,7 +78,7 @@ impl Target {
             Self::Embeddings => Route::Embeddings,
             Self::Relayed | Self::ByBody => Route::Relay,
             Self::Models | Self::Model => Route::Models,
-            Self::Health | Self::OtherMethod | Self::Nothing => Route::Unknown,
+            Self::Health | Self::Page | Self::OtherMethod | Self::Nothing => Route::Unknown,
         }
     }
 }

@@ -7,6 +7,7 @@ use super::budget::Share;
 use super::clock;
 use super::connection::{Busy, Stage};
 use super::door::{self, Door};
+use super::page;
 use super::paths::{self, Target};
 use super::quota::Standing;
 use super::readiness::Trouble;
@@ -41,6 +42,9 @@ use std::time::{Duration, Instant};
 pub(super) fn router(worker: Arc<Worker>) -> Router {
     let to = |target, door| move |State(worker), request| answer(worker, request, target, door);
     let mut router = Router::new().route(paths::HEALTH, get(to(Target::Health, Door::Plain)));
+    if worker.present.app().page.is_some() {
+        router = router.route("/", get(to(Target::Page, Door::Plain)));
+    }
     for (pattern, door, path) in paths::all() {
         let mut methods = MethodRouter::new();
         methods = path.get.into_iter().fold(methods, |methods, target| methods.get(to(target, door)));
@@ -72,8 +76,12 @@ async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Doo
         (None, Err(_)) => bare(StatusCode::INTERNAL_SERVER_ERROR),
         (None, Ok(chance)) => {
             // Neither is anybody's request: no key, no limit and no record is asked for.
-            let is_health = target == Target::Health && head.uri.authority().is_none();
-            let open = sharing.preflight(&head).or_else(|| is_health.then(|| health(&app)));
+            let asks = |wanted| target == wanted && head.uri.authority().is_none();
+            let own = || match &app.page {
+                Some(page) if asks(Target::Page) => Some(Ok(page::response(page))),
+                _ => asks(Target::Health).then(|| health(&app)),
+            };
+            let open = sharing.preflight(&head).or_else(own);
             match open {
                 Some(answer) => unrecorded(answer, &head, has_body(&head, &body), &chance, busy, &app),
                 None => handle((app, worker, busy, chance), (head, body), target, door).await,

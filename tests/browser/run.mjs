@@ -1,5 +1,5 @@
 // Pages in a real Chromium call samewire: those that [cors] lists, those that it does not, and those that attack the admin
-// listener.
+// listener. And the pages that samewire itself has: that of the demo, and the start page of the admin listener.
 //
 //   node run.mjs BINARY CHROMIUM ENGINE MODULES WORK
 //
@@ -289,6 +289,76 @@ async function checks(browser, pages, open, keyed) {
   })
 }
 
+/** Starts the demo; gives its page's address. */
+async function startDemo() {
+  const args = ['demo', '--listen', '127.0.0.1:0']
+  const child = spawn(binary, args, { env: {}, stdio: ['ignore', 'pipe', 'ignore'] })
+  running.push(child)
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error(`the demo does not serve after ${START} ms`)), START)
+    createInterface({ input: child.stdout }).on('line', line => {
+      const found = /^(http:\/\/127\.0\.0\.1:\d+\/)v1 serves/.exec(line)
+      if (!found) return
+      clearTimeout(timer)
+      resolve(found[1])
+    })
+  })
+}
+
+/** The pages of samewire itself, narrow and wide, light and dark; each has a picture in WORK. */
+async function ownPages(browser, admin) {
+  const views = [
+    { name: 'narrow', width: 400, colorScheme: 'light' },
+    { name: 'wide', width: 1200, colorScheme: 'light' },
+    { name: 'dark', width: 1200, colorScheme: 'dark' },
+  ]
+  const demo = await startDemo()
+  for (const { name, width, colorScheme } of views) {
+    const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme })
+    const open = async url => {
+      const page = await context.newPage()
+      const wrong = []
+      page.on('console', message => ['error', 'warning'].includes(message.type()) && wrong.push(message.text()))
+      page.on('pageerror', error => wrong.push(error.message))
+      page.on('request', request => new URL(request.url()).origin === new URL(url).origin || request.url().startsWith('data:') || wrong.push(request.url()))
+      await page.goto(url)
+      const fits = () => page.evaluate(() => document.documentElement.scrollWidth <= innerWidth)
+      const ground = await page.evaluate(() => getComputedStyle(document.body).backgroundColor)
+      const light = ground.match(/\d+/g).map(Number).reduce((sum, part) => sum + part) > 382
+      assert.equal(light, colorScheme === 'light', ground)
+      return { page, wrong, fits }
+    }
+
+    await check(`the demo's page streams both answers, ${name}`, async () => {
+      const { page, wrong, fits } = await open(demo)
+      assert.ok(await fits(), 'nothing is wider than the window')
+      await page.click('#run')
+      await page.waitForFunction(() => /of them the same/.test(document.getElementById('told').textContent))
+      const told = await page.textContent('#told')
+      assert.match(told, /^(\d+) and \1 frames, \1 of them the same/)
+      const frames = await page.$$eval('#live li', items => items.map(item => [item.className, item.textContent]))
+      assert.ok(frames.length > 20 && frames.every(([mark]) => mark === 'same'), told)
+      assert.ok(frames.some(([, text]) => text.includes('"reasoning_content":')) && frames.at(-1)[1] === '[DONE]')
+      assert.ok(await fits(), 'nor is anything that came')
+      await page.screenshot({ path: path.join(work, `demo-${name}.png`), fullPage: true })
+      assert.deepEqual(wrong, [])
+      await page.close()
+    })
+
+    await check(`the start page of the admin listener, ${name}`, async () => {
+      const { page, wrong, fits } = await open(`http://${admin}/`)
+      assert.match(await page.textContent('body'), /version \d+\.\d+\.\d+.*ready.*Base URL: http:.*\/v1/s)
+      assert.ok(await fits())
+      await page.screenshot({ path: path.join(work, `admin-${name}.png`), fullPage: true })
+      await page.click('a[href="/livez"]')
+      assert.equal(await page.textContent('body'), 'ok\n')
+      assert.deepEqual(wrong, [])
+      await page.close()
+    })
+    await context.close()
+  }
+}
+
 async function main() {
   await mkdir(work, { recursive: true })
   const pages = await servePages()
@@ -304,6 +374,7 @@ async function main() {
     browser = await chromium.launch({ executablePath, args })
     console.log(`Chromium ${browser.version()}`)
     await checks(browser, pages, open, keyed)
+    await ownPages(browser, open.admin)
     console.log(`${passed} checks passed`)
   } finally {
     await browser?.close()

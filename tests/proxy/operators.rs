@@ -44,6 +44,69 @@ async fn health_of_a_good_engine() {
     world.end().await;
 }
 
+/// The start page of the admin listener, for people and for `curl`; names of the configuration are text in it.
+#[tokio::test]
+async fn the_start_page_tells_what_runs() {
+    let setup = Setup::new().upstream_keys("name = \"<b>a&'\\\"</b>\"");
+    let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
+    wait_for(&world.samewire, "/readyz", 200).await;
+    let browser = Request::get("/").header("accept", "text/html,application/xhtml+xml,*/*;q=0.8");
+    let page = browser.clone().ask(world.samewire.admin).await;
+    assert_eq!(page.head.status, 200);
+    assert_eq!(page.head.header("content-type"), Some("text/html; charset=utf-8"));
+    let policy = page.head.header("content-security-policy").unwrap();
+    assert!(policy.contains("default-src 'none'") && policy.contains("script-src 'none'"), "{policy}");
+    let (html, url) = (page.text(), format!("http://{}/v1", world.proxy()));
+    assert!(html.contains("&lt;b&gt;a&amp;&#39;&quot;&lt;/b&gt;") && !html.contains("<b>a"), "{html}");
+    for word in [
+        env!("CARGO_PKG_VERSION"),
+        ">ready<",
+        &url,
+        "href=\"/livez\"",
+        "href=\"/readyz?verbose\"",
+        "href=\"/metrics\"",
+    ] {
+        assert!(html.contains(word), "{word}: {html}");
+    }
+    assert!(!html.contains("{{") && !html.contains("<script"), "{html}");
+
+    let text = world.samewire.admin("/").await;
+    assert_eq!(text.head.header("content-type"), Some("text/plain; charset=utf-8"));
+    for word in [
+        "\nready\n",
+        "upstream <b>a&'\"</b>: ",
+        ", ready, 0 in flight\n",
+        &format!("clients: {url}\n"),
+        "\n/metrics  ",
+    ] {
+        assert!(text.text().contains(word), "{word}: {}", text.text());
+    }
+    // As for the other routes: no page of somebody else, no other name, nothing but GET.
+    for (name, value) in
+        [("host", "evil.example:9090"), ("sec-fetch-site", "cross-site"), ("origin", "http://evil.example")]
+    {
+        let refused = browser.clone().without(name).header(name, value).ask(world.samewire.admin).await;
+        assert_eq!(refused.head.status, 403, "{name}");
+        assert!(!refused.text().contains(&url), "{name}: {}", refused.text());
+    }
+    assert_eq!(Request::new("POST", "/").ask(world.samewire.admin).await.head.status, 405);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn the_start_page_tells_what_is_missing() {
+    let (url, _held) = crate::waiting::refusing();
+    let setup = Setup::new().upstream(&url).faulty();
+    let world = World::start(Engine::script(Script::new()).await, setup).await;
+    wait_for(&world.samewire, "/readyz", 503).await;
+    let page = Request::get("/").header("accept", "text/html").ask(world.samewire.admin).await;
+    assert_eq!(page.head.status, 200);
+    assert!(page.text().contains("not ready</strong>: upstream "), "{}", page.text());
+    let text = world.samewire.admin("/").await;
+    assert!(text.text().contains("\nnot ready: upstream "), "{}", text.text());
+    world.end().await;
+}
+
 #[tokio::test]
 async fn fault_o18_not_ready_without_an_engine() {
     let (url, _held) = crate::waiting::refusing();

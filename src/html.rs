@@ -1,0 +1,106 @@
+//! Pages that people open in a browser: a template from a file, its placeholders filled, and the policy that lets nothing but
+//! the page itself run.
+//!
+//! Takes: a template, and values by name. Gives: a [`Page`]. Never: text of others unescaped, or a page that loads anything from
+//! elsewhere.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest, Sha256};
+
+/// A page, and the policy that goes with it.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// The HTML.
+    pub body: String,
+    /// The value of `content-security-policy`.
+    pub policy: String,
+}
+
+impl Page {
+    /// Fills a template: `{{name}}` becomes the value of that name, which is HTML ([`escaped`] makes HTML of text). The style and the
+    /// script of the template are allowed by their hashes, and nothing else is.
+    pub fn new(template: &str, values: &[(&str, String)]) -> Self {
+        let hash = |tag: &str| {
+            between(template, &format!("<{tag}>"), &format!("</{tag}>")).map_or_else(
+                || "'none'".to_owned(),
+                |text| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text))),
+            )
+        };
+        let policy = format!(
+            "default-src 'none'; style-src {}; script-src {}; connect-src 'self'; img-src data:; base-uri 'none'; \
+             form-action 'none'; frame-ancestors 'none'",
+            hash("style"),
+            hash("script")
+        );
+        Self { body: filled(template, values), policy }
+    }
+}
+
+/// The text between two others.
+fn between<'t>(text: &'t str, start: &str, end: &str) -> Option<&'t str> {
+    let (_, rest) = text.split_once(start)?;
+    rest.split_once(end).map(|(inner, _)| inner)
+}
+
+/// The template with its placeholders filled. What a value holds is not looked at again.
+fn filled(template: &str, values: &[(&str, String)]) -> String {
+    let mut out = String::with_capacity(template.len());
+    let mut rest = template;
+    while let Some((before, behind)) = rest.split_once("{{") {
+        out.push_str(before);
+        let Some((name, behind)) = behind.split_once("}}") else {
+            out.push_str("{{");
+            rest = behind;
+            continue;
+        };
+        if let Some((_, value)) = values.iter().find(|(own, _)| *own == name) {
+            out.push_str(value);
+        }
+        rest = behind;
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Text as HTML, also inside the quotes of an attribute.
+pub fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_are_filled_once() {
+        let values = [("a", escaped("<b a='{{b}}'>&\"")), ("b", "no".to_owned())];
+        assert_eq!(filled("{{a}}-{{c}}-{{a", &values), "&lt;b a=&#39;{{b}}&#39;&gt;&amp;&quot;--{{a");
+    }
+
+    #[test]
+    fn the_policy_allows_the_own_style_and_script_alone() {
+        let page = Page::new("<style>a</style><script>b</script>", &[]);
+        // As `printf a | openssl dgst -sha256 -binary | base64` says.
+        let (a, b) =
+            ("ypeBEsobvcr6wjGzmiPcTaeG7/gUfE5yuYB3ha/uSLs=", "PiPoFgA5WUoziU9lZOGxNIu9egCI1CxKy3PurtWcAJ0=");
+        assert!(
+            page.policy.contains(&format!("style-src 'sha256-{a}'; script-src 'sha256-{b}'")),
+            "{}",
+            page.policy
+        );
+        assert!(page.policy.starts_with("default-src 'none'; "), "{}", page.policy);
+        assert!(Page::new("", &[]).policy.contains("script-src 'none'"));
+    }
+}
