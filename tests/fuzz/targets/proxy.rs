@@ -48,7 +48,7 @@ fn running() -> &'static Running {
         });
         std::thread::spawn(move || {
             // It ends at a signal, which is meant for all of this.
-            run_on(listeners, config).expect("it serves");
+            run_on(listeners, config, None).expect("it serves");
             std::process::exit(1);
         });
         Running { proxy, desk: Mutex::default() }
