@@ -68,7 +68,7 @@ impl Listeners {
     /// Tells the log the base URL of clients, before anything else.
     pub fn announce(&self, config: &Config) {
         let Ok(address) = self.proxy() else { return };
-        let base_url = base_url(address, config);
+        let base_url = base_url(address, None, config);
         let everywhere =
             if address.ip().is_unspecified() { ", at every address of this machine" } else { "" };
         let version = Build::CURRENT.version;
@@ -76,16 +76,21 @@ impl Listeners {
     }
 }
 
-/// The base URL of clients that connect to this address; one that stands for all is told as the loopback address.
-pub(super) fn base_url(mut address: SocketAddr, config: &Config) -> String {
+/// The base URL of clients that connect to this address. An address that stands for all of this machine is told as `host`, or as
+/// the loopback address.
+pub(super) fn base_url(mut address: SocketAddr, host: Option<&str>, config: &Config) -> String {
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    let root = config.root_path.as_deref().unwrap_or_default();
     if address.ip().is_unspecified() {
+        if let Some(host) = host {
+            return format!("{scheme}://{host}:{}{root}/v1", address.port());
+        }
         address.set_ip(match address {
             SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
             SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
         });
     }
-    let scheme = if config.tls.is_some() { "https" } else { "http" };
-    format!("{scheme}://{address}{}/v1", config.root_path.as_deref().unwrap_or_default())
+    format!("{scheme}://{address}{root}/v1")
 }
 
 fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {

@@ -5,7 +5,7 @@
 
 use crate::html::{Page, escaped};
 use crate::server::readiness::Trouble;
-use crate::server::{App, page};
+use crate::server::{App, accept, page};
 use crate::telemetry::Build;
 use crate::upstream::Upstream;
 use bytes::Bytes;
@@ -141,16 +141,8 @@ impl Row {
     }
 }
 
-/// Where clients point to. An address that stands for all of this machine is named as the one who asks names the machine.
+/// The base URL of clients, on the host by which this page was asked for.
 fn base_url(app: &App, headers: &HeaderMap) -> String {
-    let scheme = if app.config.tls.is_some() { "https" } else { "http" };
-    let (ip, port) = (app.clients.ip(), app.clients.port());
     let named = headers.get(HOST).and_then(|host| host.to_str().ok()?.parse::<http::uri::Authority>().ok());
-    let host = match named.filter(|_| ip.is_unspecified()) {
-        Some(authority) => authority.host().to_owned(),
-        None if ip.is_ipv6() => format!("[{ip}]"),
-        None => ip.to_string(),
-    };
-    let root = app.config.root_path.as_deref().unwrap_or_default();
-    format!("{scheme}://{host}:{port}{root}/v1")
+    accept::base_url(app.clients, named.as_ref().map(|authority| authority.host()), &app.config)
 }
