@@ -123,6 +123,10 @@ fn what_differs_between_the_engines_is_told() {
     }
 }
 
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
 #[test]
 fn changes_are_counted_by_rule() {
     let page = page(&[], Some("120"));
@@ -135,8 +139,7 @@ fn changes_are_counted_by_rule() {
         ("envelope", "–", "4×"),
         ("fingerprint", "1×", "–"),
     ] {
-        let words = |line: &&&str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        let line = changed.iter().find(|line| words(line).get(1).is_some_and(|word| word == rule)).unwrap();
+        let line = changed.iter().find(|line| words(line).get(1) == Some(&rule)).unwrap();
         assert_eq!(words(line)[2..6], ["vLLM", vllm, "SGLang", sglang], "{rule}: {page}");
     }
 }
