@@ -29,8 +29,8 @@ const FLAGS: [&str; 13] = [
 ];
 /// Variables of the build, of the tests and of clients, which are in the environment of a process all the same.
 const OTHERS: [&str; 5] = ["BIN", "CHROMIUM", "COMMIT", "DATE", "KEY"];
-/// Variables of tests.
-const TEST: &str = "TEST_";
+/// How variables of tests and of the build's facts begin, which cargo hands to what it runs.
+const PREFIXES: [&str; 2] = ["TEST_", "BUILD_"];
 /// Lists of tables.
 const LISTS: [&str; 3] = ["upstream", "model", "auth.key"];
 /// What Kubernetes writes before the address of a service's port.
@@ -94,7 +94,9 @@ pub(super) fn keys(all: &BTreeMap<String, String>, mistakes: &mut Mistakes) -> V
     let mut found = Vec::new();
     for (variable, value) in all {
         let Some(rest) = variable.strip_prefix(PREFIX) else { continue };
-        let is_other = FLAGS.contains(&rest) || OTHERS.contains(&rest) || rest.starts_with(TEST);
+        let is_other = FLAGS.contains(&rest)
+            || OTHERS.contains(&rest)
+            || PREFIXES.iter().any(|prefix| rest.starts_with(prefix));
         if is_other || is_of_service(rest, value) {
             continue;
         }
@@ -299,7 +301,7 @@ mod tests {
         for (name, near) in [
             ("SAMEWIRE_UPSTRAEM", "SAMEWIRE_UPSTREAM"),
             ("SAMEWIRE_LISTN", "SAMEWIRE_LISTEN"),
-            ("SAMEWIRE_LOG_LEVEL", "SAMEWIRE_LOG__LEVEL"),
+            ("SAMEWIRE_LOG_LEVL", "SAMEWIRE_LOG_LEVEL"),
             ("SAMEWIRE_Listen", "SAMEWIRE_LISTEN"),
             ("SAMEWIRE_TLS_CERT", "SAMEWIRE_TLS__CERT_FILE"),
             ("SAMEWIRE_UPSTREAM_0_NAME", "SAMEWIRE_UPSTREAM__0__NAME"),
