@@ -350,7 +350,13 @@ fn variables_of_the_environment() {
     for (name, value, told) in [
         ("SAMEWIRE_UPSTRAEM", CANARY, "unknown variable; is SAMEWIRE_UPSTREAM meant?"),
         ("SAMEWIRE_COLOUR", CANARY, "unknown variable"),
-        ("SAMEWIRE_LOG_LEVEL", CANARY, "unknown variable; is SAMEWIRE_LOG__LEVEL meant?"),
+        ("SAMEWIRE_LOG_LEVL", CANARY, "unknown variable; is SAMEWIRE_LOG_LEVEL meant?"),
+        (
+            "SAMEWIRE_LOG",
+            "inf",
+            "expected one of `off`, `error`, `warn`, `info`, `debug`, `trace`; is info meant?",
+        ),
+        ("SAMEWIRE_LOG_FORMAT", CANARY, "expected one of `auto`, `json`, `text`"),
         (
             "SAMEWIRE_LIMITS__MAX_BODY_BYTE",
             CANARY,
