@@ -29,6 +29,8 @@ pub enum Cell {
 pub enum Match {
     /// The same bytes on both sides, ids and times apart.
     Same(Frame),
+    /// Frames that are left out here, and are the same on both sides, too.
+    SameNote(String),
     /// The same but for what the model said or counted.
     Alike(Frame, Frame),
     /// Something else.
@@ -114,6 +116,13 @@ pub fn compare(sides: [Streams<'_>; 2]) -> Comparison {
             }
         }
     }
+    let all_same = frames == [same, same];
+    let matched = |row| match matched(row) {
+        Match::Different(Cell::Note(left), Cell::Note(right)) if all_same && left == right => {
+            Match::SameNote(left)
+        }
+        row => row,
+    };
     Comparison {
         first: events(sides[0].canonical).next().unwrap_or("").to_owned(),
         raw: rows(&raw),

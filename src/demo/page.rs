@@ -294,6 +294,9 @@ impl Page<'_> {
         for row in &self.comparison.canonical {
             match row {
                 Match::Same(frame) => self.labelled("=", "both", &self.frame(frame, width)),
+                Match::SameNote(note) => {
+                    self.labelled("=", "both", &[Line::of(note.as_str(), Tint::Dim).cut(width)]);
+                }
                 Match::Alike(left, right) => {
                     self.labelled("≈", NAMES[0], &self.frame(left, width));
                     self.labelled(" ", NAMES[1], &self.frame(right, width));

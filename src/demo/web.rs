@@ -100,6 +100,9 @@ fn canonical(comparison: &Comparison) -> String {
     let code = |shown: &Frame| format!("<code class=\"frame\">{}</code>", frame(shown, comparison));
     let row = |row: &Match| match row {
         Match::Same(shown) => both("=", "same", "both", code(shown)),
+        Match::SameNote(note) => {
+            both("=", "same", "both", format!("<span class=\"note\">{}</span>", escaped(note)))
+        }
         Match::Alike(left, right) => {
             both("≈", "alike", NAMES[0], code(left)) + &both("", "alike", NAMES[1], code(right))
         }
