@@ -4,7 +4,7 @@
 #   tests/run.sh         everything
 #   tests/run.sh fast    without the client libraries, the benches and the linters: Rust alone
 #
-# Made for Debian 12 or newer on x86-64. Needs Rust. A C compiler, curl, PostgreSQL, libfaketime, Python, Node and Chromium are installed with
+# Made for Debian 12 or newer on x86-64. Needs Rust. A C compiler, make, curl, PostgreSQL, libfaketime, Python, Node and Chromium are installed with
 # apt-get, as root or by sudo, where they are missing; the packages of Python and Node go to folders under target/. On another system it
 # stops at the first that is missing and names it; a container of Debian has all of them. Stops at the first step that fails; the last line
 # says how it went.
@@ -63,6 +63,7 @@ set_up() {
   fi
   local missing=()
   command -v cc >/dev/null || missing+=(gcc libc6-dev)
+  command -v make >/dev/null || missing+=(make)
   command -v curl >/dev/null || missing+=(curl)
   compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
   # A test sets the clock of a process.
@@ -102,7 +103,7 @@ lint_deployment() {
 import compose_spec, yaml
 compose_spec.PyCompose.from_yaml(yaml.safe_dump(yaml.safe_load(open("config/compose.yaml")))).validate()
 print("config/compose.yaml passed")'
-  "$venv/bin/shellcheck" --external-sources .ci/run tests/run.sh tests/clients.sh tests/browser.sh tests/postgres.sh tests/fuzz/run.sh tests/soak.sh tests/live.sh benches/proxy.sh tests/apt.sh
+  "$venv/bin/shellcheck" --external-sources .ci/run tests/run.sh tests/clients.sh tests/browser.sh tests/postgres.sh tests/fuzz/run.sh tests/soak.sh tests/mutants.sh tests/live.sh benches/proxy.sh tests/apt.sh
 }
 
 step "set-up" set_up

@@ -19,11 +19,6 @@ pub(crate) struct Log {
     listening: Vec<(String, SocketAddr)>,
 }
 
-/// What the image sets for it: the memory of a large request goes back to the system at its end, and not to a heap in which
-/// it leaves a hole.
-const IN_IMAGE: [(&str, &str); 2] =
-    [("MALLOC_MMAP_THRESHOLD_", "131072"), ("MALLOC_TRIM_THRESHOLD_", "131072")];
-
 /// A running samewire; killed when dropped.
 pub(crate) struct Samewire {
     child: Child,
@@ -48,7 +43,6 @@ impl Samewire {
             .args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--config"])
             .arg(&file)
             .env_clear()
-            .envs(IN_IMAGE)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

@@ -1,7 +1,7 @@
 //! Bodies: the client's, read within its limits; the proxy's, whole or relayed.
 
 use super::App;
-use super::budget::Share;
+use super::budget::{Share, make_room};
 use super::connection::{Busy, overslept};
 use super::pass_through::PassThrough;
 use super::relay::Relay;
@@ -78,6 +78,7 @@ impl Reader {
                 all.reserve(declared);
                 all.extend_from_slice(&std::mem::take(&mut first));
             }
+            make_room(&mut all, data.len(), limit);
             all.extend_from_slice(&data);
         }
         Ok(if all.is_empty() { first } else { all.freeze() })

@@ -7,7 +7,7 @@ use super::memory::Memory;
 use crate::config::Limits;
 use crate::telemetry::{Gauge, Metrics};
 use crate::wire::fault::{Failure, Fault};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -20,6 +20,18 @@ const STEP: usize = 64 << 10;
 const LOOK: Duration = Duration::from_millis(250);
 /// New requests are refused from here on, in hundredths of all memory.
 const SHORT: u64 = 85;
+
+/// Bytes of a buffer that grows no more by doubling.
+const LARGE: usize = 1 << 20;
+
+/// Makes room in a buffer for so many bytes, of `limit` in all. Once it is large, it gets room for all that may come: a page
+/// that nothing is written to takes no memory, and the buffer is not there twice each time that it has to grow.
+pub(super) fn make_room(buffer: &mut BytesMut, more: usize, limit: usize) {
+    let length = buffer.len() + more;
+    if length > LARGE && length > buffer.capacity() {
+        buffer.reserve(limit.saturating_sub(buffer.len()).max(more));
+    }
+}
 
 /// The bytes of all requests' bodies.
 pub(super) struct Budget {

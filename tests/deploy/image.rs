@@ -124,17 +124,6 @@ fn the_image_checks_its_health_by_itself() {
     assert!(help.status.success(), "{help:?}");
 }
 
-/// The soak judges the memory of what is shipped.
-#[test]
-fn the_soak_sets_what_the_image_sets() {
-    let soak = read("benches/soak/samewire.rs");
-    let env = only(&final_stage(), "ENV");
-    assert_eq!(env.split_whitespace().count(), 2);
-    for (name, value) in env.split_whitespace().filter_map(|word| word.split_once('=')) {
-        assert!(soak.contains(&format!("(\"{name}\", \"{value}\")")), "{name}");
-    }
-}
-
 #[test]
 fn the_image_starts_with_nothing_but_an_upstream() {
     let stage = final_stage();

@@ -5,6 +5,7 @@ use crate::config::Limits;
 use crate::engine::fallback::{Fallback, Fallbacks};
 use crate::error::{Class, Error};
 use crate::server::attempt::Refused;
+use crate::server::budget::make_room;
 use crate::upstream::{Answer, Chosen, Client, Head, Outgoing, Upstream};
 use crate::wire::Form;
 use bytes::BytesMut;
@@ -157,7 +158,10 @@ impl Reading<'_> {
                 self.began.get_or_insert_with(Instant::now);
                 self.pen.push(bytes);
             }
-            Manner::Whole(body) => body.extend_from_slice(bytes),
+            Manner::Whole(body) => {
+                make_room(body, bytes.len(), self.limits.max_answer_bytes);
+                body.extend_from_slice(bytes);
+            }
             Manner::Refusal(body) => {
                 let room = self.limits.max_error_bytes.saturating_sub(body.len());
                 body.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
