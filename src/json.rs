@@ -6,7 +6,9 @@
 mod scan;
 
 use bytes::{BufMut, BytesMut};
-pub(crate) use scan::{Read, Scanner, leading_text, read, read_into, read_with_null};
+pub(crate) use scan::{
+    Elements, Read, Scanner, elements, leading_text, pass, raw_member, read, read_into, read_with_null,
+};
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
@@ -329,11 +331,6 @@ pub(crate) fn member(object: &str, key: &str) -> Option<String> {
     raw_member(object, key).and_then(Text::of).map(|text| text.decoded().into_owned())
 }
 
-/// A member of an object, unread.
-pub(crate) fn raw_member<'a>(object: &'a str, key: &str) -> Option<Raw<'a>> {
-    Members::of(object)?.get(key)
-}
-
 /// Appends `"text"`, quotes included.
 pub(crate) fn write_string(text: &str, out: &mut BytesMut) {
     out.put_u8(b'"');
@@ -363,7 +360,7 @@ pub(crate) fn write_compact(raw: &str, out: &mut BytesMut) {
 
 /// The raw value as [`write_compact`] writes it, to be kept.
 pub(crate) fn compacted(raw: Raw<'_>) -> String {
-    let mut out = BytesMut::new();
+    let mut out = BytesMut::with_capacity(raw.get().len());
     write_compact(raw.get(), &mut out);
     String::from_utf8(out.into()).unwrap_or_default()
 }

@@ -238,7 +238,7 @@ pub fn response_body(asked: &Asked, material: &Material<'_>, route: &Route) -> R
     let ask = Ask::of_ours(text, asked.rules())?;
     let script = asked.script(route.model_alias.as_deref(), takes, &route.options);
     let (edits, rules) = fit::fit(&ask, text, route, true, script.as_ref())?;
-    Ok(Fitted { body: edits.apply(&body), rules })
+    Ok(Fitted { body: edits.apply_within_limit(&body)?, rules })
 }
 
 /// Where a Responses request goes, how its answer is read, and what that says of itself.
@@ -288,7 +288,7 @@ fn upstream_body(ask: &Ask, body: &Bytes, route: &Route, script: Option<&Script>
     }
     let (changes, rules) = fit::fit(ask, text, route, false, script)?;
     edits.extend(changes);
-    Ok(Fitted { body: edits.apply(&body), rules })
+    Ok(Fitted { body: edits.apply_within_limit(&body)?, rules })
 }
 
 #[cfg(test)]

@@ -33,9 +33,67 @@ pub(crate) fn read_into<'a, T: Read<'a>>(text: &'a str, value: &mut T) -> Result
     Scanner { text, at: 0, depth: 0, keeps_null: false }.whole(value)
 }
 
+/// Passes over a whole text as `pass` says, which has to read its one value.
+///
+/// # Errors
+/// The text is not JSON, or `pass` has ended it.
+pub(crate) fn pass<'a>(
+    text: &'a str,
+    pass: impl FnOnce(&mut Scanner<'a>) -> Option<()>,
+) -> Result<(), Invalid> {
+    let mut from = Scanner { text, at: 0, depth: 0, keeps_null: false };
+    let passed = pass(&mut from);
+    from.ends(passed)
+}
+
 /// The same, and members that are null are among the [`Extras`](super::Extras).
 pub(crate) fn read_with_null<'a, T: Read<'a>>(text: &'a str, value: &mut T) -> Result<(), Invalid> {
     Scanner { text, at: 0, depth: 0, keeps_null: true }.whole(value)
+}
+
+/// The elements of a list, each read when it is asked for, so that a long list takes no memory; `None`: it is no list. What
+/// is no JSON ends it.
+pub(crate) fn elements(list: &str) -> Option<Elements<'_>> {
+    let mut from = Scanner { text: list, at: 0, depth: 0, keeps_null: false };
+    from.enter(b'[')?;
+    let is_empty = from.peek()? == b']';
+    Some(Elements { from: (!is_empty).then_some(from) })
+}
+
+/// The elements of a list that are still to be read.
+pub(crate) struct Elements<'a> {
+    /// At the next one; `None`: there is none.
+    from: Option<Scanner<'a>>,
+}
+
+impl<'a> Iterator for Elements<'a> {
+    type Item = Raw<'a>;
+
+    fn next(&mut self) -> Option<Raw<'a>> {
+        let mut from = self.from.take()?;
+        let element = from.read()?;
+        if from.take(b',').is_some() {
+            self.from = Some(from);
+        }
+        Some(element)
+    }
+}
+
+/// A member of the object that `object` is, unread; of several with this key the first.
+pub(crate) fn raw_member<'a>(object: &'a str, key: &str) -> Option<Raw<'a>> {
+    let mut value = None;
+    let of_object = |from: &mut Scanner<'a>| {
+        from.each_member(|from, own| {
+            let is_it = value.is_none() && own.name()? == key;
+            let read = from.read()?;
+            if is_it {
+                value = Some(read);
+            }
+            Some(())
+        })
+    };
+    pass(object, of_object).ok()?;
+    value
 }
 
 /// The rest of a JSON string whose first quote went before, up to the one that ends it, as it is spelled.
@@ -93,7 +151,13 @@ impl<'a> Key<'a> {
 
 impl<'a> Scanner<'a> {
     fn whole<T: Read<'a>>(mut self, value: &mut T) -> Result<(), Invalid> {
-        match value.read(&mut self) {
+        let read = value.read(&mut self);
+        self.ends(read)
+    }
+
+    /// Whether nothing stands behind the value that was `read`.
+    fn ends(mut self, read: Option<()>) -> Result<(), Invalid> {
+        match read {
             Some(()) if self.peek().is_none() => Ok(()),
             _ => Err(Invalid::at(self.text, self.at)),
         }

@@ -161,27 +161,31 @@ impl<'t> Draft<'t> {
 
     /// Writes down all changes.
     pub(super) fn finish(self, edits: &mut Edits) {
-        for (at, change) in &self.changes {
-            let Some(spot) = self.spots.get(*at) else { continue };
+        let mut removed = Edits::default();
+        if self.changes.iter().any(|(_, change)| change.gone) {
+            let is_gone = |at| self.change(at).is_some_and(|change| change.gone);
+            removed.remove_spots(self.text, &self.spots, is_gone);
+        }
+        let mut any = self.kept().next().is_some();
+        // What is written is handed over, not copied: it may be as long as the body.
+        for (at, change) in self.changes {
+            let Some(spot) = self.spots.get(at) else { continue };
             if let (Some(key), Some(at), false) = (change.key, spot.key_at.clone(), change.gone) {
                 edits.replace(at, key);
             }
-            if let (Some(value), false) = (&change.value, change.gone) {
-                edits.replace(spot.at.clone(), value.as_str());
+            if let (Some(value), false) = (change.value, change.gone) {
+                edits.replace(spot.at.clone(), value);
             }
             if !change.behind.is_empty() {
                 let end = spot.at.end;
-                edits.replace(end..end, change.behind.as_str());
+                edits.replace(end..end, change.behind);
             }
         }
-        if self.changes.iter().any(|(_, change)| change.gone) {
-            let is_gone = |at| self.change(at).is_some_and(|change| change.gone);
-            edits.remove_spots(self.text, &self.spots, is_gone);
-        }
-        let mut any = self.kept().next().is_some();
-        for (key, json) in &self.more {
+        edits.extend(removed);
+        for (key, json) in self.more {
             let comma = if any { "," } else { "" };
-            edits.replace(self.end..self.end, format!("{comma}\"{key}\":{json}"));
+            edits.replace(self.end..self.end, format!("{comma}\"{key}\":"));
+            edits.replace(self.end..self.end, json);
             any = true;
         }
     }

@@ -8,7 +8,7 @@ use super::draft::Draft;
 use super::{Route, messages, parts, settings, tools};
 use crate::engine::fallback::{CALLS_IN_TEXT, Fallback, SYSTEM_MERGED};
 use crate::engine::rule::{Change, RequestRule};
-use crate::json::{self, Raw};
+use crate::json::{self, Elements};
 use crate::request::fields::{self, Edits, Spot};
 use crate::request::{Ask, Numbered};
 use crate::wire::fault::{Failure, Fault};
@@ -186,9 +186,9 @@ impl<'t> Fit<'t> {
         self.ask.model.as_bytes().windows(NAME.len()).any(|part| part.eq_ignore_ascii_case(NAME))
     }
 
-    /// The elements of a list, as JSON.
-    pub(super) fn list(json: &str) -> Option<Vec<Raw<'_>>> {
-        json::read(json).ok()
+    /// The elements of a list, as JSON, one after the other.
+    pub(super) fn list(json: &str) -> Option<Elements<'_>> {
+        json::elements(json)
     }
 }
 

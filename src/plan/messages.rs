@@ -3,7 +3,7 @@
 use super::draft::Draft;
 use super::fit::{Fit, Message};
 use super::settings::quoted;
-use crate::json::{self, Members, Raw, Text, raw_member};
+use crate::json::{self, Elements, Members, Raw, Text, raw_member};
 use crate::request::fields::{Edits, place};
 use crate::request::responses::arguments as object_of;
 use crate::wire::event::ToolKind;
@@ -49,7 +49,7 @@ pub(super) fn developer(fit: &mut Fit<'_>, always: bool) -> bool {
 /// One message out of those of system and developer at the beginning: many templates take one there and no second one.
 fn join_leading(fit: &mut Fit<'_>) {
     let all = fit.ask.places.messages.clone().and_then(|at| fit.text.get(at));
-    let Some(all) = all.and_then(Fit::list) else { return };
+    let Some(all) = all.and_then(Fit::list).map(Iterator::collect::<Vec<_>>) else { return };
     let mut texts = Vec::new();
     for message in &all {
         let Some(members) = Members::of(message.get()) else { break };
@@ -78,7 +78,7 @@ fn join_leading(fit: &mut Fit<'_>) {
 /// them (wire-format 2.10). Changes nothing where there is but one, the first, or where one is more than text.
 pub(super) fn merge_system(fit: &mut Fit<'_>) -> bool {
     let all = fit.ask.places.messages.clone().and_then(|at| fit.text.get(at)).and_then(Fit::list);
-    let all = all.unwrap_or_default();
+    let all: Vec<_> = all.into_iter().flatten().collect();
     let (mut texts, mut merged) = (Vec::new(), Vec::new());
     let mut is_in_order = true;
     for (at, message) in all.iter().enumerate() {
@@ -118,7 +118,7 @@ pub(super) fn joined(content: &str, between: &str) -> Option<String> {
     match Text::of(Raw::of(content)?) {
         Some(text) => text.write(&mut out),
         None => {
-            for (at, part) in Fit::list(content)?.into_iter().enumerate() {
+            for (at, part) in Fit::list(content)?.enumerate() {
                 if at > 0 {
                     Text::plain(between).write(&mut out);
                 }
@@ -180,21 +180,23 @@ pub(super) fn drop_of_assistant(fit: &mut Fit<'_>, keys: &[&str]) -> bool {
     any(fit.of_role(ASSISTANT), |message| keys.iter().filter(|key| message.draft.remove(key)).count() > 0)
 }
 
-fn calls<'d>(message: &'d Message<'_>) -> Option<Vec<Raw<'d>>> {
+fn calls<'d>(message: &'d Message<'_>) -> Option<Elements<'d>> {
     Fit::list(message.draft.said("tool_calls")?)
 }
 
 pub(super) fn no_calls(fit: &mut Fit<'_>) -> bool {
     any(fit.of_role(ASSISTANT), |message| {
         let is_there = message.draft.get("tool_calls").is_some();
-        is_there && calls(message).is_none_or(|calls| calls.is_empty()) && message.draft.remove("tool_calls")
+        is_there
+            && calls(message).is_none_or(|mut calls| calls.next().is_none())
+            && message.draft.remove("tool_calls")
     })
 }
 
 pub(super) fn content_beside_calls(fit: &mut Fit<'_>) -> bool {
     any(fit.of_role(ASSISTANT), |message| {
-        let is_alone =
-            message.draft.get("content").is_none() && calls(message).is_some_and(|calls| !calls.is_empty());
+        let is_alone = message.draft.get("content").is_none()
+            && calls(message).is_some_and(|mut calls| calls.next().is_some());
         if is_alone {
             message.draft.set_behind("role", "content", "\"\"");
         }
@@ -211,7 +213,7 @@ fn each_call(fit: &mut Fit<'_>, change: impl for<'c> Fn(Raw<'c>) -> Option<(Raw<
             return each_new_call(&mut message.draft, &change);
         };
         let mut any = false;
-        for (part, becomes) in Fit::list(json).unwrap_or_default().into_iter().filter_map(&change) {
+        for (part, becomes) in Fit::list(json).into_iter().flatten().filter_map(&change) {
             edits.replace(place(text, part.get()), becomes);
             any = true;
         }
@@ -226,7 +228,7 @@ fn each_new_call(
 ) -> bool {
     let Some(json) = draft.said("tool_calls") else { return false };
     let mut edits = Edits::default();
-    for (part, becomes) in Fit::list(json).unwrap_or_default().into_iter().filter_map(change) {
+    for (part, becomes) in Fit::list(json).into_iter().flatten().filter_map(change) {
         edits.replace(place(json, part.get()), becomes);
     }
     let any = !edits.is_empty();
@@ -275,7 +277,7 @@ pub(super) fn go_on(fit: &mut Fit<'_>, members: &[(&str, &str)], items: bool) ->
     let behind = places.messages.clone().and_then(|at| fit.text.get(end..at.end)).unwrap_or("");
     let has_text = last.draft.said("content").is_some_and(|content| content != "\"\"" && content != "[]");
     let is_last = !list.is_empty() && behind.trim_start() == "]";
-    if !is_last || !has_text || calls(last).is_some_and(|calls| !calls.is_empty()) {
+    if !is_last || !has_text || calls(last).is_some_and(|mut calls| calls.next().is_some()) {
         return false;
     }
     if members.iter().any(|(key, _)| fit.top.said(key).is_some()) {

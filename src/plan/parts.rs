@@ -40,7 +40,7 @@ fn flat(message: &mut Message<'_>, kind: &str, key: &str) -> bool {
     let between = if message.role == "\"assistant\"" { "" } else { "\n" };
     let text = message.draft.original("content").and_then(|content| {
         let mut out = BytesMut::new();
-        for (at, part) in Fit::list(content)?.into_iter().enumerate() {
+        for (at, part) in Fit::list(content)?.enumerate() {
             if at > 0 {
                 Text::plain(between).write(&mut out);
             }
@@ -67,8 +67,8 @@ fn within(
     // A look at the bytes first: most parts are those that everybody knows.
     let Some(content) = content.filter(|content| content.contains(kind)) else { return Ok(false) };
     let quoted = format!("\"{kind}\"");
-    let has_it = |part: &Raw<'_>| json::member(part.get(), "type").as_deref() == Some(kind);
-    if !Fit::list(content).unwrap_or_default().iter().any(has_it) {
+    let has_it = |part: Raw<'_>| json::member(part.get(), "type").as_deref() == Some(kind);
+    if !Fit::list(content).into_iter().flatten().any(has_it) {
         return Ok(false);
     }
     if let Becomes::Text(key) = becomes
@@ -77,7 +77,7 @@ fn within(
         return Ok(true);
     }
     let mut any = false;
-    for (at, part) in Fit::list(content).unwrap_or_default().into_iter().enumerate() {
+    for (at, part) in Fit::list(content).into_iter().flatten().enumerate() {
         let Ok(members) = fields::read(text, part.get()) else { continue };
         let is_it =
             |key: &str| members.iter().any(|member| member.key == "type" && member.value.get() == key);

@@ -52,7 +52,7 @@ pub(super) fn range(fit: &Fit<'_>, key: &str, least: i64, why: &str) -> Result<b
 pub(super) fn refuse(fit: &Fit<'_>, key: &str, but: &[&str], why: &str) -> Result<bool, Failure> {
     let Some(json) = fit.top.said(key) else { return Ok(false) };
     let words = Fit::list(json).filter(|_| !but.is_empty());
-    let is_plain = words.is_some_and(|words| words.iter().all(|word| but.contains(&word.get())));
+    let is_plain = words.is_some_and(|mut words| words.all(|word| but.contains(&word.get())));
     if is_plain || fit.ask.places.let_through.iter().any(|own| own == key) {
         return Ok(false);
     }
@@ -80,7 +80,7 @@ pub(super) fn empty_stops(fit: &mut Fit<'_>) -> bool {
     if stop == "\"\"" {
         return fit.top.remove("stop");
     }
-    let Some(all) = Fit::list(stop) else { return false };
+    let Some(all) = Fit::list(stop).map(Iterator::collect::<Vec<_>>) else { return false };
     let kept: Vec<_> = all.iter().map(|stop| stop.get()).filter(|stop| *stop != "\"\"").collect();
     match kept.len() {
         count if count == all.len() => return false,
@@ -155,20 +155,20 @@ pub(super) fn quoted(text: &str) -> String {
 
 /// The expression that these words and no others match.
 fn expression(words: &str) -> Option<String> {
-    let all = Fit::list(words)?;
-    let mut words = Vec::with_capacity(all.len());
-    for word in all {
-        let word = Text::of(word)?.decoded();
-        let mut escaped = String::with_capacity(word.len());
-        for character in word.chars() {
+    let mut escaped = String::from("(");
+    for (at, word) in Fit::list(words)?.enumerate() {
+        if at > 0 {
+            escaped.push('|');
+        }
+        for character in Text::of(word)?.decoded().chars() {
             if "\\.+*?()|[]{}^$/-".contains(character) {
                 escaped.push('\\');
             }
             escaped.push(character);
         }
-        words.push(escaped);
     }
-    (!words.is_empty()).then(|| quoted(&format!("({})", words.join("|"))))
+    escaped.push(')');
+    Fit::list(words)?.next().is_some().then(|| quoted(&escaped))
 }
 
 /// One choice is asked for, here and for each of the others.
@@ -202,8 +202,10 @@ pub(super) fn one_of_several(fit: &mut Fit<'_>, choice: u32) {
 pub(super) fn schema_name(fit: &mut Fit<'_>) -> bool {
     let Some(format) = fit.top.original("response_format") else { return false };
     let Some(schema) = raw_member(format, "json_schema") else { return false };
-    let Some(own) = Members::of(schema.get()) else { return false };
-    if let Some(null) = own.get("name") {
+    if !schema.get().starts_with('{') {
+        return false;
+    }
+    if let Some(null) = raw_member(schema.get(), "name") {
         let is_null = null.get() == "null";
         if is_null {
             fit.edits.replace(place(fit.text, null.get()), "\"schema\"");
@@ -211,7 +213,8 @@ pub(super) fn schema_name(fit: &mut Fit<'_>) -> bool {
         return is_null;
     }
     let at = place(fit.text, schema.get()).start + 1;
-    let comma = if own.0.is_empty() { "" } else { "," };
+    let is_empty = schema.get().get(1..).is_some_and(|rest| rest.trim_start().starts_with('}'));
+    let comma = if is_empty { "" } else { "," };
     fit.edits.replace(at..at, format!("\"name\":\"schema\"{comma}"));
     true
 }

@@ -5,6 +5,7 @@ use super::settings::quoted;
 use crate::json::{self, Raw, raw_member};
 use crate::request::{invalid, tool_name as name};
 use crate::wire::fault::Failure;
+use std::collections::HashSet;
 
 /// What goes with tools.
 const BESIDE: [&str; 2] = ["tool_choice", "parallel_tool_calls"];
@@ -15,7 +16,7 @@ fn without_tools(fit: &mut Fit<'_>) -> bool {
 }
 
 pub(super) fn empty(fit: &mut Fit<'_>) -> bool {
-    let is_empty = fit.top.said("tools").and_then(Fit::list).is_some_and(|tools| tools.is_empty());
+    let is_empty = fit.top.said("tools").and_then(Fit::list).is_some_and(|mut tools| tools.next().is_none());
     is_empty && without_tools(fit)
 }
 
@@ -42,8 +43,8 @@ pub(super) fn calls_in_text(fit: &mut Fit<'_>) -> bool {
     }
     let named = choice(fit, "function").and_then(|function| json::member(function, "name"));
     if let Some(named) = named {
-        let tools = fit.top.said("tools").and_then(Fit::list).unwrap_or_default();
-        let one = tools.iter().find(|tool| name(tool.get()).as_ref() == Some(&named));
+        let mut tools = fit.top.said("tools").and_then(Fit::list).into_iter().flatten();
+        let one = tools.find(|tool| name(tool.get()).as_ref() == Some(&named));
         if let Some(one) = one.map(|tool| format!("[{}]", tool.get())) {
             fit.top.set("tools", one);
         }
@@ -57,16 +58,20 @@ pub(super) fn legacy(fit: &mut Fit<'_>) -> bool {
     let Some(functions) = fit.top.said("functions").and_then(Fit::list) else {
         return fit.top.said("function_call").is_some() && fit.top.remove("function_call");
     };
-    let tool = |function: &Raw<'_>| format!("{{\"type\":\"function\",\"function\":{function}}}");
-    let tools: Vec<_> = functions.iter().map(tool).collect();
     let choice = fit.top.said("function_call").map(|choice| match choice.starts_with('{') {
         true => format!("{{\"type\":\"function\",\"function\":{choice}}}"),
         false => choice.to_owned(),
     });
     // Who says it both ways means the newer one.
     if fit.top.said("tools").is_none() {
+        let mut tools = String::from("[");
+        for function in functions {
+            separate(&mut tools);
+            tools.extend(["{\"type\":\"function\",\"function\":", function.get(), "}"]);
+        }
+        tools.push(']');
         fit.top.remove("tools");
-        fit.top.set("tools", format!("[{}]", tools.join(",")));
+        fit.top.set("tools", tools);
         if let Some(choice) = choice.filter(|_| fit.top.said("tool_choice").is_none()) {
             fit.top.remove("tool_choice");
             fit.top.set("tool_choice", choice);
@@ -93,18 +98,23 @@ pub(super) fn allowed(fit: &mut Fit<'_>) -> Result<bool, Failure> {
         Some("required") => "\"required\"",
         _ => return Err(invalid(MODE, "it must be auto or required")),
     };
-    let names: Vec<_> = raw_member(allowed, "tools").map(Raw::get).and_then(Fit::list).unwrap_or_default();
-    let names: Vec<_> = names.iter().filter_map(|tool| name(tool.get())).collect();
-    let tools = fit.top.said("tools").and_then(Fit::list).unwrap_or_default();
-    let is_allowed = |tool: &&Raw<'_>| name(tool.get()).is_some_and(|name| names.contains(&name));
-    let kept: Vec<_> = tools.iter().filter(is_allowed).map(|tool| tool.get()).collect();
-    if kept.is_empty() {
+    let names = raw_member(allowed, "tools").map(Raw::get).and_then(Fit::list).into_iter().flatten();
+    let names: HashSet<_> = names.filter_map(|tool| name(tool.get())).collect();
+    let tools = || fit.top.said("tools").and_then(Fit::list).into_iter().flatten();
+    let is_allowed = |tool: &Raw<'_>| name(tool.get()).is_some_and(|name| names.contains(&name));
+    let (kept, all) = (tools().filter(is_allowed).count(), tools().count());
+    if kept == 0 {
         let must = "it must name at least one of the tools";
         return Err(invalid("tool_choice.allowed_tools.tools", must));
     }
-    if kept.len() < tools.len() {
-        let kept = format!("[{}]", kept.join(","));
-        fit.top.set("tools", kept);
+    if kept < all {
+        let mut written = String::from("[");
+        for tool in tools().filter(is_allowed) {
+            separate(&mut written);
+            written.push_str(tool.get());
+        }
+        written.push(']');
+        fit.top.set("tools", written);
     }
     fit.top.set("tool_choice", mode);
     Ok(true)
@@ -120,37 +130,47 @@ pub(super) fn custom(fit: &mut Fit<'_>) -> Result<bool, Failure> {
     if fit.ask.custom_tools.is_empty() {
         return Ok(any);
     }
-    let tools = fit.top.said("tools").and_then(Fit::list).unwrap_or_default();
-    let mut written = Vec::with_capacity(tools.len());
+    let tools = fit.top.said("tools").and_then(Fit::list).into_iter().flatten();
+    let mut written = String::from("[");
     let mut count = 0;
-    for (at, tool) in tools.iter().enumerate() {
-        let custom = raw_member(tool.get(), "custom");
-        count += usize::from(custom.is_some());
-        written.push(match custom {
-            Some(custom) => function(custom.get(), at)?,
-            None => tool.get().to_owned(),
-        });
+    for (at, tool) in tools.enumerate() {
+        separate(&mut written);
+        match raw_member(tool.get(), "custom") {
+            Some(custom) => {
+                count += 1;
+                function(custom.get(), at, &mut written)?;
+            }
+            None => written.push_str(tool.get()),
+        }
     }
     if count > 0 {
-        fit.top.set("tools", format!("[{}]", written.join(",")));
+        written.push(']');
+        fit.top.set("tools", written);
     }
     Ok(any || count > 0)
 }
 
-/// A custom tool as a function of one string.
-fn function(custom: &str, at: usize) -> Result<String, Failure> {
+/// Writes the comma before all elements of a list but the first.
+fn separate(list: &mut String) {
+    if list.len() > 1 {
+        list.push(',');
+    }
+}
+
+/// Writes a custom tool as a function of one string.
+fn function(custom: &str, at: usize, out: &mut String) -> Result<(), Failure> {
     let format = raw_member(custom, "format").and_then(|format| json::member(format.get(), "type"));
     if format.is_some_and(|format| format != "text") {
         let param = format!("tools[{at}].custom.format");
         return Err(unsupported(param, "the engine cannot keep a tool's input to a grammar"));
     }
     let name = json::member(custom, "name").unwrap_or_default();
-    let told = raw_member(custom, "description").map(Raw::get).filter(|json| *json != "null");
-    let told = told.map_or_else(String::new, |json| format!(",\"description\":{json}"));
-    Ok(format!(
-        "{{\"type\":\"function\",\"function\":{{\"name\":{}{told},\"parameters\":{INPUT}}}}}",
-        quoted(&name)
-    ))
+    out.extend(["{\"type\":\"function\",\"function\":{\"name\":", &quoted(&name)]);
+    if let Some(told) = raw_member(custom, "description").map(Raw::get).filter(|json| *json != "null") {
+        out.extend([",\"description\":", told]);
+    }
+    out.extend([",\"parameters\":", INPUT, "}}"]);
+    Ok(())
 }
 
 /// The schema of a custom tool's one string.

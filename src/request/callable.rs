@@ -2,8 +2,9 @@
 
 use super::Ask;
 use super::check::Checked;
-use crate::json::{self, Members, Raw, raw_member};
+use crate::json::{self, Raw, elements, raw_member};
 use bytes::Bytes;
+use std::collections::HashSet;
 use std::ops::Range;
 
 /// What may be called.
@@ -60,8 +61,7 @@ fn allowed(choice: &str) -> Option<&str> {
 
 /// The name of a tool, or of what a choice says of one.
 pub(crate) fn name(tool: &str) -> Option<String> {
-    let members = Members::of(tool)?;
-    let inner = members.get("function").or_else(|| members.get("custom"))?;
+    let inner = raw_member(tool, "function").or_else(|| raw_member(tool, "custom"))?;
     json::member(inner.get(), "name")
 }
 
@@ -69,24 +69,33 @@ pub(crate) fn name(tool: &str) -> Option<String> {
 /// they stand; old functions have their names in no object of their own.
 fn listed(all: &str, allowed: Option<&str>, key: &str) -> String {
     let names = allowed.map(|allowed| {
-        let tools: Vec<Raw<'_>> =
-            raw_member(allowed, "tools").and_then(|tools| json::read(tools.get()).ok()).unwrap_or_default();
-        tools.iter().filter_map(|tool| name(tool.get())).collect::<Vec<_>>()
+        let tools = raw_member(allowed, "tools").and_then(|tools| elements(tools.get()));
+        tools.into_iter().flatten().filter_map(|tool| name(tool.get())).collect::<HashSet<_>>()
     });
-    let all: Vec<Raw<'_>> = json::read(all).unwrap_or_default();
-    let written = all.iter().filter_map(|tool| {
+    let mut written = String::from("[");
+    for tool in elements(all).into_iter().flatten() {
         let own = || if key == "functions" { json::member(tool.get(), "name") } else { name(tool.get()) };
-        let is_allowed = |names: &Vec<String>| own().is_some_and(|name| names.contains(&name));
+        let is_allowed = |names: &HashSet<String>| own().is_some_and(|name| names.contains(&name));
         if !names.as_ref().is_none_or(is_allowed) {
-            return None;
+            continue;
         }
-        Some(match raw_member(tool.get(), "custom").and_then(|custom| raw_member(custom.get(), "name")) {
-            Some(name) => format!(
-                "{{\"function\":{{\"name\":{},\"parameters\":{{\"properties\":{{\"input\":{{\"type\":\"string\"}}}}}}}}}}",
-                name.get()
-            ),
-            None => tool.get().to_owned(),
-        })
-    });
-    format!("[{}]", written.collect::<Vec<_>>().join(","))
+        if written.len() > 1 {
+            written.push(',');
+        }
+        match raw_member(tool.get(), "custom").and_then(|custom| raw_member(custom.get(), "name")) {
+            Some(name) => {
+                let parameters = "{\"properties\":{\"input\":{\"type\":\"string\"}}}";
+                written.extend([
+                    "{\"function\":{\"name\":",
+                    name.get(),
+                    ",\"parameters\":",
+                    parameters,
+                    "}}",
+                ]);
+            }
+            None => written.push_str(tool.get()),
+        }
+    }
+    written.push(']');
+    written
 }

@@ -50,6 +50,13 @@ pub(super) const KNOWN: &[&str] = &[
     "function_call",
 ];
 
+/// Parts that the content of one message may have: no engine reads as many (faults C46).
+const PARTS: usize = 1 << 16;
+/// Members of a message, of as many as there may be: no message of any engine has more.
+const MEMBERS: usize = 8;
+/// Messages whose members there may always be.
+const FEW: usize = 1 << 10;
+
 /// Reads a request; `complete`: nothing required may be missing.
 pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
     let (media, notable) = match from.required("messages", complete)? {
@@ -65,6 +72,9 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
     };
     check_sampling(from)?;
     let tools = from.limited("tools", from.caps().tools, "max_tools")?.unwrap_or_default();
+    if from.get("functions").is_some_and(|functions| functions.value.get().starts_with('[')) {
+        from.limited("functions", from.caps().tools, "max_tools")?;
+    }
     let forced_function = forced_function(from)?;
     if complete && tools.is_empty() && from.get("functions").is_none() {
         forces_nothing(from)?;
@@ -133,6 +143,8 @@ pub(super) fn messages<'a>(from: &Checked<'a>, field: &Field<'a>) -> Result<(Edi
     }
     let mut judge = Judge::new(from.text, &from.rules.media);
     let mut notable = Vec::new();
+    // Members of those that are more than a text: each is read again for the engine (property P15).
+    let (mut count, most) = (0, from.caps().messages.max(FEW).saturating_mul(MEMBERS));
     for (at, message) in all.iter().enumerate() {
         let path = format!("messages[{at}]");
         if !message.get().starts_with('{') {
@@ -155,13 +167,27 @@ pub(super) fn messages<'a>(from: &Checked<'a>, field: &Field<'a>) -> Result<(Edi
             return Err(invalid(format!("{path}.tool_calls"), "it must be a list"));
         }
         if let Some(content) = find("content") {
+            check_parts(content, || format!("{path}.content"))?;
             judge.content(content, || format!("{path}.content"))?;
         }
         if !is_plain(&members, at + 1 == all.len()) {
+            count += members.len();
+            if count > most {
+                return Err(invalid("messages", &format!("they may have at most {most} members together")));
+            }
             notable.push((at, place(from.text, message.get())));
         }
     }
     Ok((judge.edits, notable))
+}
+
+/// Fails on content of more parts than a message may have. Content that is too short for that is not looked at.
+fn check_parts(content: Raw<'_>, path: impl Fn() -> String) -> Result<(), Failure> {
+    if content.get().len() > PARTS && json::elements(content.get()).is_some_and(|parts| parts.count() > PARTS)
+    {
+        return Err(invalid(path(), &format!("it may have at most {PARTS} parts")));
+    }
+    Ok(())
 }
 
 /// Whether a message is a text that every engine takes as it is. What the assistant says last may have to be gone on with.

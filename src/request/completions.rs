@@ -2,7 +2,7 @@
 
 use super::check::{Checked, invalid};
 use super::{Ask, Places};
-use crate::json::{self, Raw, Text};
+use crate::json::{Text, elements};
 use crate::wire::Api;
 use crate::wire::fault::Failure;
 
@@ -88,10 +88,13 @@ fn prompts(from: &Checked<'_>) -> Result<u64, Failure> {
         return Ok(1);
     }
     let must = "it must be a string, a list of strings, a list of tokens or a list of those";
-    let all: Vec<Raw<'_>> = json::read(field.value.get()).map_err(|_| invalid("prompt", must))?;
-    match all.first().map(|first| first.get().as_bytes().first().copied()) {
+    let all = || elements(field.value.get()).into_iter().flatten();
+    if !field.value.get().starts_with('[') {
+        return Err(invalid("prompt", must));
+    }
+    match all().next().map(|first| first.get().as_bytes().first().copied()) {
         None => Err(invalid("prompt", "it must not be empty")),
-        Some(Some(b'"' | b'[')) => Ok(all.len() as u64),
+        Some(Some(b'"' | b'[')) => Ok(all().count() as u64),
         Some(Some(b'0'..=b'9')) => Ok(1),
         _ => Err(invalid("prompt", must)),
     }

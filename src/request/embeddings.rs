@@ -94,6 +94,6 @@ impl Wanted {
             let members = fields::read(text, text)?;
             edits.remove(text, &members, |member| self.unknown.iter().any(|key| *key == member.key));
         }
-        Ok(edits.apply(&body.slice_ref(text.as_bytes())))
+        edits.apply_within_limit(&body.slice_ref(text.as_bytes()))
     }
 }

@@ -11,9 +11,13 @@ use std::ops::Range;
 /// Levels of nesting that a body may have.
 const DEPTH: usize = 128;
 
-/// Members that an object may have which is read one by one: nothing has as many, and each takes many times the memory
-/// of its few bytes (property P15).
-const MEMBERS: usize = 1 << 16;
+/// Members that an object may have which is read one by one, and bytes of a key: nothing has as many, and each member takes
+/// many times the memory of its few bytes, each key is kept (property P15).
+const MEMBERS: usize = 1 << 12;
+const KEY: usize = 1 << 10;
+
+/// Edits that one body may take: each takes more memory than what it replaces.
+const EDITS: usize = 1 << 16;
 
 /// The members of an object, as many as it may have.
 #[derive(Default)]
@@ -21,6 +25,8 @@ struct Bounded<'a> {
     kept: Vec<(Cow<'a, str>, Raw<'a>)>,
     /// There were more.
     over: bool,
+    /// One has a longer key than anything has.
+    long_key: bool,
 }
 
 impl<'a> Read<'a> for Bounded<'a> {
@@ -28,7 +34,8 @@ impl<'a> Read<'a> for Bounded<'a> {
         from.each_member(|from, key| {
             let member = (key.name()?, from.read()?);
             self.over = self.kept.len() == MEMBERS;
-            if !self.over {
+            self.long_key |= member.0.len() > KEY;
+            if !self.over && !self.long_key {
                 self.kept.push(member);
             }
             Some(())
@@ -150,12 +157,16 @@ pub fn read<'a>(whole: &'a str, object: &'a str) -> Result<Vec<Field<'a>>, Failu
         let message = "The request body is not valid JSON for this API: it must be an object.";
         return Err(Failure::from(Fault::InvalidJson).with_message(message));
     }
-    let Bounded { kept, over } = json::read(object).map_err(|invalid| {
+    let Bounded { kept, over, long_key } = json::read(object).map_err(|invalid| {
         let message = format!("The request body is not valid JSON ({invalid}).");
         Failure::from(Fault::InvalidJson).with_message(message)
     })?;
     if over {
         let message = format!("The request has an object of more than {MEMBERS} members.");
+        return Err(Failure::from(Fault::InvalidValue).with_message(message));
+    }
+    if long_key {
+        let message = format!("The request has an object with a key of more than {KEY} bytes.");
         return Err(Failure::from(Fault::InvalidValue).with_message(message));
     }
     Ok(kept
@@ -209,7 +220,27 @@ pub struct Edits(Vec<(Range<usize>, Vec<u8>)>);
 impl Edits {
     /// Puts `with` in the place of `range`; of ranges that overlap, the first counts.
     pub fn replace(&mut self, range: Range<usize>, with: impl Into<Vec<u8>>) {
-        self.0.push((range, with.into()));
+        if !self.is_over() {
+            self.0.push((range, with.into()));
+        }
+    }
+
+    /// Whether there are more than one body may take: what was to be edited besides is not known any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.len() > EDITS
+    }
+
+    /// The body with all edits, unless there are more than it may take.
+    ///
+    /// # Errors
+    /// `invalid_value`
+    pub(crate) fn apply_within_limit(self, body: &Bytes) -> Result<Bytes, Failure> {
+        if self.is_over() {
+            let message =
+                format!("The request has more than {EDITS} places that must be written anew for the engine.");
+            return Err(Failure::from(Fault::InvalidValue).with_message(message));
+        }
+        Ok(self.apply(body))
     }
 
     /// Names the model: in the place of what the body says of it, else as its first member.
@@ -259,7 +290,8 @@ impl Edits {
 
     /// Adds those of another part of the body.
     pub fn extend(&mut self, more: Self) {
-        self.0.extend(more.0);
+        // One more than there may be says that there are more.
+        self.0.extend(more.0.into_iter().take(EDITS + 1 - self.0.len().min(EDITS + 1)));
     }
 
     /// There are none.
@@ -276,11 +308,11 @@ impl Edits {
         let grown: usize = self.0.iter().map(|(_, with)| with.len()).sum();
         let mut out = BytesMut::with_capacity(body.len() + grown);
         let mut from = 0;
-        for (range, with) in &self.0 {
+        for (range, with) in self.0 {
             // What is inside of what has gone is gone with it.
             let Some(kept) = body.get(from..range.start) else { continue };
             out.extend_from_slice(kept);
-            out.extend_from_slice(with);
+            out.extend_from_slice(&with);
             from = range.end.max(from);
         }
         out.extend_from_slice(body.get(from..).unwrap_or_default());
@@ -309,6 +341,25 @@ mod tests {
         let (most, more) = (body(MEMBERS), body(MEMBERS + 1));
         assert_eq!(read(&most, &most).unwrap().len(), MEMBERS);
         assert_eq!(read(&more, &more).unwrap_err().fault, Fault::InvalidValue);
+        let body = |bytes: usize| format!("{{\"{}\":0}}", "a".repeat(bytes));
+        let (most, more) = (body(KEY), body(KEY + 1));
+        assert_eq!(read(&most, &most).unwrap().len(), 1);
+        assert_eq!(read(&more, &more).unwrap_err().fault, Fault::InvalidValue);
+    }
+
+    #[test]
+    fn more_edits_than_a_body_may_take_are_refused() {
+        let edited = |count: usize| {
+            let mut edits = Edits::default();
+            (0..count).for_each(|at| edits.replace(at..at + 1, "ab"));
+            let mut more = Edits::default();
+            more.extend(edits);
+            more.apply_within_limit(&Bytes::from("x".repeat(2 * EDITS)))
+        };
+        assert_eq!(edited(EDITS).unwrap().len(), 3 * EDITS);
+        for count in [EDITS + 1, 2 * EDITS] {
+            assert_eq!(edited(count).unwrap_err().fault, Fault::InvalidValue);
+        }
     }
 
     #[test]

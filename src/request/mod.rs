@@ -21,7 +21,7 @@ pub(crate) use check::invalid;
 pub use media::Media;
 pub use rules::{Caps, Ranges, Rules};
 
-use crate::json::{self, Raw};
+use crate::json::{self, Raw, Text};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::RequestUnknown;
 use crate::wire::{Api, Extensions, Offer};
@@ -47,10 +47,19 @@ const CONSTRAINTS: [&str; 8] = [
     "json_schema",
 ];
 
+/// Bytes of an effort, as JSON: what is longer is no word of any engine.
+const WORD: usize = 64;
+
 /// The effort that `reasoning` of other services asks for: `none` where it switches reasoning off.
 pub(crate) fn effort(reasoning: &str) -> Option<String> {
     let is_off = json::raw_member(reasoning, "enabled").is_some_and(|json| json.get() == "false");
-    if is_off { Some("none".to_owned()) } else { json::member(reasoning, "effort") }
+    if is_off {
+        return Some("none".to_owned());
+    }
+    json::raw_member(reasoning, "effort")
+        .filter(|json| json.get().len() <= WORD)
+        .and_then(Text::of)
+        .map(|text| text.decoded().into_owned())
 }
 
 /// What a client asks for, as far as it matters to the answer.
@@ -247,11 +256,14 @@ impl Ask {
     pub fn beginning<'b>(&self, body: &'b [u8]) -> Vec<&'b str> {
         let text = body.get(self.places.offset..).and_then(|body| std::str::from_utf8(body).ok());
         let messages = self.places.messages.clone().and_then(|place| text?.get(place));
-        let all: Vec<Raw<'_>> = messages.and_then(|messages| json::read(messages).ok()).unwrap_or_default();
-        let users =
-            all.iter().position(|message| json::member(message.get(), "role").as_deref() == Some("user"));
-        let until = users.map_or(all.len(), |at| at + 1);
-        all.into_iter().take(until).map(|message| message.get()).collect()
+        let mut is_begun = false;
+        let all = messages.and_then(json::elements).into_iter().flatten();
+        let until = all.take_while(|message| {
+            let is_first = !is_begun;
+            is_begun |= json::member(message.get(), "role").as_deref() == Some("user");
+            is_first
+        });
+        until.map(Raw::get).collect()
     }
 
     /// Writes one more member at the end of the body.

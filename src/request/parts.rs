@@ -3,9 +3,10 @@
 //! Takes: the content of a message, or an item that an engine is sent as it is. Gives: what has to be written anew in it.
 //! Never: reads a byte twice, changes what is no address.
 
+use super::check::invalid;
 use super::fields::{Edits, place};
 use super::media::{Address, Kind, Media};
-use crate::json::{Raw, Read, Scanner, Text, read_into};
+use crate::json::{self, Raw, Scanner, Text};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
 use std::borrow::Cow;
@@ -49,29 +50,87 @@ impl Key {
     }
 }
 
-/// Addresses, each with the way to it.
-#[derive(Debug, Default)]
-struct Search<'a> {
-    /// Media may be anywhere, not only in the parts of a list.
-    anywhere: bool,
-    path: String,
-    found: Vec<(String, Key, Text<'a>)>,
+/// Bytes of addresses that one request may have in another spelling than ours: they are kept until it is sent.
+const RESPELLED: usize = 1 << 20;
+
+/// Judges addresses, and collects what has to be written anew.
+pub(super) struct Judge<'t, 'm> {
+    text: &'t str,
+    media: &'m Media,
+    pub(super) edits: Edits,
+    /// Bytes of what is written anew.
+    respelled: usize,
 }
 
-impl<'a> Read<'a> for Search<'a> {
-    fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
-        self.value(from, None)
+impl<'t, 'm> Judge<'t, 'm> {
+    /// `text`: what the edits are of.
+    pub(super) fn new(text: &'t str, media: &'m Media) -> Self {
+        Self { text, media, edits: Edits::default(), respelled: 0 }
+    }
+
+    /// Judges content, if it is a list of parts; `path` leads to it.
+    pub(super) fn content(&mut self, content: Raw<'_>, path: impl Fn() -> String) -> Result<(), Failure> {
+        if !content.get().starts_with('[') || *self.media == Media::Unjudged {
+            return Ok(());
+        }
+        self.search(content, path(), false)
+    }
+
+    /// Judges each address in a value as it comes; `anywhere`: media may be anywhere, not only in the parts of a list.
+    fn search(&mut self, value: Raw<'_>, path: String, anywhere: bool) -> Result<(), Failure> {
+        let mut failure = None;
+        let see = |path: &str, key: Key, text: Text<'_>| {
+            failure = self.address(path, key, text).err();
+            failure.is_none().then_some(())
+        };
+        let mut search = Search { anywhere, path, see };
+        let passed = json::pass(value.get(), |from| search.value(from, None));
+        match failure {
+            Some(failure) => Err(failure),
+            None => passed.map_err(|_| Fault::InvalidJson.into()),
+        }
+    }
+
+    fn address(&mut self, path: &str, key: Key, text: Text<'_>) -> Result<(), Failure> {
+        let path = || path.to_owned();
+        let judged = match key.content {
+            true => self.media.judge_content(text, key.kind, path)?,
+            false => self.media.judge(text, key.kind, path)?,
+        };
+        let Address::Ours(front, rest) = &judged else { return Ok(()) };
+        let written = place(self.text, text.spelled());
+        let mut ours = BytesMut::new();
+        Text::plain(front).write(&mut ours);
+        self.respelled += ours.len();
+        if self.respelled > RESPELLED {
+            return Err(invalid(path(), "there are too many addresses that are not in their usual spelling"));
+        }
+        self.edits.replace(written.start..written.end - rest.spelled().len(), ours.to_vec());
+        Ok(())
     }
 }
 
-impl<'a> Search<'a> {
+/// A walk through a value: addresses, each with the way to it, are given to `see`, which may end the walk.
+struct Search<S> {
+    /// Media may be anywhere, not only in the parts of a list.
+    anywhere: bool,
+    path: String,
+    see: S,
+}
+
+impl<S> Search<S> {
     /// Passes a value; `key`: what it is that it belongs to.
-    fn value(&mut self, from: &mut Scanner<'a>, key: Option<Key>) -> Option<()> {
+    fn value<'a>(&mut self, from: &mut Scanner<'a>, key: Option<Key>) -> Option<()>
+    where
+        S: FnMut(&str, Key, Text<'a>) -> Option<()>,
+    {
         let here = self.path.len();
         match from.peek()? {
             b'"' => {
                 let text = from.read()?;
-                self.found.extend(key.map(|key| (self.path.clone(), key, text)));
+                if let Some(key) = key {
+                    (self.see)(&self.path, key, text)?;
+                }
             }
             b'[' => {
                 let mut at = 0;
@@ -103,57 +162,15 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Judges addresses, and collects what has to be written anew.
-pub(super) struct Judge<'t, 'm> {
-    text: &'t str,
-    media: &'m Media,
-    pub(super) edits: Edits,
-}
-
-impl<'t, 'm> Judge<'t, 'm> {
-    /// `text`: what the edits are of.
-    pub(super) fn new(text: &'t str, media: &'m Media) -> Self {
-        Self { text, media, edits: Edits::default() }
-    }
-
-    /// Judges content, if it is a list of parts; `path` leads to it.
-    pub(super) fn content(&mut self, content: Raw<'_>, path: impl Fn() -> String) -> Result<(), Failure> {
-        if !content.get().starts_with('[') || *self.media == Media::Unjudged {
-            return Ok(());
-        }
-        self.search(content, Search { path: path(), ..Search::default() })
-    }
-
-    fn search<'a>(&mut self, value: Raw<'a>, mut search: Search<'a>) -> Result<(), Failure> {
-        read_into(value.get(), &mut search).map_err(|_| Fault::InvalidJson)?;
-        for (path, key, text) in search.found {
-            let judged = match key.content {
-                true => self.media.judge_content(text, key.kind, || path)?,
-                false => self.media.judge(text, key.kind, || path)?,
-            };
-            self.edit(text, &judged);
-        }
-        Ok(())
-    }
-
-    fn edit(&mut self, text: Text<'_>, judged: &Address<'_>) {
-        let Address::Ours(front, rest) = judged else { return };
-        let written = place(self.text, text.spelled());
-        let mut ours = BytesMut::new();
-        Text::plain(front).write(&mut ours);
-        self.edits.replace(written.start..written.end - rest.spelled().len(), ours.to_vec());
-    }
-}
-
 /// An item or a tool that an engine is sent as it is, its addresses judged and in our spelling; `path` leads to it.
 pub(super) fn hosted<'a>(item: Raw<'a>, media: &Media, path: &str) -> Result<Cow<'a, str>, Failure> {
     let mut judge = Judge::new(item.get(), media);
     if *media != Media::Unjudged {
-        judge.search(item, Search { path: path.to_owned(), anywhere: true, ..Search::default() })?;
+        judge.search(item, path.to_owned(), true)?;
     }
     if judge.edits.is_empty() {
         return Ok(Cow::Borrowed(item.get()));
     }
-    let edited = judge.edits.apply(&Bytes::copy_from_slice(item.get().as_bytes()));
+    let edited = judge.edits.apply_within_limit(&Bytes::copy_from_slice(item.get().as_bytes()))?;
     Ok(Cow::Owned(String::from_utf8_lossy(&edited).into_owned()))
 }

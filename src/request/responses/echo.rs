@@ -2,11 +2,11 @@
 
 use super::object::Object;
 use super::part;
-use crate::json::{self, Raw, Text, compacted};
+use crate::json::{self, Raw, Text, compacted, write_compact, write_string};
 use crate::request::fields;
 use crate::wire::encode::Echo;
 use crate::wire::fault::Failure;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 /// Keys that are repeated as they are.
 const REPEATED: &[&str] = &[
@@ -76,8 +76,13 @@ pub(super) fn said<'a>(
     }
     if let Some(tools) = get("tools").and_then(|raw| json::read::<Vec<Raw<'_>>>(raw.get()).ok()) {
         let kept = tools.into_iter().enumerate().filter(|(at, _)| !left_out.contains(at));
-        let tools: Vec<_> = kept.map(|(_, raw)| tool(raw)).collect();
-        said.push(("tools", format!("[{}]", tools.join(",")).into()));
+        let mut tools = String::with_capacity(get("tools").map_or(0, |raw| raw.get().len()));
+        for (_, raw) in kept {
+            tools.push(if tools.is_empty() { '[' } else { ',' });
+            tools.push_str(&tool(raw));
+        }
+        tools.push_str(if tools.is_empty() { "[]" } else { "]" });
+        said.push(("tools", tools.into()));
     }
     if let Some(raw) = get("conversation") {
         let id = Object::of("conversation", raw).ok().and_then(|conversation| conversation.compact("id"));
@@ -122,10 +127,18 @@ fn tool(raw: Raw<'_>) -> String {
 
 /// An object of just these members, each as it stands there or with its default.
 fn filled(object: &Object<'_>, members: &[(&str, &str)]) -> String {
-    let written = members.iter().map(|(key, default)| {
-        format!("\"{key}\":{}", object.compact(key).unwrap_or_else(|| (*default).to_owned()))
-    });
-    format!("{{{}}}", written.collect::<Vec<_>>().join(","))
+    let known = |key: &str| object.get(key).map_or(0, |raw| raw.get().len());
+    let length =
+        members.iter().map(|(key, default)| key.len() + 4 + default.len() + known(key)).sum::<usize>();
+    let mut written = BytesMut::with_capacity(length + 2);
+    for (key, default) in members {
+        written.extend_from_slice(if written.is_empty() { b"{" } else { b"," });
+        write_string(key, &mut written);
+        written.extend_from_slice(b":");
+        write_compact(object.get(key).map_or(*default, Raw::get), &mut written);
+    }
+    written.extend_from_slice(b"}");
+    String::from_utf8(written.into()).unwrap_or_default()
 }
 
 #[cfg(test)]
