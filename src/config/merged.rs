@@ -48,9 +48,13 @@ impl Merged {
         Ok(Self { table: good, origins, mistakes })
     }
 
-    /// Sets a key to a value of its type that a flag or a variable gives.
+    /// Sets a key to a value that a flag or a variable gives.
     pub(super) fn set(&mut self, path: &str, value: impl Into<Value>, by: &str) {
-        self.lay(path, &nested(path, value.into()), by);
+        let alone = nested(path, value.into());
+        match accepts(&alone) {
+            Ok(()) => self.lay(path, &alone, by),
+            Err(error) => self.mistakes.given(by, explain(error.message(), "key")),
+        }
     }
 
     /// Lays a value over what was read before. `alone`: the value in tables of its own.

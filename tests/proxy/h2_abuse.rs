@@ -149,14 +149,16 @@ async fn fault_c45_resets_that_the_client_provokes_count_as_its_own() {
     let world = world(Script::new().head_sse().role().hang(), "").await;
     let request = Request::stream("");
     type Mistake = fn(u32) -> Vec<u8>;
-    let mistakes: [(&str, Mistake); 4] = [
+    let mistakes: [(&str, Mistake); 5] = [
         ("a window that overflows", |stream| Raw::room(stream, 0x7fff_ffff)),
         ("a window of nothing", |stream| Raw::room(stream, 0)),
         ("data behind the end", |stream| frame(kinds::DATA, 0, stream, b"a")),
+        ("a head behind the end", |stream| Raw::head(stream, &Raw::fields(&nothing()), true)),
         ("a stream that depends on itself", |stream| {
             frame(2, 0, stream, &[&stream.to_be_bytes()[..], &[9]].concat())
         }),
     ];
+    let before = world.samewire.rss();
     for (name, mistake) in mistakes {
         for at_once in [true, false] {
             let asked = world.engine.attempt_count();
@@ -182,6 +184,8 @@ async fn fault_c45_resets_that_the_client_provokes_count_as_its_own() {
             assert!(begun <= 200, "{name}: {begun}");
             until("nothing is left", BOUND, || world.engine.active_generations() == 0).await;
         }
+        let grown = world.samewire.rss().saturating_sub(before);
+        assert!(grown < 50 << 20, "{name}: {grown}");
     }
     check_others(&world).await;
     world.end().await;

@@ -1,0 +1,41 @@
+//! How soon it must be: an engine is let go of when its client has left (faults C24, C25), and tokens go on while metrics are
+//! read (faults O20).
+//!
+//! A program of its own, and one measurement at a time, so that no other test has the processor. What the machine itself adds
+//! is measured beside, between the same client and engine without samewire, and is allowed for.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    unreachable_pub,
+    missing_docs,
+    dead_code,
+    reason = "a test fails by panicking, and the fixtures offer more than one file of tests needs"
+)]
+
+mod sim;
+
+#[path = "latency/cancels.rs"]
+mod cancels;
+#[path = "latency/scrapes.rs"]
+mod scrapes;
+
+use std::time::Duration;
+use tokio::sync::{Mutex, MutexGuard};
+
+/// Waits until no other measurement runs in this program.
+async fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::const_new(());
+    ONE.lock().await
+}
+
+/// The time that so many in a hundred do not exceed. Sorts them.
+fn percentile(times: &mut [Duration], hundredths: usize) -> Duration {
+    times.sort();
+    times[(times.len() * hundredths).div_ceil(100).saturating_sub(1)]
+}
