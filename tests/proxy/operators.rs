@@ -282,7 +282,7 @@ async fn fault_o21_nothing_confidential_at_level_trace() {
         world.ask(&Request::chat(body)).await;
     }
     world.ask(&Request::get("/v1/no-such-path?key=CANARY-QUERY")).await;
-    until("a line for each", PATIENCE, || world.samewire.request_lines().len() >= n + 3).await;
+    until("a line for each", PATIENCE, || world.samewire.request_lines().len() >= n + 4).await;
     let logs = world.samewire.logs().join("\n");
     assert_eq!(logs.matches("\"engine_error\":\"said-by-the-engine\"").count(), 2, "{logs}");
     assert!(logs.contains("\"path\":\"/v1/no-such-path\""), "{logs}");
