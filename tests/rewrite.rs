@@ -470,10 +470,9 @@ fn what_is_changed_is_explained() {
             "1.0.0",
             "vllm/text-whole/upstream.json",
             &[
-                "answer  usage  added: usage.prompt_tokens_details.cached_tokens, ",
                 "answer  fingerprint  dropped: system_fingerprint\n",
                 "engine  vllm 0.21.0: its answer has \"system_fingerprint\":\"vllm-\n",
-                "summary  the answer is complete: one object in, one out, ",
+                "summary  the answer is complete: one object in, 4 frames out, ",
             ],
         ),
         (
@@ -531,6 +530,16 @@ fn before_and_after_are_those_of_the_frames() {
         "frame 42  finish_word  finish_reason \"eos\" → \"stop\"\n",
         "engine  not recognised",
         "summary  the answer is complete: 43 frames in, 43 out, 2 rules changed something, no text was lost; finish_reason stop\n",
+    ] {
+        assert!(told.contains(line), "{line}: {told}");
+    }
+    let whole = text_of("vllm/text-whole/upstream.json");
+    let (code, _, told) = run(&mut rewrite(&["--explain"]), whole.as_bytes());
+    assert_eq!(code, 0, "{told}");
+    for line in [
+        "answer  usage  added: usage.",
+        "answer  null_fields  dropped: null fields prompt_routed_experts, audio, ",
+        "summary  the answer is complete: one object in, one out, ",
     ] {
         assert!(told.contains(line), "{line}: {told}");
     }

@@ -109,6 +109,8 @@ pub(super) struct Explain<'t> {
     engine: Recognition,
     /// Rules that changed the request.
     fitted: usize,
+    /// The engine's answer is one object.
+    is_object: bool,
     /// Events that were written.
     written: u64,
 }
@@ -124,6 +126,7 @@ impl<'t> Explain<'t> {
             gathered: Gathered::default(),
             engine: Recognition::new(engine),
             fitted: 0,
+            is_object: false,
             written: 0,
         }
     }
@@ -170,6 +173,7 @@ impl<'t> Explain<'t> {
         let events = if stream { events(&text) } else { vec![&*text] };
         self.written += if stream { events.len() as u64 } else { 0 };
         self.engine.look(&body, 0);
+        self.is_object = true;
         let effects = self.comparer.compare(&body, &events, true);
         self.found(&rewriter.summary(), Place::Object, effects);
     }
@@ -227,11 +231,12 @@ impl<'t> Explain<'t> {
         let verdict = Verdict {
             outcome,
             finishes: summary.finishes.iter().map(|reason| reason.word()).collect(),
+            is_object: self.is_object,
             frames: summary.events,
             written: stream.then_some(self.written),
             rules: self.fitted + summary.tally.iter().count(),
             said: self.comparer.said,
-            told: (stream || summary.events == 1).then_some(self.comparer.told),
+            told: (stream || self.is_object).then_some(self.comparer.told),
             is_parsed: [Rule::Think, Rule::ToolText, Rule::Harmony].into_iter().any(used),
             unparsed: summary.unparsed,
             flags,

@@ -188,7 +188,11 @@ impl Comparer {
         };
         let (own, others): (Vec<_>, Vec<_>) = match kind(&own) {
             Some(name) => {
-                let family = |other: Option<String>| other.is_none_or(|other| other == name);
+                // An object can become the frames of a stream.
+                let name = name.trim_end_matches(".chunk");
+                let family = |other: Option<String>| {
+                    other.is_none_or(|other| other.trim_end_matches(".chunk") == name)
+                };
                 frames.into_iter().partition(|leaves| family(kind(leaves)))
             }
             _ => (frames, Vec::new()),

@@ -114,6 +114,8 @@ pub struct Verdict {
     pub outcome: Outcome,
     /// Why its choices ended.
     pub finishes: Vec<&'static str>,
+    /// The engine's answer is one object.
+    pub is_object: bool,
     /// Frames that the engine sent.
     pub frames: u64,
     /// Frames that were written; `None`: it is one object.
@@ -172,10 +174,11 @@ impl fmt::Display for Verdict {
                 return write!(f, " (HTTP {})", failure.status);
             }
         }
-        match self.written {
-            Some(written) => write!(f, "{} frames in, {written} out", self.frames)?,
-            None if self.frames > 1 => write!(f, "{} frames in, one object out", self.frames)?,
-            None => f.write_str("one object in, one out")?,
+        match (self.is_object, self.written) {
+            (false, Some(written)) => write!(f, "{} frames in, {written} out", self.frames)?,
+            (true, Some(written)) => write!(f, "one object in, {written} frames out")?,
+            (false, None) => write!(f, "{} frames in, one object out", self.frames)?,
+            (true, None) => f.write_str("one object in, one out")?,
         }
         match self.rules {
             0 => f.write_str(", nothing changed")?,
