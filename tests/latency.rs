@@ -15,6 +15,7 @@
     unreachable_pub,
     missing_docs,
     dead_code,
+    unused_imports,
     reason = "a test fails by panicking, and the fixtures offer more than one file of tests needs"
 )]
 

@@ -29,7 +29,8 @@ const LARGE: usize = 1 << 20;
 pub(super) fn make_room(buffer: &mut BytesMut, more: usize, limit: usize) {
     let length = buffer.len() + more;
     if length > LARGE && length > buffer.capacity() {
-        buffer.reserve(limit.saturating_sub(buffer.len()).max(more));
+        // A read may go beyond the limit before it is refused.
+        buffer.reserve((limit.saturating_sub(buffer.len()) + STEP).max(more));
     }
 }
 

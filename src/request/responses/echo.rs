@@ -75,8 +75,10 @@ pub(super) fn said<'a>(
         said.push(("text", filled(&text, &members).into()));
     }
     if let Some(tools) = get("tools").and_then(|raw| json::read::<Vec<Raw<'_>>>(raw.get()).ok()) {
+        // With what a tool may lack.
+        let lacks = 128 * tools.len();
         let kept = tools.into_iter().enumerate().filter(|(at, _)| !left_out.contains(at));
-        let mut tools = String::with_capacity(get("tools").map_or(0, |raw| raw.get().len()));
+        let mut tools = String::with_capacity(get("tools").map_or(0, |raw| raw.get().len()) + lacks);
         for (_, raw) in kept {
             tools.push(if tools.is_empty() { '[' } else { ',' });
             tools.push_str(&tool(raw));

@@ -371,7 +371,7 @@ impl Tools {
 
     /// The functions that may be called, as a chat request's `tools`; empty: there are none.
     pub(super) fn callable(&self) -> String {
-        let mut out = BytesMut::new();
+        let mut out = BytesMut::with_capacity(self.length());
         let none = matches!(&self.choice, Choice::Word(word) if word == "none");
         for offer in self.offered().filter(|_| !none) {
             out.extend_from_slice(if out.is_empty() { b"[" } else { b"," });
@@ -383,7 +383,13 @@ impl Tools {
         if !out.is_empty() {
             out.put_u8(b']');
         }
-        String::from_utf8(out.to_vec()).unwrap_or_default()
+        String::from_utf8(out.into()).unwrap_or_default()
+    }
+
+    /// Bytes that they take at most.
+    fn length(&self) -> usize {
+        let offered = self.offered().map(|offer| offer.wire.len() + offer.rest.len() + 64);
+        offered.chain(self.offered_hosted().map(|tool| tool.len() + 1)).sum::<usize>() + 64
     }
 
     /// Whether something must be called.
@@ -402,6 +408,8 @@ impl Tools {
             Way::Chat => (b"{\"type\":\"function\",\"function\":{\"name\":", b"}}"),
             Way::Native => (b"{\"type\":\"function\",\"name\":", b"}"),
         };
+        // Once: they may be all of the request.
+        out.reserve(self.length());
         let start = out.len();
         for offer in self.offered() {
             out.extend_from_slice(if out.len() > start { b"," } else { b",\"tools\":[" });
@@ -462,14 +470,16 @@ impl Tools {
 
 /// A function's members behind its name. The schema's text stays as it is.
 fn function(tool: &Object<'_>) -> Result<String, Failure> {
-    let mut rest = BytesMut::new();
+    let known = |key: &str| tool.get(key).map_or(0, |raw| raw.get().len() + key.len() + 8);
+    let mut rest = BytesMut::with_capacity(known("description") + known("parameters") + known("strict"));
     describe(tool, &mut rest)?;
     for (key, raw) in [("parameters", tool.carried("parameters")?), ("strict", tool.flag("strict")?)] {
         if let Some(raw) = raw {
-            rest.extend_from_slice(format!(",\"{key}\":{raw}").as_bytes());
+            rest.extend_from_slice(format!(",\"{key}\":").as_bytes());
+            rest.extend_from_slice(raw.get().as_bytes());
         }
     }
-    Ok(String::from_utf8_lossy(&rest).into_owned())
+    Ok(String::from_utf8(rest.into()).unwrap_or_default())
 }
 
 /// A custom tool's members behind its name: one text, and what is known of its form.
@@ -489,11 +499,12 @@ fn custom(tool: &Object<'_>) -> Result<String, Failure> {
         rest.put_u8(b'"');
     }
     rest.extend_from_slice(br#"}},"required":["input"],"additionalProperties":false}"#);
-    Ok(String::from_utf8_lossy(&rest).into_owned())
+    Ok(String::from_utf8(rest.into()).unwrap_or_default())
 }
 
 fn describe(tool: &Object<'_>, out: &mut BytesMut) -> Result<(), Failure> {
     if let Some(description) = tool.text("description")? {
+        out.reserve(description.length() + 64);
         out.extend_from_slice(b",\"description\":\"");
         description.write(out);
         out.put_u8(b'"');
