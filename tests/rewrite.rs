@@ -832,3 +832,21 @@ fn fault_u52_nothing_behind_complete_arguments_is_lost() {
     let (_, output, _) = run(&mut rewrite(&["--engine", "vllm"]), whole.as_bytes());
     assert!(output.contains(r#""arguments":"{\"a\":1}{\"a\":1}""#), "{output}");
 }
+
+/// Log probabilities that clients get in another shape, or with a value that the engine left out, are counted.
+#[test]
+fn logprobs_that_are_mended_are_counted() {
+    let counts = |path: &str, change: &dyn Fn(String) -> String| {
+        let request = fixtures().join(path).join("request.json").display().to_string();
+        let input = change(text_of(&format!("{path}/upstream.sse")));
+        let (code, _, told) = run(&mut rewrite(&["--request", &request, "--explain"]), input.as_bytes());
+        assert_eq!(code, 0, "{told}");
+        told.contains("  logprobs  ")
+    };
+    let as_it_is = |text: String| text;
+    // The shape of chat in Completions.
+    assert!(counts("llamacpp/completions-logprobs", &as_it_is));
+    assert!(!counts("vllm/completions-logprobs", &as_it_is));
+    assert!(!counts("vllm/logprobs", &as_it_is));
+    assert!(counts("vllm/logprobs", &|text| text.replacen("\"logprob\":", "\"other\":", 1)));
+}

@@ -1,4 +1,4 @@
-//! `[cors]` and `[admin]`: which pages and names browsers may come from (product 3.2).
+//! `[cors]` and `[admin]`: which pages and names browsers may come from (docs/guide.md#web-pages-cors).
 
 use super::mistakes::Mistakes;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
 //! Paths: `root_path`, under which all routes are found once more, and `[relay]`, the routes of engines that are relayed as
-//! they are (product 3.1).
+//! they are (docs/guide.md#relayed-routes).
 
 use super::mistakes::Mistakes;
 use serde::{Deserialize, Serialize};

@@ -15,7 +15,7 @@ pub struct RequestRule {
     pub front: Option<Front>,
     /// What is done.
     pub change: Change,
-    /// A fixture's path, or the section of engine-quirks.
+    /// A fixture's path, or the section of docs/engines.md, as in `engine-quirks E.2`.
     pub evidence: &'static str,
 }
 

@@ -75,7 +75,7 @@ fn router(present: Arc<Present>) -> Router {
         .with_state(present)
 }
 
-/// Answers what is not sent by a browser for a page of somebody else (product 3.2).
+/// Answers what is not sent by a browser for a page of somebody else (docs/guide.md#the-admin-address).
 async fn admit(State(present): State<Arc<Present>>, request: Request, next: Next) -> Response {
     /// The first refusal was logged. A scraper that asks under an unlisted name goes on for ever, so the others are not.
     static IS_TOLD: AtomicBool = AtomicBool::new(false);

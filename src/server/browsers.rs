@@ -1,5 +1,5 @@
 //! Requests that browsers send for pages: whose pages may read answers (CORS), send forms and open WebSockets, and whose may
-//! reach the admin listener (product 3.2).
+//! reach the admin listener (docs/guide.md#web-pages-cors).
 //!
 //! CORS is written out here because `tower-http`'s layer is built once and answers every `OPTIONS` with 200, while this list
 //! follows reloads, leaves `OPTIONS` a 405 where it is empty, and decides about WebSockets and forms, too.

@@ -1,5 +1,5 @@
-//! Routes of engines that are relayed as they are (product 3.1): which paths these are, what of a body is held before an
-//! engine is chosen, and the attempts.
+//! Routes of engines that are relayed as they are (docs/guide.md#relayed-routes): which paths these are, what of a body is
+//! held before an engine is chosen, and the attempts.
 //!
 //! A body is held as far as its model is named, and whole if it is short: then it can be sent to another upstream. What is
 //! not held is sent while it comes, and once a piece of that has gone out the request stays with its upstream.

@@ -560,7 +560,7 @@ fn string_or_json(raw: Raw<'_>) -> String {
     )
 }
 
-/// An engine's text, cut at the limit and without the paths of its files (engine-quirks H 4).
+/// An engine's text, cut at the limit and without the paths of its files (engine-quirks H.4).
 fn cut(message: &str) -> String {
     limited(without_paths(message))
 }

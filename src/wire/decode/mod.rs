@@ -75,9 +75,9 @@ pub struct Reading {
 /// The decoder of an upstream API.
 pub fn standard(api: Api, reading: Reading) -> Box<dyn Decode> {
     match api {
-        Api::Chat => Box::new(Chunks { reading, pieces: chat::pieces, logprobs: |body| body.tokens() }),
+        Api::Chat => Box::new(Chunks { reading, pieces: chat::pieces, logprobs: LogprobsOf::Chat }),
         Api::Completions => {
-            Box::new(Chunks { reading, pieces: completions::pieces, logprobs: |body| body.of_completion() })
+            Box::new(Chunks { reading, pieces: completions::pieces, logprobs: LogprobsOf::Completions })
         }
         Api::Responses => Box::new(responses::Events::new(reading)),
     }
@@ -90,8 +90,29 @@ struct Chunks {
     logprobs: LogprobsOf,
 }
 
-/// Selects the logprobs that clients of the API that was asked can read.
-type LogprobsOf = for<'a> fn(LogprobBody<'a>) -> Result<Option<Logprobs<'a>>, Unreadable>;
+/// The API that was asked, whose clients can read one shape of logprobs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LogprobsOf {
+    Chat,
+    Completions,
+}
+
+impl LogprobsOf {
+    fn select(self, body: LogprobBody<'_>) -> Result<Option<Logprobs<'_>>, Unreadable> {
+        match self {
+            Self::Chat => body.tokens(),
+            Self::Completions => body.of_completion(),
+        }
+    }
+
+    /// Whether clients get another shape than the engine's, or a value that it left out.
+    fn mends(self, found: &Logprobs<'_>) -> bool {
+        let Logprobs::Tokens { content, refusal } = found else { return false };
+        let lacks = |entry: &TokenLogprob<'_>| entry.logprob.is_none();
+        let mut entries = [content, refusal].into_iter().flatten().flatten();
+        self == Self::Completions || entries.any(|entry| lacks(entry) || entry.top.iter().any(lacks))
+    }
+}
 
 /// A value of a field that we emit has the wrong type.
 struct Unreadable;
@@ -638,10 +659,13 @@ fn logprobs<'a>(
 ) -> Result<Option<Logprobs<'a>>, Unreadable> {
     let Some(raw) = raw else { return Ok(None) };
     let body: LogprobBody<'_> = read(raw.get()).map_err(|_| Unreadable)?;
-    let found = shape(body)?;
+    let found = shape.select(body)?;
     if found.is_some() && !reading.logprobs {
         to.mended(Rule::LogprobsUnasked);
         return Ok(None);
+    }
+    if found.as_ref().is_some_and(|found| shape.mends(found)) {
+        to.mended(Rule::Logprobs);
     }
     Ok(found)
 }
