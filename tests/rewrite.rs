@@ -533,6 +533,11 @@ fn before_and_after_are_those_of_the_frames() {
     ] {
         assert!(told.contains(line), "{line}: {told}");
     }
+    // A time that changes is not behind an id that has another form throughout.
+    let changing = text_of("sglang/same-answer-length/upstream.sse");
+    let (_, _, told) = run(&mut rewrite(&["--explain"]), changing.as_bytes());
+    assert!(told.contains("  envelope  created 1795501223 → 1795501222\n"), "{told}");
+    assert!(told.contains("frames 1-20 (20 times)  id  id ") && !told.contains("  envelope  id "), "{told}");
     let whole = text_of("vllm/text-whole/upstream.json");
     let (code, _, told) = run(&mut rewrite(&["--explain"]), whole.as_bytes());
     assert_eq!(code, 0, "{told}");

@@ -38,8 +38,11 @@ impl Claims {
         let mut changes: Vec<Change> = Vec::new();
         let mut shown = Vec::new();
         for mut effect in effects {
-            let behind: Vec<Used> =
-                self.open.iter().copied().filter(|used| is_behind(used.rule, &effect)).collect();
+            // An id that got its form at the beginning differs for that in each frame, whatever else changes in them.
+            let has_form = self.lasting.contains(&Rule::Id)
+                && effect.fields.first().is_some_and(|field| field.path == "id");
+            let may_be = |rule: Rule| !(has_form && rule == Rule::Envelope) && is_behind(rule, &effect);
+            let behind: Vec<Used> = self.open.iter().copied().filter(|used| may_be(used.rule)).collect();
             let rule = behind.first().map(|used| used.rule);
             let place = behind.first().map_or(here, |used| used.place);
             // Two rules can name the same: a frame that was split because text stood in the one that finishes.
