@@ -1,4 +1,4 @@
-//! Every row of the fault matrix has a test that is named after it: `fault_u12_…`, or `fault_u12_u13_…` for one that
+//! Every row of the fault matrix in `docs/faults.md` has a test that is named after it: `fault_u12_…`, or `fault_u12_u13_…` for one that
 //! holds several. Rows are told apart by a letter, for whose fault it is: C for clients, U for engines, O for operations.
 #![allow(
     clippy::unwrap_used,
@@ -6,18 +6,50 @@
     clippy::panic,
     clippy::indexing_slicing,
     missing_docs,
+    unreachable_pub,
     reason = "tests"
 )]
 
+mod markdown;
+
+use markdown::{Document, ROOT};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Every row of the matrix. Rows that came later than their neighbours have a letter behind the number.
-fn rows() -> BTreeSet<String> {
-    let numbered = [('c', 46), ('u', 55), ('o', 28)]
-        .into_iter()
-        .flat_map(|(whose, last)| (1..=last).map(move |n| format!("{whose}{n:02}")));
-    numbered.chain(["c17b", "c27b", "u12b", "u45b"].map(str::to_owned)).collect()
+/// The matrix, as the document has it.
+struct Matrix {
+    /// Every row, in small letters. Rows that came later than their neighbours have a letter behind the number.
+    rows: BTreeSet<String>,
+    /// The tests that the document names for each row.
+    named: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Matrix {
+    /// Rows are told in one table, and their tests in another: `| <a id="u12b"></a>U12b | …`, `| U12b | … |`.
+    fn of(document: &Document) -> Self {
+        let (mut rows, mut named) = (BTreeSet::new(), BTreeMap::<_, BTreeSet<_>>::new());
+        for row in markdown::rows(&document.prose) {
+            let anchor = row[0].strip_prefix("<a id=\"").and_then(|rest| rest.split_once("\"></a>"));
+            if let Some((anchor, name)) = anchor {
+                assert_eq!(anchor, name.to_lowercase());
+                assert!(rows.insert(anchor.to_owned()), "{name} stands there twice");
+            } else if rows.contains(&row[0].to_lowercase()) {
+                let tests = row
+                    .iter()
+                    .flat_map(|cell| markdown::code(cell))
+                    .filter(|code| code.starts_with("fault_"));
+                named.entry(row[0].to_lowercase()).or_default().extend(tests.map(str::to_owned));
+            }
+        }
+        Self { rows, named }
+    }
+
+    fn read() -> Self {
+        let matrix = Self::of(&Document::read("docs/faults.md"));
+        // None is taken away.
+        assert!(matrix.rows.len() >= 133, "{} rows", matrix.rows.len());
+        matrix
+    }
 }
 
 /// The texts of all Rust files below a folder.
@@ -30,6 +62,15 @@ fn texts(folder: &Path, found: &mut Vec<String>) {
             found.push(std::fs::read_to_string(&path).unwrap());
         }
     }
+}
+
+/// The texts of the tests, and of the program with its unit tests.
+fn sources() -> Vec<String> {
+    let mut found = Vec::new();
+    for folder in ["tests", "src"] {
+        texts(&Path::new(ROOT).join(folder), &mut found);
+    }
+    found
 }
 
 /// The names of all tests in a text: functions right below an attribute that makes them one.
@@ -61,12 +102,8 @@ fn named<'a>(test: &'a str, rows: &'a BTreeSet<String>) -> impl Iterator<Item = 
 
 #[test]
 fn every_row_has_a_test_of_its_name() {
-    let rows = rows();
-    assert_eq!(rows.len(), 133);
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut sources = Vec::new();
-    texts(&root.join("tests"), &mut sources);
-    texts(&root.join("src"), &mut sources);
+    let Matrix { rows, .. } = Matrix::read();
+    let sources = sources();
     let mut held: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (test, ignored) in sources.iter().flat_map(|text| tests(text)) {
         let mut count = 0;
@@ -84,13 +121,38 @@ fn every_row_has_a_test_of_its_name() {
     assert!(missing.is_empty(), "rows without a test: {missing:?}");
 }
 
-/// The reading that the other stands on.
+/// What the document says of a row's tests is so.
+#[test]
+fn every_test_that_the_document_names_is_there() {
+    let Matrix { rows, named: told } = Matrix::read();
+    let sources = sources();
+    let there: BTreeSet<&str> = sources.iter().flat_map(|text| tests(text)).map(|(test, _)| test).collect();
+    let mut wrong = Vec::new();
+    for row in &rows {
+        let tests = told.get(row).filter(|tests| !tests.is_empty());
+        if tests.is_none() {
+            wrong.push(format!("{row} names no test"));
+        }
+        for test in tests.into_iter().flatten() {
+            if !there.contains(test.as_str()) || !named(test, &rows).any(|named| named == row) {
+                wrong.push(format!("{row}: {test}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The readings that the others stand on.
 #[test]
 fn tests_are_told_from_other_functions() {
     let text = "#[test]\nfn fault_c01_a() {\n}\n/// x\n#[tokio::test(flavor = \"multi_thread\")]\n#[ignore]\n\
                 async fn fault_u12b_o07_c() {}\nfn fault_c02_d() {}\n#[test]\nconst fn e() {}\nfn fault_c03_f() {}\n";
     assert_eq!(tests(text), [("fault_c01_a", false), ("fault_u12b_o07_c", true)]);
-    let rows = rows();
+    let text = "| row | x |\n|---|---|\n| <a id=\"u12b\"></a>U12b | a |\n| <a id=\"o07\"></a>O07 | b |\n\n\
+                | row | tests |\n|---|---|\n| U12b | `fault_u12b_x`, `y` |\n";
+    let Matrix { rows, named: told } = Matrix::of(&Document::of("x.md", text.to_owned()));
+    assert_eq!(rows.iter().collect::<Vec<_>>(), ["o07", "u12b"]);
+    assert_eq!(told["u12b"].iter().collect::<Vec<_>>(), ["fault_u12b_x"]);
     assert_eq!(named("fault_u12b_o07_c", &rows).collect::<Vec<_>>(), ["u12b", "o07"]);
     assert_eq!(named("fault_c99_o07", &rows).count() + named("u12_x", &rows).count(), 0);
 }

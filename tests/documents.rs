@@ -1,0 +1,40 @@
+//! The documents keep their word: code blocks are run, links and paths lead somewhere, tables name what there is, and
+//! what the code cites stands in them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    unreachable_pub,
+    reason = "tests"
+)]
+
+#[path = "documents/blocks.rs"]
+mod blocks;
+#[path = "documents/citations.rs"]
+mod citations;
+#[path = "documents/links.rs"]
+mod links;
+mod markdown;
+#[path = "documents/tables.rs"]
+mod tables;
+
+use markdown::{Document, code, rows};
+
+/// The reading that the others stand on.
+#[test]
+fn markdown_is_read_as_written() {
+    let text = "# A `b` c.d\n\n[x](y#z) `[n](o)` <a id=\"u12b\"></a>\n\n## A\n\n```sh\n# no heading\n[no](link)\n```\n\
+                ## A\n| k | v |\n|---|---|\n| `p` | `q\\|r` |\n";
+    let document = Document::of("x.md", text.to_owned());
+    assert_eq!(document.anchors().into_iter().collect::<Vec<_>>(), ["a", "a-1", "a-b-cd", "u12b"]);
+    assert_eq!(document.links(), [(3, "y#z".to_owned())]);
+    assert_eq!(document.blocks.len(), 1);
+    assert_eq!(
+        (document.blocks[0].line, document.blocks[0].text.as_str()),
+        (7, "# no heading\n[no](link)\n")
+    );
+    assert_eq!(rows(&document.prose), [["`p`", "`q|r`"]]);
+    assert_eq!(code("`p` and `q`").collect::<Vec<_>>(), ["p", "q"]);
+}

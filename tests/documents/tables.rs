@@ -1,0 +1,106 @@
+//! Tables name exactly what there is.
+
+use crate::markdown::{Document, ROOT, code, files, rows};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+fn file(path: &str) -> String {
+    std::fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The names of metrics among the texts of the source that writes them.
+fn metrics() -> BTreeSet<String> {
+    let mut sources = file("src/telemetry.rs");
+    files(&Path::new(ROOT).join("src/telemetry"), &mut |path| {
+        sources.push_str(&std::fs::read_to_string(path).unwrap());
+    });
+    let mut found = BTreeSet::new();
+    for text in sources.split('"') {
+        let name: String = text.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
+        let rest = &text[name.len()..];
+        let is_whole = rest.is_empty() || rest.starts_with([' ', '{']);
+        if is_whole && (name.starts_with("samewire_") || name.starts_with("process_")) {
+            found.insert(name);
+        }
+    }
+    found
+}
+
+#[test]
+fn the_guide_names_every_metric() {
+    let guide = Document::read("docs/guide.md");
+    let section = guide.section("## Metrics");
+    let mut told = BTreeSet::new();
+    for row in rows(section).iter().filter(|row| row.len() == 4) {
+        for name in code(&row[0]) {
+            assert!(told.insert(name.to_owned()), "{name} stands there twice");
+        }
+    }
+    let there = metrics();
+    assert!(there.len() > 30, "{there:?}");
+    assert_eq!(told, there);
+}
+
+/// Keys of a table with their defaults, those of tables in it behind a dot.
+fn flat(table: &toml::Table, before: &str, found: &mut BTreeMap<String, String>) {
+    for (key, value) in table {
+        match value {
+            toml::Value::Table(inner) => flat(inner, &format!("{before}{key}."), found),
+            toml::Value::String(text) if !text.is_empty() => {
+                found.insert(format!("{before}{key}"), text.clone());
+            }
+            other => {
+                found.insert(format!("{before}{key}"), other.to_string());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_wire_format_names_every_option() {
+    let example: toml::Table = file("config/samewire.toml").parse().unwrap();
+    let mut there = BTreeMap::new();
+    flat(example["wire"].as_table().unwrap(), "", &mut there);
+    let document = Document::read("docs/wire-format.md");
+    let mut told = BTreeMap::new();
+    for row in rows(document.section("### 1.9 Options")) {
+        let (names, defaults): (Vec<_>, Vec<_>) = (code(&row[0]).collect(), code(&row[1]).collect());
+        assert_eq!(names.len(), defaults.len(), "{row:?}");
+        for (name, default) in names.into_iter().zip(defaults) {
+            assert!(told.insert(name.to_owned(), default.to_owned()).is_none(), "{name} stands there twice");
+        }
+    }
+    assert!(there.len() > 30, "{there:?}");
+    assert_eq!(told, there);
+}
+
+/// The versions of clients are those that the tests install.
+#[test]
+fn versions_of_clients_are_those_that_are_tested() {
+    let pins = |path: &str, line: &str, what: &str| {
+        let text = file(path);
+        let found = text.lines().find_map(|text| text.trim().strip_prefix(line).map(str::to_owned));
+        let found = found.unwrap_or_else(|| panic!("{path} pins no {what}"));
+        (what.to_owned(), found.trim_matches([' ', '"', ',']).to_owned())
+    };
+    let (python, node) = ("tests/clients/python/requirements.txt", "tests/clients/node/package.json");
+    let (agents, agents_node) = ("tests/agents/python/requirements.txt", "tests/agents/node/package.json");
+    let pins = [
+        pins(python, "openai==", "openai for Python"),
+        pins(node, "\"openai\":", "for Node"),
+        pins(agents_node, "\"@openai/codex\":", "Codex CLI"),
+        pins(agents, "openai-agents==", "OpenAI Agents"),
+        pins(agents, "langchain-openai==", "`langchain-openai`"),
+        pins(agents_node, "\"ai\":", "AI SDK"),
+        pins(agents_node, "\"@ai-sdk/openai\":", "`@ai-sdk/openai`"),
+    ];
+    for path in ["README.md", "docs/guarantees.md"] {
+        let document = Document::read(path);
+        let rows = rows(&document.prose);
+        for (what, version) in &pins {
+            let named = |row: &&Vec<String>| row[0].contains(what.as_str());
+            let told = |row: &Vec<String>| row[1].split(", ").any(|told| told == version);
+            assert!(rows.iter().filter(named).any(told), "{path}: {what} {version}");
+        }
+    }
+}
