@@ -17,6 +17,7 @@ ENV CARGO_TERM_COLOR=never RUSTFLAGS="-C target-feature=+crt-static --cfg getran
 RUN echo "$(uname -m)-unknown-linux-gnu" > /target-triple
 
 # The dependencies alone, over an empty crate: this layer is built anew only when Cargo.toml or Cargo.lock change.
+COPY .cargo .cargo
 COPY Cargo.toml Cargo.lock ./
 COPY src/build.rs src/build.rs
 RUN mkdir -p benches/proxy benches/soak \

@@ -2,8 +2,8 @@
 
 use tikv_jemallocator::Jemalloc;
 
-/// The allocator. What requests have freed goes back to the system within ten seconds, also from threads that have nothing to
-/// do: a thread of the allocator's own sees to that. glibc's keeps the holes between what is still used for good.
+/// The allocator. What requests have freed goes back to the system within about a second (`.cargo/config.toml`), also from threads
+/// that have nothing to do: a thread of the allocator's own sees to that. glibc's keeps the holes between what is still used.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 

@@ -1,6 +1,8 @@
 //! The documents keep their word: code blocks are run, links and paths lead somewhere, tables name what there is, and
 //! what the code cites stands in them.
 #![allow(
+    clippy::print_stdout,
+    clippy::disallowed_types,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,

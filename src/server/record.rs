@@ -22,6 +22,8 @@ const LABELLED_FORM: &str = "content-type application/x-www-form-urlencoded: rea
 
 /// Bytes of what clients write that the log keeps: a path, the name of a model, a message.
 const LONGEST: usize = 256;
+/// Bytes of an error's code that the log keeps.
+const CODE: usize = 64;
 /// Bytes of an engine's error that the log keeps.
 const ENGINE_ERROR: usize = 512;
 
@@ -152,7 +154,8 @@ impl Record {
             // What went wrong before has not ended the request.
             (*cause, line.engine) = (None, None);
         }
-        let (upstream, cause) = (&upstream.config.name, cause.as_deref());
+        // An engine may have made the code up.
+        let (upstream, outcome, cause) = (&upstream.config.name, fitting(outcome, CODE), cause.as_deref());
         let status = failure.and_then(|failure| failure.engine.as_ref()?.status);
         tracing::debug!(request_id, upstream, outcome, status, cause, "an attempt is over");
         // A request that went well at once has no history.
@@ -200,7 +203,7 @@ impl Record {
     pub(super) fn failed(&mut self, failure: &Failure) {
         let draining = failure.fault == Fault::Draining;
         self.end = if draining { End::Draining } else { End::Error };
-        self.code = Some(failure.code.as_ref().unwrap_or(&failure.kind).chars().take(64).collect());
+        self.code = Some(failure.code.as_ref().unwrap_or(&failure.kind).chars().take(CODE).collect());
         self.side = Some(Side::of(failure));
         match &failure.engine {
             Some(engine) if self.line.engine.is_none() => {

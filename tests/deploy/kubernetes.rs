@@ -146,7 +146,7 @@ fn the_optional_rules_are_rules() {
         ports.map(|port| port["port"].as_u64().expect("a number")).collect::<Vec<_>>()
     };
     let all: Vec<_> = rules.iter().map(ports).collect();
-    assert_eq!(all, [vec![53, 53], vec![53, 53], vec![4317, 4318], vec![5432], vec![443]]);
+    assert_eq!(all, [vec![53, 53], vec![53, 53], vec![4318], vec![5432], vec![443]]);
     assert_eq!(rules[1]["to"][0]["ipBlock"]["cidr"], "169.254.20.10/32");
 }
 
