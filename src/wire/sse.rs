@@ -67,6 +67,20 @@ const NAME: usize = 128;
 
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
+/// Bytes of a line from which on its buffer grows to the longest line's size, or by a factor of 16: each smaller step would
+/// leave a copy of the line behind.
+const LARGE: usize = 1 << 20;
+
+/// Appends to a line of at most `limit` bytes.
+fn extend(line: &mut Vec<u8>, more: &[u8], limit: usize) {
+    let length = line.len() + more.len();
+    if length > LARGE && length > line.capacity() {
+        let size = limit.saturating_add(FIELD).min(length.saturating_mul(16));
+        line.reserve_exact(size.saturating_sub(line.len()).max(more.len()));
+    }
+    line.extend_from_slice(more);
+}
+
 impl Framer {
     /// `limit`: bytes of one event or line (`max_event_bytes`).
     pub fn new(limit: usize) -> Self {
@@ -103,7 +117,7 @@ impl Framer {
                 break;
             }
             if end.is_none() {
-                self.line.extend_from_slice(head);
+                extend(&mut self.line, head, self.limit);
                 break;
             }
             self.after_cr = tail.first() == Some(&b'\r');
@@ -112,7 +126,7 @@ impl Framer {
                 self.take_line(head, &mut lone, &mut found);
             } else {
                 let mut line = std::mem::take(&mut self.line);
-                line.extend_from_slice(head);
+                extend(&mut line, head, self.limit);
                 self.take_owned_line(&line, &mut lone, &mut found);
                 line.clear();
                 self.line = line;

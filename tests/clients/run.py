@@ -102,7 +102,9 @@ def servers(binary: str, fixtures: Path, environment: dict[str, str], logs: Path
 
     def proxy(name: str, upstream: str, engine: str) -> str:
         listen = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--insecure-no-auth"]
-        server = start(name, binary, "serve", "--upstream", f"http://{upstream}", "--engine", engine, *listen)
+        # The libraries are to raise errors with the engine's own words.
+        said = ["--set", "engine_errors=pass"]
+        server = start(name, binary, "serve", "--upstream", f"http://{upstream}", "--engine", engine, *said, *listen)
         return f"http://{server.address('proxy')}/v1"
 
     try:
