@@ -194,7 +194,8 @@ async fn fault_u46_one_request_at_a_time_on_a_connection() {
         })
         .collect();
     two.engine.wait(5).await;
-    assert_eq!((two.engine.active(), two.connections()), (5, 5));
+    let at_work = || (two.engine.active(), two.connections()) == (5, 5);
+    until("each has a connection of its own", PATIENCE, at_work).await;
     gate.open();
     for asking in asking {
         assert_eq!(asking.await.expect("answered").text(), Canonical::answer("a", 2).text());
