@@ -80,7 +80,7 @@ pub struct Overrides {
     pub store: Option<String>,
     /// The least severe lines that are logged, behind the flag or the variable that says so.
     pub log_level: Option<(String, String)>,
-    /// How lines of the log are written.
+    /// The format of the log's lines.
     pub log_format: Option<String>,
     /// `OPTION=VALUE` of `[wire]`.
     pub set: Vec<String>,
@@ -88,12 +88,12 @@ pub struct Overrides {
     pub trace: TraceVariables,
     /// Variables that give keys of the file.
     pub variables: Vec<Variable>,
-    /// It is the environment that says all this: mistakes name variables, and no flags.
+    /// The values come from the environment, so that mistakes name variables instead of flags.
     pub is_environment: bool,
 }
 
 impl Overrides {
-    /// What the environment says: `SAMEWIRE_<FLAG>`, and `SAMEWIRE_<TABLE>__<KEY>` for any key of the file. An empty
+    /// Reads the environment: `SAMEWIRE_<FLAG>`, and `SAMEWIRE_<TABLE>__<KEY>` for any key of the file. An empty
     /// value says nothing.
     ///
     /// Values that cannot be read are mistakes, and so are names that begin like ours and are none of ours, unless
@@ -369,7 +369,7 @@ pub struct Config {
     pub path: Option<PathBuf>,
     /// How all files looked before they were read.
     pub read: Marks,
-    /// Where each key was written.
+    /// The line, flag or variable that gave each key.
     origins: Origins,
 }
 
@@ -441,7 +441,7 @@ impl Config {
         Ok(Self { read: config.read.behind(of_file), path, ..config })
     }
 
-    /// The same from text. Later overrides beat earlier ones, and paths stay as they are.
+    /// Reads a configuration from text. Later overrides beat earlier ones, and paths stay as they are.
     ///
     /// # Errors
     /// Everything that is wrong.

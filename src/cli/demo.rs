@@ -7,7 +7,6 @@ use crate::demo::{self, REASONING, Scene, Stand, TOOL, Trouble, snippet, web};
 use crate::telemetry;
 use clap::{Args, ValueEnum};
 use std::io::{self, IsTerminal, Write};
-use std::net::SocketAddr;
 use std::process::ExitCode;
 
 /// See what it does.
@@ -81,7 +80,7 @@ impl Demo {
         print(&render(scene, &comparison, look))?;
         if let Some(stand) = stand {
             print(&heading("Your turn", look))?;
-            let (url, models) = (base_url(stand.address()?), stand.models());
+            let (url, models) = (stand.base_url()?, stand.models());
             print(&invitation(&url, &models))?;
             stand.serve(web::render(scene, &comparison, &url, &models))?;
         }
@@ -110,15 +109,7 @@ fn look() -> Look {
     Look { width, colour: !plain && io::stdout().is_terminal() }
 }
 
-/// Where clients point to.
-fn base_url(address: SocketAddr) -> String {
-    // An address that stands for all is not one to connect to.
-    let host = if address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { address.ip().to_string() };
-    let host = if address.is_ipv6() && !address.ip().is_unspecified() { format!("[{host}]") } else { host };
-    format!("http://{host}:{}/v1", address.port())
-}
-
-/// What can be done with the server that runs now.
+/// The text below the page: the ways to use the server that runs now.
 fn invitation(url: &str, models: &[String]) -> String {
     let of = |engine: &str| {
         let names: Vec<_> =

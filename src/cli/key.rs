@@ -156,7 +156,7 @@ fn tell(key: &str) -> Result<(), Refusal> {
 
 /// A configuration file that nobody else appends to while this exists.
 struct Locked {
-    /// Where it is, behind all links.
+    /// The path of the file itself, behind all links.
     path: PathBuf,
     file: File,
     text: String,

@@ -58,7 +58,7 @@ pub(super) struct Rewrite {
     /// the answer, whether it is complete, and which flags of the engine would help
     #[arg(long)]
     explain: bool,
-    /// How --explain tells it: lines for people, or a JSON object on each line
+    /// The form of --explain: lines for people, or a JSON object on each line
     #[arg(long, value_name = "FORMAT", default_value = "text", requires = "explain")]
     format: Format,
 }

@@ -60,7 +60,7 @@ pub(super) struct Settings {
     /// The least severe lines that are logged: off, error, warn, info, debug or trace [default: info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// How they are written: json, text, or auto, which is text at a terminal [default: auto]
+    /// The format of the log's lines: json, text, or auto, which is text at a terminal [default: auto]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
     /// Threads that serve [default: one for each core]

@@ -289,7 +289,7 @@ pub enum Level {
     Trace,
 }
 
-/// How lines of the log are written.
+/// The format of the log's lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {

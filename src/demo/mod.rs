@@ -145,12 +145,12 @@ impl Stand {
         Proxy::bind(listen, "auto", engine).map(Self)
     }
 
-    /// Where clients connect.
+    /// The base URL of clients.
     ///
     /// # Errors
-    /// The system does not say.
-    pub fn address(&self) -> io::Result<SocketAddr> {
-        self.0.listeners.proxy()
+    /// The system does not say where the listener is.
+    pub fn base_url(&self) -> io::Result<String> {
+        self.0.listeners.base_url(&self.0.config)
     }
 
     /// The names of what is served.

@@ -65,10 +65,17 @@ impl Listeners {
         self.proxy.local_addr()
     }
 
+    /// The base URL of clients.
+    ///
+    /// # Errors
+    /// The system does not say where the listener is.
+    pub fn base_url(&self, config: &Config) -> io::Result<String> {
+        Ok(base_url(self.proxy()?, None, config))
+    }
+
     /// Tells the log the base URL of clients, before anything else.
     pub fn announce(&self, config: &Config) {
-        let Ok(address) = self.proxy() else { return };
-        let base_url = base_url(address, None, config);
+        let (Ok(address), Ok(base_url)) = (self.proxy(), self.base_url(config)) else { return };
         let everywhere =
             if address.ip().is_unspecified() { ", at every address of this machine" } else { "" };
         let version = Build::CURRENT.version;

@@ -305,11 +305,12 @@ fn tame(json: &[u8]) -> Cow<'_, [u8]> {
 
 /// Ends the front of a line for people.
 fn cut_text(text: &mut Vec<u8>) {
-    const END: &str = "…\x1b[0m\n";
-    text.truncate(LONGEST.saturating_sub(END.len()));
+    let is_coloured = memchr::memchr(0x1b, text).is_some();
+    let end = if is_coloured { "…\x1b[0m\n" } else { "…\n" };
+    text.truncate(LONGEST.saturating_sub(end.len()));
     let whole = String::from_utf8_lossy(text).trim_end_matches(char::REPLACEMENT_CHARACTER).len();
     text.truncate(whole);
-    text.extend_from_slice(END.as_bytes());
+    text.extend_from_slice(end.as_bytes());
 }
 
 /// Makes one object of the front of one: up to the last member that is whole.

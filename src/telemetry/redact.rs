@@ -216,7 +216,7 @@ fn unescape(json: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(rest);
 }
 
-/// The letter of `\uXXXX`, or of two of them, and the length of that.
+/// Decodes a `\uXXXX` escape, or a surrogate pair of two, and returns the letter with the length of the escape in bytes.
 fn unicode(escape: &[u8]) -> (char, usize) {
     let unit = |at: usize| {
         let digits = escape.get(at..at + 4).and_then(|digits| std::str::from_utf8(digits).ok())?;

@@ -1,4 +1,4 @@
-//! What `--explain` tells, on standard error: lines for people, or a JSON object on each line.
+//! The output of `--explain` on standard error: lines for people, or a JSON object on each line.
 
 use crate::cli::complain;
 use crate::config::Terminal;
@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use std::io::{self, IsTerminal};
 
-/// How it is told.
+/// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     Text,
