@@ -7,8 +7,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Bytes after which a rope begins a new chunk.
-const CHUNK: usize = 16 << 10;
+/// Bytes after which a rope begins a new chunk. With the piece that ends it, a chunk fits the largest of the allocator's small
+/// blocks, 14 KiB; each larger block would take a page beyond its size.
+const CHUNK: usize = (14 << 10) - 512;
 /// Fewer bytes are copied rather than shared.
 const SMALL: usize = 1 << 10;
 

@@ -550,7 +550,7 @@ async fn fault_u27_event_without_end() {
     let piece = "y".repeat(64 * 1024);
     let script = (0..1024).fold(begun, |script, _| script.chunk(&piece)).hang();
     let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
-    let before = world.samewire.rss();
+    let before = world.samewire.allocated();
     let answer = world.ask(&Request::stream("")).await;
     let blocks = grammar(answer.text());
     let last = blocks.last().expect("an end");
@@ -558,9 +558,11 @@ async fn fault_u27_event_without_end() {
     assert!(answer.text().starts_with(Canonical::new().role().tok("a", 1).text()));
     until("the engine is let go", Duration::from_secs(1), || world.engine.active_generations() == 0).await;
     assert!(world.engine.written(0) < 16 << 20, "{}", world.engine.written(0));
-    let grown = world.samewire.rss().saturating_sub(before);
-    println!("an event without end: samewire grew by {grown}");
-    assert!(grown < 8 << 20, "{grown}");
+    let grown = || world.samewire.allocated().saturating_sub(before);
+    println!("an event without end: samewire grew by {}", grown());
+    // Beside the line itself, blocks that the allocator has not given back yet: they go within a second.
+    assert!(grown() < 12 << 20, "{}", grown());
+    until("the memory is given back", Duration::from_secs(10), || grown() < 1 << 20).await;
     world.end().await;
 }
 

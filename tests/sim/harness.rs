@@ -258,9 +258,18 @@ impl Samewire {
 
     /// Resident memory in bytes.
     pub fn rss(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    /// Resident bytes that it has allocated. Its code is not among them: that is read in as it runs, and a debug build has much.
+    pub fn allocated(&self) -> u64 {
+        self.memory("RssAnon:")
+    }
+
+    fn memory(&self, field: &str) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(path).expect("the process lives");
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a resident size");
+        let line = status.lines().find(|line| line.starts_with(field)).expect("a size");
         let kib: u64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number of kB");
         kib * 1024
     }
