@@ -8,14 +8,14 @@
 use bytes::Bytes;
 use samewire::engine::named;
 use samewire::plan::{Route, shape};
-use samewire::request::Ask;
+use samewire::request::ChatRequest;
 use samewire::wire::decode::{Reading, Sink, standard};
 use samewire::wire::encode::Encode;
 use samewire::wire::event::{Delta, Event, Riders, ToolEntry};
 use samewire::wire::options::Options;
 use samewire::wire::rule::Rule;
 use samewire::wire::sse::{Found, Framer};
-use samewire::wire::{Api, Out, Rewriter, Stamp};
+use samewire::wire::{Api, OutputBuffer, Rewriter, Stamp};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -136,7 +136,7 @@ impl Sink for Nothing {
 struct NoEncoder;
 
 impl Encode for NoEncoder {
-    fn event(&mut self, event: Event<'_>, _: &mut Out) {
+    fn event(&mut self, event: Event<'_>, _: &mut OutputBuffer) {
         black_box(&event);
     }
 }
@@ -146,7 +146,7 @@ fn rewriter(engine: &Engine, encoder: Option<Box<dyn Encode>>) -> Rewriter {
         b"{\"model\":\"m\",\"stream\":true,\"stream_options\":{\"include_usage\":true},\
           \"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}",
     );
-    let ask = Ask::recall(Api::Chat, &body).unwrap();
+    let ask = ChatRequest::recall(Api::Chat, &body).unwrap();
     let parser = engine.text.map_or("off", |(parser, _)| parser).to_owned().try_into().unwrap();
     let options = Options { parser, ..Options::default() };
     let route = Route::new(named(engine.name).unwrap(), Arc::new(options), 4 << 20);
@@ -216,7 +216,7 @@ fn row(engine: &Engine, for_long: Duration) {
             }
         });
     });
-    let mut out = Out::default();
+    let mut out = OutputBuffer::default();
     out.open().reserve(2 * stretch.len());
     let mut plain = rewriter(engine, Some(Box::new(NoEncoder)));
     plain.push(head.as_bytes(), &mut out);

@@ -40,7 +40,7 @@ pub use trace::{Trace, TraceConfig, TraceVariables};
 pub use upstreams::{Credentials, UpstreamConfig};
 
 use crate::auth::Keyring;
-use crate::marks::Marks;
+use crate::file_watch::FileStamps;
 use crate::nearest::suggest;
 use crate::request::Rules;
 use crate::seal::Keys;
@@ -368,7 +368,7 @@ pub struct Config {
     /// Where the file is, if there is one.
     pub path: Option<PathBuf>,
     /// How all files looked before they were read.
-    pub read: Marks,
+    pub read: FileStamps,
     /// The line, flag or variable that gave each key.
     origins: Origins,
 }
@@ -423,7 +423,7 @@ impl Config {
         let (environment, mut mistakes) = Overrides::environment();
         let path = flags.config.as_deref().or(environment.config.as_deref());
         let name = path.map(|path| path.display().to_string());
-        let of_file = Marks::of(path);
+        let of_file = FileStamps::of(path);
         let text = match path.map(std::fs::read_to_string).transpose() {
             Ok(text) => text.unwrap_or_default(),
             Err(error) => {

@@ -11,14 +11,14 @@ pub use explain::{Change, Effect, Field, Finding, Kind, Outcome, Place, Recognit
 
 use crate::config::Limits;
 use crate::json::{self, Raw, Text, object};
-use crate::plan::{self, Fitted, Route};
-use crate::request::Ask;
+use crate::plan::{self, AdaptedBody, Route};
+use crate::request::ChatRequest;
 use crate::request::fields::without;
-use crate::request::responses::{Asked, Material, Way};
+use crate::request::responses::{ChatInputs, ResponsesMode, ResponsesRequest};
 use crate::wire::encode::Response;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::sse::{Found, Framer};
-use crate::wire::{Api, Ending, EngineParsers, Form, Offer, Out, Rewriter, Script, Shape, Stamp};
+use crate::wire::{Api, Ending, EngineParsers, Form, Offer, OutputBuffer, Rewriter, Script, Shape, Stamp};
 use bytes::{Bytes, BytesMut};
 use explain::Explain;
 use separate::Separator;
@@ -37,7 +37,7 @@ const READ: usize = 64 << 10;
 
 /// What an engine's bytes do not tell of an answer.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct FilterParams {
     /// What the bytes are; `None`: to be seen.
     pub api: Option<Api>,
     /// What they are to become; `None`: the same.
@@ -69,7 +69,7 @@ pub enum Target {
 
 /// Why there is no canonical answer, not even an error.
 #[derive(Debug)]
-pub enum Stopped {
+pub enum NoAnswer {
     /// The bytes cannot be read.
     Input(io::Error),
     /// The bytes cannot be written.
@@ -84,11 +84,11 @@ pub enum Stopped {
 /// # Errors
 /// Nothing can be read or written, or the bytes are of an API that this filter does not know.
 pub fn run(
-    order: Order,
+    order: FilterParams,
     input: &mut dyn Read,
     output: &mut dyn Write,
     note: &mut dyn FnMut(&str),
-) -> Result<bool, Stopped> {
+) -> Result<bool, NoAnswer> {
     Filter::new(order, None, note).run(input, output)
 }
 
@@ -98,38 +98,38 @@ pub fn run(
 /// # Errors
 /// As [`run`].
 pub fn explained(
-    order: Order,
+    order: FilterParams,
     input: &mut dyn Read,
     output: &mut dyn Write,
     note: &mut dyn FnMut(&str),
     tell: &mut dyn FnMut(Finding),
-) -> Result<bool, Stopped> {
+) -> Result<bool, NoAnswer> {
     let mut explain = Explain::new(tell, order.route.identity, order.route.max_event_bytes);
     // What is refused is noted when the answer has begun.
-    if let Some((request, fitted)) =
-        order.request.as_ref().and_then(|request| Some((request, order.fitted(request).ok()?)))
+    if let Some((request, adapted)) =
+        order.request.as_ref().and_then(|request| Some((request, order.adapted(request).ok()?)))
     {
         let asked = std::str::from_utf8(request).unwrap_or_default();
-        explain.request(asked, &fitted, order.to != Some(Target::Response));
+        explain.request(asked, &adapted, order.to != Some(Target::Response));
     }
     Filter::new(order, Some(explain), note).run(input, output)
 }
 
-impl Order {
+impl FilterParams {
     /// What the engine is sent.
-    fn fitted(&self, request: &Bytes) -> Result<Fitted, Failure> {
+    fn adapted(&self, request: &Bytes) -> Result<AdaptedBody, Failure> {
         let Self { route, .. } = self;
         if self.to == Some(Target::Response) {
-            let asked = Asked::recall(request, &route.options, route.responses)?;
-            return plan::response_body(&asked, &Material::default(), route);
+            let asked = ResponsesRequest::recall(request, &route.options, route.responses)?;
+            return plan::response_body(&asked, &ChatInputs::default(), route);
         }
-        let ask = Ask::recall(self.api.unwrap_or(Api::Chat), request)?;
-        plan::fitted(&ask, request, route)
+        let ask = ChatRequest::recall(self.api.unwrap_or(Api::Chat), request)?;
+        plan::adapted(&ask, request, route)
     }
 }
 
 impl Filter<'_> {
-    fn run(self, input: &mut dyn Read, output: &mut dyn Write) -> Result<bool, Stopped> {
+    fn run(self, input: &mut dyn Read, output: &mut dyn Write) -> Result<bool, NoAnswer> {
         let mut filter = self;
         let mut buffer = vec![0; READ];
         while !filter.is_over() {
@@ -140,12 +140,12 @@ impl Filter<'_> {
                 }
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(Stopped::Input(error)),
+                Err(error) => return Err(NoAnswer::Input(error)),
             };
             filter.take(buffer.get(..count).unwrap_or_default())?;
-            filter.hand_over(output).map_err(Stopped::Output)?;
+            filter.hand_over(output).map_err(NoAnswer::Output)?;
         }
-        filter.close(output).map_err(Stopped::Output)
+        filter.close(output).map_err(NoAnswer::Output)
     }
 }
 
@@ -154,7 +154,7 @@ enum Body {
     /// Not known before its first byte; so many blanks went before.
     Unknown(usize),
     /// Events of an API that is not known yet.
-    Unseen(Box<Look>),
+    Unseen(Box<PendingEvents>),
     /// Events that are rewritten.
     Events(Box<Writer>),
     /// One object, not complete yet.
@@ -167,7 +167,7 @@ enum Body {
 
 impl Body {
     /// As the proxy: what is neither success nor error cannot be an answer.
-    fn begin(order: &Order) -> Self {
+    fn begin(order: &FilterParams) -> Self {
         match order.status {
             400..=599 => Self::Refusal(Vec::new()),
             200..=299 if order.status != 204 => Self::Unknown(0),
@@ -180,7 +180,7 @@ impl Body {
 struct Writer {
     rewriter: Rewriter,
     /// Canonical bytes that have not been handed over.
-    out: Out,
+    out: OutputBuffer,
     /// Canonical events, or one object: that is not sent in part.
     stream: bool,
 }
@@ -225,7 +225,7 @@ impl Writer {
 }
 
 struct Filter<'t> {
-    order: Order,
+    order: FilterParams,
     body: Body,
     separator: Separator,
     received: usize,
@@ -236,7 +236,7 @@ struct Filter<'t> {
 }
 
 impl<'t> Filter<'t> {
-    fn new(order: Order, explain: Option<Explain<'t>>, note: &'t mut dyn FnMut(&str)) -> Self {
+    fn new(order: FilterParams, explain: Option<Explain<'t>>, note: &'t mut dyn FnMut(&str)) -> Self {
         let body = Body::begin(&order);
         Self { body, order, separator: Separator::default(), received: 0, explain, note, foreign: false }
     }
@@ -252,7 +252,7 @@ impl<'t> Filter<'t> {
         &mut self,
         request: &Bytes,
         read: impl Fn(&Bytes) -> Result<T, Failure>,
-    ) -> Result<T, Stopped> {
+    ) -> Result<T, NoAnswer> {
         let mut request = request.clone();
         loop {
             let failure = match read(&request) {
@@ -262,7 +262,7 @@ impl<'t> Filter<'t> {
             let param = failure.param.as_deref().unwrap_or_default();
             let key = param.split(['.', '[']).next().unwrap_or_default();
             let Some(rest) = without(&request, key) else {
-                return Err(Stopped::Refused(format!("The request: {}", failure.message)));
+                return Err(NoAnswer::Refused(format!("The request: {}", failure.message)));
             };
             (self.note)(&format!(
                 "samewire would refuse the request: {} Read without '{key}'.",
@@ -281,7 +281,7 @@ impl<'t> Filter<'t> {
         }
     }
 
-    fn take(&mut self, mut bytes: &[u8]) -> Result<(), Stopped> {
+    fn take(&mut self, mut bytes: &[u8]) -> Result<(), NoAnswer> {
         self.received += bytes.len();
         if let Body::Unknown(blanks) = &mut self.body {
             let text = bytes.trim_ascii_start();
@@ -294,7 +294,7 @@ impl<'t> Filter<'t> {
             };
             self.body = match Form::of(*first, false) {
                 Some(Form::Object) => Body::Object(Vec::new()),
-                Some(Form::Events) => Body::Unseen(Box::new(Look::new(&self.order))),
+                Some(Form::Events) => Body::Unseen(Box::new(PendingEvents::new(&self.order))),
                 None => {
                     self.refuse_input(FOREIGN);
                     Body::Failed(Fault::InvalidResponse.into())
@@ -318,7 +318,7 @@ impl<'t> Filter<'t> {
     }
 
     /// Takes bytes of an event stream, with blank lines where events stand line by line.
-    fn take_events(&mut self, bytes: &[u8]) -> Result<(), Stopped> {
+    fn take_events(&mut self, bytes: &[u8]) -> Result<(), NoAnswer> {
         let mut separated = Vec::new();
         let was_jammed = self.separator.is_jammed();
         self.separator.push(bytes, &mut separated);
@@ -328,7 +328,7 @@ impl<'t> Filter<'t> {
         self.push_events(&separated)
     }
 
-    fn push_events(&mut self, bytes: &[u8]) -> Result<(), Stopped> {
+    fn push_events(&mut self, bytes: &[u8]) -> Result<(), NoAnswer> {
         match &mut self.body {
             Body::Unseen(look) => {
                 look.push(bytes);
@@ -343,7 +343,7 @@ impl<'t> Filter<'t> {
     }
 
     /// It is known what the events are.
-    fn begin_events(&mut self) -> Result<(), Stopped> {
+    fn begin_events(&mut self) -> Result<(), NoAnswer> {
         let Body::Unseen(look) = &mut self.body else { return Ok(()) };
         let (seen, held) = (look.seen.unwrap_or(Api::Chat), std::mem::take(&mut look.held));
         let mut writer = Box::new(self.writer(seen, true)?);
@@ -360,7 +360,7 @@ impl<'t> Filter<'t> {
     }
 
     /// The bytes have ended.
-    fn end(&mut self) -> Result<(), Stopped> {
+    fn end(&mut self) -> Result<(), NoAnswer> {
         let mut rest = Vec::new();
         self.separator.finish(&mut rest);
         self.push_events(&rest)?;
@@ -392,10 +392,10 @@ impl<'t> Filter<'t> {
         Ok(())
     }
 
-    fn writer(&mut self, seen: Api, events: bool) -> Result<Writer, Stopped> {
+    fn writer(&mut self, seen: Api, events: bool) -> Result<Writer, NoAnswer> {
         let order = self.order.clone();
         let api = order.api.unwrap_or(seen);
-        let refused = |text: &str| Stopped::Refused(text.to_owned());
+        let refused = |text: &str| NoAnswer::Refused(text.to_owned());
         match order.to {
             Some(Target::Response) if api == Api::Completions => {
                 return Err(refused("Only an answer of Chat Completions can become one of Responses."));
@@ -410,10 +410,10 @@ impl<'t> Filter<'t> {
         }
         let shape = match &order.request {
             Some(request) => {
-                let ask = self.recalled(request, |request| Ask::recall(api, request))?;
+                let ask = self.recalled(request, |request| ChatRequest::recall(api, request))?;
                 // Of several answers, one for each choice, this is one.
                 let fans_out =
-                    plan::fitted(&ask, request, &order.route).is_ok_and(|fitted| fitted.fans_out());
+                    plan::adapted(&ask, request, &order.route).is_ok_and(|adapted| adapted.fans_out());
                 plan::shape(&if fans_out { ask.one_of_several(0) } else { ask }, &order.route)
             }
             None => Shape {
@@ -425,22 +425,27 @@ impl<'t> Filter<'t> {
             },
         };
         let stream = shape.stream;
-        Ok(Writer { rewriter: Rewriter::new(shape, order.stamp.clone()), out: Out::default(), stream })
+        Ok(Writer {
+            rewriter: Rewriter::new(shape, order.stamp.clone()),
+            out: OutputBuffer::default(),
+            stream,
+        })
     }
 
     /// The answer becomes one of Responses.
-    fn response(&mut self, api: Api, events: bool) -> Result<Writer, Stopped> {
-        let Order { request, route, stamp, .. } = &self.order.clone();
+    fn response(&mut self, api: Api, events: bool) -> Result<Writer, NoAnswer> {
+        let FilterParams { request, route, stamp, .. } = &self.order.clone();
         let plain = Bytes::from(format!("{{\"stream\":{events}}}"));
-        let way = if api == Api::Responses { Way::Native } else { Way::Chat };
+        let way = if api == Api::Responses { ResponsesMode::Native } else { ResponsesMode::Chat };
         let request = request.as_ref().unwrap_or(&plain);
-        let asked = self.recalled(request, |request| Asked::recall(request, &route.options, way))?;
+        let asked =
+            self.recalled(request, |request| ResponsesRequest::recall(request, &route.options, way))?;
         let (_, shape, reply) = plan::response(&asked, route);
         let stream = reply.stream;
         let shape = Shape { client: api, upstream: api, ..shape };
         let encoder = Box::new(Response::new(reply, stamp));
         let rewriter = Rewriter::with_encoder(shape, stamp.clone(), encoder);
-        Ok(Writer { rewriter, out: Out::default(), stream })
+        Ok(Writer { rewriter, out: OutputBuffer::default(), stream })
     }
 
     /// Writes what is due.
@@ -529,7 +534,7 @@ object! {
 }
 
 /// Events that wait until the first of them tells what they are.
-struct Look {
+struct PendingEvents {
     framer: Framer,
     held: Vec<u8>,
     most: usize,
@@ -538,8 +543,8 @@ struct Look {
     seen: Option<Api>,
 }
 
-impl Look {
-    fn new(order: &Order) -> Self {
+impl PendingEvents {
+    fn new(order: &FilterParams) -> Self {
         let most = order.route.max_event_bytes;
         Self { framer: Framer::new(most), held: Vec::new(), most, came: order.api.is_some(), seen: None }
     }

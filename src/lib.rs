@@ -35,7 +35,7 @@ pub mod error;
 
 pub mod html;
 
-pub mod marks;
+pub mod file_watch;
 
 pub mod secret;
 

@@ -2,9 +2,9 @@
 //!
 //! Takes: an [`Ask`], the body, a [`Route`]. Gives: a [`Plan`]. Never: touches a byte that wire-format 2.10 does not name.
 
-mod draft;
-mod fit;
+mod adapt;
 mod messages;
+mod object_edit;
 mod parts;
 mod settings;
 mod tools;
@@ -13,9 +13,9 @@ use crate::engine::Identity;
 use crate::engine::fallback::{Fallback, Fallbacks};
 use crate::engine::rule::{Change, RequestRule};
 use crate::request::fields::Edits;
-use crate::request::responses::{Asked, Material, Takes, Way};
-use crate::request::{Ask, RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS};
-use crate::wire::encode::{Called, Calls, Reply, Sealing};
+use crate::request::responses::{Capabilities, ChatInputs, ResponsesMode, ResponsesRequest};
+use crate::request::{ChatRequest, RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS};
+use crate::wire::encode::{Calls, NameMeaning, Reply, Sealing};
 use crate::wire::event::ToolKind;
 use crate::wire::fault::Failure;
 use crate::wire::options::{Harmony, Options, ReasoningField, RequestUnknown};
@@ -35,7 +35,7 @@ pub struct Route {
     /// The name under which the engine knows the model, if another one.
     pub model_alias: Option<String>,
     /// How Responses reaches the engine.
-    pub responses: Way,
+    pub responses: ResponsesMode,
     /// What the answer's model may be called besides what the client called it; `None`: anything.
     pub models: Option<Models>,
     /// What the tokens of Harmony stand for.
@@ -55,7 +55,7 @@ impl Route {
             options,
             max_event_bytes,
             model_alias: None,
-            responses: Way::default(),
+            responses: ResponsesMode::default(),
             models: None,
             vocabulary: None,
             fallbacks: Fallbacks::default(),
@@ -64,10 +64,10 @@ impl Route {
     }
 
     /// What the engine takes.
-    fn takes(&self) -> Takes {
+    fn takes(&self) -> Capabilities {
         let takes = self.identity.engine.takes;
         let token_ids = takes.token_ids && self.vocabulary.is_some();
-        Takes { token_ids, parsers: self.parsers(), ..takes }
+        Capabilities { token_ids, parsers: self.parsers(), ..takes }
     }
 
     /// Returns the facts known about the engine's parsers.
@@ -99,14 +99,14 @@ pub struct Plan {
 
 /// A body for an engine, and what was changed in it for that one.
 #[derive(Clone, Debug, Default)]
-pub struct Fitted {
+pub struct AdaptedBody {
     /// The body.
     pub body: Bytes,
     /// The rules that changed it.
     pub rules: Vec<&'static RequestRule>,
 }
 
-impl Fitted {
+impl AdaptedBody {
     /// It asks for the first of several choices: each of the others takes a request of its own.
     pub fn fans_out(&self) -> bool {
         self.rules.iter().any(|rule| matches!(rule.change, Change::FanOut { .. }))
@@ -127,24 +127,29 @@ impl Fitted {
 ///
 /// # Errors
 /// A field that the API does not name, where these are refused; what cannot be said to this engine.
-pub fn plan(ask: &Ask, body: &Bytes, route: &Route) -> Result<Plan, Failure> {
+pub fn plan(ask: &ChatRequest, body: &Bytes, route: &Route) -> Result<Plan, Failure> {
     ask.known(route.options.request_unknown)?;
     let script = script(ask, route);
-    let fitted = upstream_body(ask, body, route, script.as_deref())?;
-    let shape = Shape { fitted: fitted.names(), ..shape_of(ask, route, script) };
-    let others = if fitted.fans_out() { others(ask, body, &fitted, route)? } else { Vec::new() };
-    let fallbacks = fitted.fallbacks();
+    let adapted = upstream_body(ask, body, route, script.as_deref())?;
+    let shape = Shape { adapted: adapted.names(), ..shape_of(ask, route, script) };
+    let others = if adapted.fans_out() { others(ask, body, &adapted, route)? } else { Vec::new() };
+    let fallbacks = adapted.fallbacks();
     let is_unknown = !route.identity.engine.is_known();
-    let may_lack = is_unknown && !fitted.fans_out() && ask.choice.is_none() && fit::can_fan_out(ask, body);
-    Ok(Plan { api: ask.api, path: path(ask.api), body: fitted.body, others, shape, fallbacks, may_lack })
+    let may_lack = is_unknown && !adapted.fans_out() && ask.choice.is_none() && adapt::can_fan_out(ask, body);
+    Ok(Plan { api: ask.api, path: path(ask.api), body: adapted.body, others, shape, fallbacks, may_lack })
 }
 
 /// The bodies for all choices but the first. Without a seed they are all the same.
-fn others(ask: &Ask, body: &Bytes, first: &Fitted, route: &Route) -> Result<Vec<Bytes>, Failure> {
+fn others(
+    ask: &ChatRequest,
+    body: &Bytes,
+    first: &AdaptedBody,
+    route: &Route,
+) -> Result<Vec<Bytes>, Failure> {
     let text = body.get(ask.places.offset..).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or("");
     let is_seeded = ask.places.members.iter().any(|member| member.key(text) == "seed");
     let other = |choice| match is_seeded {
-        true => Ok(fitted(&ask.one_of_several(choice), body, route)?.body),
+        true => Ok(adapted(&ask.one_of_several(choice), body, route)?.body),
         false => Ok(first.body.clone()),
     };
     (1..ask.choices).map(other).collect()
@@ -154,7 +159,7 @@ fn others(ask: &Ask, body: &Bytes, first: &Fitted, route: &Route) -> Result<Vec<
 ///
 /// # Errors
 /// As [`plan`].
-pub fn fitted(ask: &Ask, body: &Bytes, route: &Route) -> Result<Fitted, Failure> {
+pub fn adapted(ask: &ChatRequest, body: &Bytes, route: &Route) -> Result<AdaptedBody, Failure> {
     ask.known(route.options.request_unknown)?;
     upstream_body(ask, body, route, script(ask, route).as_deref())
 }
@@ -168,11 +173,11 @@ fn path(api: Api) -> &'static str {
 }
 
 /// How the answer to `ask` is read and written.
-pub fn shape(ask: &Ask, route: &Route) -> Shape {
+pub fn shape(ask: &ChatRequest, route: &Route) -> Shape {
     shape_of(ask, route, script(ask, route))
 }
 
-fn shape_of(ask: &Ask, route: &Route, script: Option<Arc<Script>>) -> Shape {
+fn shape_of(ask: &ChatRequest, route: &Route, script: Option<Arc<Script>>) -> Shape {
     let plain = Shape::new(ask.api, ask.stream, route.options.clone());
     Shape {
         model: ask.model.clone(),
@@ -198,7 +203,7 @@ fn shape_of(ask: &Ask, route: &Route, script: Option<Arc<Script>>) -> Shape {
 }
 
 /// How the model writes what an engine may leave in the text.
-fn script(ask: &Ask, route: &Route) -> Option<Arc<Script>> {
+fn script(ask: &ChatRequest, route: &Route) -> Option<Arc<Script>> {
     let mut parsers = route.parsers();
     // vLLM parses reasoning and leaves it out; or nobody sees here what it tells.
     let hides = ask.hides_reasoning || route.options.reasoning_field == ReasoningField::None;
@@ -209,7 +214,7 @@ fn script(ask: &Ask, route: &Route) -> Option<Arc<Script>> {
 }
 
 /// What the engine must be asked for, so that what it leaves in the text can be read here.
-fn ask_for_text(ask: &Ask, text: &str, route: &Route, script: &Script, edits: &mut Edits) {
+fn ask_for_text(ask: &ChatRequest, text: &str, route: &Route, script: &Script, edits: &mut Edits) {
     let passes = route.options.request_unknown == RequestUnknown::Pass;
     if script.needs_special_tokens() {
         ask.say_unsaid((SKIP_SPECIAL_TOKENS, "false"), text, passes, edits);
@@ -224,29 +229,33 @@ fn ask_for_text(ask: &Ask, text: &str, route: &Route, script: &Script, edits: &m
 ///
 /// # Errors
 /// As [`Asked::chat`], and what cannot be said to this engine.
-pub fn response_body(asked: &Asked, material: &Material<'_>, route: &Route) -> Result<Fitted, Failure> {
+pub fn response_body(
+    asked: &ResponsesRequest,
+    inputs: &ChatInputs<'_>,
+    route: &Route,
+) -> Result<AdaptedBody, Failure> {
     let takes = &route.takes();
-    if route.responses == Way::Native {
-        return Ok(Fitted { body: asked.native(material, takes, &route.options)?, rules: Vec::new() });
+    if route.responses == ResponsesMode::Native {
+        return Ok(AdaptedBody { body: asked.native(inputs, takes, &route.options)?, rules: Vec::new() });
     }
-    let body = asked.chat(material, takes, &route.options)?;
+    let body = asked.chat(inputs, takes, &route.options)?;
     let is_plain = route.identity.requests().next().is_none() && route.fallbacks.is_empty();
-    if is_plain && !fit::merges_system(route) {
-        return Ok(Fitted { body, rules: Vec::new() });
+    if is_plain && !adapt::merges_system(route) {
+        return Ok(AdaptedBody { body, rules: Vec::new() });
     }
     let text = std::str::from_utf8(&body).unwrap_or_default();
-    let ask = Ask::of_ours(text, asked.rules())?;
+    let ask = ChatRequest::of_ours(text, asked.rules())?;
     let script = asked.script(route.model_alias.as_deref(), takes, &route.options);
-    let (edits, rules) = fit::fit(&ask, text, route, true, script.as_ref())?;
-    Ok(Fitted { body: edits.apply_within_limit(&body)?, rules })
+    let (edits, rules) = adapt::adapter(&ask, text, route, true, script.as_ref())?;
+    Ok(AdaptedBody { body: edits.apply_within_limit(&body)?, rules })
 }
 
 /// Where a Responses request goes, how its answer is read, and what that says of itself.
-pub fn response(asked: &Asked, route: &Route) -> (&'static str, Shape, Reply) {
+pub fn response(asked: &ResponsesRequest, route: &Route) -> (&'static str, Shape, Reply) {
     // Where reasoning goes is said by another option, and it must get there.
     let options = Options { reasoning_field: ReasoningField::ReasoningContent, ..(*route.options).clone() };
     let way = route.responses;
-    let api = if way == Way::Native { Api::Responses } else { Api::Chat };
+    let api = if way == ResponsesMode::Native { Api::Responses } else { Api::Chat };
     let route = Route { options: Arc::new(options), ..route.clone() };
     let script = asked.script(route.model_alias.as_deref(), &route.takes(), &route.options);
     let script = script.map(|script| Arc::new(script.with_tokens(&route.options, route.vocabulary.as_ref())));
@@ -256,7 +265,7 @@ pub fn response(asked: &Asked, route: &Route) -> (&'static str, Shape, Reply) {
     for (name, called) in asked.tools.iter() {
         let custom = called.kind == ToolKind::Custom;
         let (namespace, own) = (called.namespace.clone(), called.name.clone());
-        calls.keep(name.to_owned(), Called { namespace, name: own, custom });
+        calls.keep(name.to_owned(), NameMeaning { namespace, name: own, custom });
     }
     let reply = Reply {
         echo: asked.echo(),
@@ -272,9 +281,14 @@ pub fn response(asked: &Asked, route: &Route) -> (&'static str, Shape, Reply) {
     (path(api), shape, reply)
 }
 
-fn upstream_body(ask: &Ask, body: &Bytes, route: &Route, script: Option<&Script>) -> Result<Fitted, Failure> {
+fn upstream_body(
+    ask: &ChatRequest,
+    body: &Bytes,
+    route: &Route,
+    script: Option<&Script>,
+) -> Result<AdaptedBody, Failure> {
     let body = body.slice(ask.places.offset.min(body.len())..);
-    let Ok(text) = std::str::from_utf8(&body) else { return Ok(Fitted { body, rules: Vec::new() }) };
+    let Ok(text) = std::str::from_utf8(&body) else { return Ok(AdaptedBody { body, rules: Vec::new() }) };
     let mut edits = ask.places.media.clone();
     if !route.identity.requests().any(|rule| matches!(rule.change, Change::NoStreamOptions)) {
         ask.stream_edits(text, &mut edits);
@@ -286,9 +300,9 @@ fn upstream_body(ask: &Ask, body: &Bytes, route: &Route, script: Option<&Script>
     if let Some(script) = script.filter(|_| ask.api == Api::Chat) {
         ask_for_text(ask, text, route, script, &mut edits);
     }
-    let (changes, rules) = fit::fit(ask, text, route, false, script)?;
+    let (changes, rules) = adapt::adapter(ask, text, route, false, script)?;
     edits.extend(changes);
-    Ok(Fitted { body: edits.apply_within_limit(&body)?, rules })
+    Ok(AdaptedBody { body: edits.apply_within_limit(&body)?, rules })
 }
 
 #[cfg(test)]
@@ -298,7 +312,7 @@ mod tests {
 
     fn sent(engine: &str, options: Options, body: &'static str) -> String {
         let body = Bytes::from_static(body.as_bytes());
-        let ask = Ask::recall(Api::Chat, &body).unwrap();
+        let ask = ChatRequest::recall(Api::Chat, &body).unwrap();
         let engine = named(engine).unwrap();
         let route = Route::new(engine, Arc::new(options), 1 << 20);
         String::from_utf8(plan(&ask, &body, &route).unwrap().body.to_vec()).unwrap()
@@ -393,7 +407,7 @@ mod tests {
             [("vllm", Some(&vocabulary), both), ("vllm", None, text), ("sglang", Some(&vocabulary), text)]
         {
             let body = Bytes::from_static(b"{\"n\":1}");
-            let ask = Ask::recall(Api::Chat, &body).unwrap();
+            let ask = ChatRequest::recall(Api::Chat, &body).unwrap();
             let options = Arc::new(Options { harmony: Harmony::Tokens, ..Options::default() });
             let route = Route::new(named(engine).unwrap(), options, 1 << 20);
             let route = Route { vocabulary: vocabulary.cloned(), ..route };

@@ -9,7 +9,7 @@
 mod build;
 #[cfg(feature = "otlp")]
 mod export;
-mod lines;
+mod log;
 mod redact;
 mod series;
 #[cfg(feature = "otlp")]
@@ -20,12 +20,12 @@ mod trace;
 mod upstream;
 
 pub use build::Build;
-pub use lines::{Guard, excerpt, fitting, line_with, start as start_logging};
+pub use log::{Guard, excerpt, fitting, line_with, start as start_logging};
 pub use redact::redacted;
-pub use series::{Counters, Gauge, Histogram, Histograms, Room};
-pub use tls::OfTls;
-pub use trace::{Onward, Parent, Peer, Told, Trace, Tracer};
-pub use upstream::OfUpstream;
+pub use series::{Counters, Gauge, Histogram, Histograms, SeriesBudget};
+pub use tls::TlsMetrics;
+pub use trace::{FinishedRequest, Parent, Peer, Propagation, Trace, Tracer};
+pub use upstream::UpstreamMetrics;
 
 use crate::wire::event::Usage;
 use crate::wire::fault::Fault;
@@ -117,7 +117,7 @@ pub struct Finished<'a> {
     /// What was asked for.
     pub route: Route,
     /// Whom it was asked of last, if anybody.
-    pub upstream: Option<&'a OfUpstream>,
+    pub upstream: Option<&'a UpstreamMetrics>,
     /// The status that the client saw; 499 if it left before one.
     pub status: u16,
     /// How it ended.
@@ -133,7 +133,7 @@ pub struct Finished<'a> {
     /// What was mended.
     pub tally: &'a Tally,
     /// The names of the rules that changed its request.
-    pub fitted: &'a [&'static str],
+    pub adapted: &'a [&'static str],
     /// From the request's arrival to the last byte.
     pub total: Duration,
     /// Time spent rewriting.
@@ -149,9 +149,9 @@ pub const CONTENT_LOGGED: &str =
 /// Every metric.
 #[derive(Debug)]
 pub struct Metrics {
-    upstreams: RwLock<Vec<Arc<OfUpstream>>>,
+    upstreams: RwLock<Vec<Arc<UpstreamMetrics>>>,
     /// Of requests that no upstream was asked for.
-    nowhere: OfUpstream,
+    nowhere: UpstreamMetrics,
     requests: Counters,
     tokens: Counters,
     rewrites: Counters,
@@ -178,7 +178,7 @@ pub struct Metrics {
     /// Connections for which there was no room.
     pub turned_away: Gauge,
     /// Certificates and handshakes.
-    pub tls: OfTls,
+    pub tls: TlsMetrics,
 }
 
 /// Series of all counters together; with the histograms of eight upstreams there are less than 2,000.
@@ -196,10 +196,10 @@ const TINY: &[f64] =
 
 impl Default for Metrics {
     fn default() -> Self {
-        let (room, key_room) = (Room::of(COUNTERS), Room::of(KEY_COUNTERS));
+        let (room, key_room) = (SeriesBudget::of(COUNTERS), SeriesBudget::of(KEY_COUNTERS));
         Self {
             upstreams: RwLock::default(),
-            nowhere: OfUpstream::new("none"),
+            nowhere: UpstreamMetrics::new("none"),
             requests: Counters::new(&room),
             tokens: Counters::new(&room),
             rewrites: Counters::new(&room),
@@ -217,20 +217,20 @@ impl Default for Metrics {
             bodies: Arc::default(),
             evicted: Gauge::default(),
             turned_away: Gauge::default(),
-            tls: OfTls::default(),
+            tls: TlsMetrics::default(),
         }
     }
 }
 
 impl Metrics {
     /// The figures of the upstream of this name.
-    pub fn upstream(&self, name: &str) -> Arc<OfUpstream> {
+    pub fn upstream(&self, name: &str) -> Arc<UpstreamMetrics> {
         let mut all = self.upstreams.write().unwrap_or_else(PoisonError::into_inner);
         all.retain(|known| known.name == name || is_used(known));
         if let Some(known) = all.iter().find(|known| known.name == name) {
             return Arc::clone(known);
         }
-        let new = Arc::new(OfUpstream::new(name));
+        let new = Arc::new(UpstreamMetrics::new(name));
         all.push(Arc::clone(&new));
         new
     }
@@ -241,7 +241,7 @@ impl Metrics {
     }
 
     /// An attempt at an upstream is over; `outcome` is `ok`, `refused` or an error code, of which engines may invent some.
-    pub fn attempt(&self, upstream: &OfUpstream, outcome: &str) {
+    pub fn attempt(&self, upstream: &UpstreamMetrics, outcome: &str) {
         let known = matches!(outcome, "ok" | "refused") || Fault::of_code(outcome).is_some();
         let outcome = if known { outcome } else { "other" };
         self.attempts.add(&[("upstream", &upstream.name), ("outcome", outcome)], 1);
@@ -271,7 +271,7 @@ impl Metrics {
         for (rule, times) in request.tally.iter() {
             self.rewrites.add(&[("engine", request.engine), ("rule", rule.name())], times.into());
         }
-        for rule in request.fitted {
+        for rule in request.adapted {
             self.rewrites.add(&[("engine", request.engine), ("rule", rule)], 1);
         }
         for (stage, spent) in [(&self.rewriting, request.rewriting), (&self.planning, request.planning)] {
@@ -352,7 +352,7 @@ impl Metrics {
             (
                 "samewire_log_lines_dropped_total",
                 "Log lines that nobody could take.",
-                i64::try_from(lines::dropped()).unwrap_or(i64::MAX),
+                i64::try_from(log::dropped()).unwrap_or(i64::MAX),
             ),
             (
                 "samewire_spans_exported_total",
@@ -385,7 +385,7 @@ impl Metrics {
         let name = "samewire_request_seconds";
         series::head(name, "From a request's arrival to its end.", "histogram", out);
         all.iter().map(|one| &***one).chain([&self.nowhere]).for_each(|one| one.render_requests(name, out));
-        type Of = fn(&OfUpstream) -> &Gauge;
+        type Of = fn(&UpstreamMetrics) -> &Gauge;
         let gauges: [(_, _, _, Of); 4] = [
             ("samewire_upstream_up", "gauge", "Whether the upstream answers its probes.", |one| &one.up),
             (
@@ -408,22 +408,22 @@ impl Metrics {
             series::head(name, help, kind, out);
             all.iter().for_each(|one| gauge(one).render(name, one.labels(), out));
         }
-        type Written = fn(&OfUpstream, &str, &mut String);
+        type Written = fn(&UpstreamMetrics, &str, &mut String);
         let told: [(_, _, Written); 3] = [
             (
                 "samewire_upstream_info",
                 "What the upstream is, as far as that is known.",
-                OfUpstream::render_kind,
+                UpstreamMetrics::render_kind,
             ),
             (
                 "samewire_upstream_engine_requests",
                 "Requests that the engine says it has.",
-                OfUpstream::render_busy,
+                UpstreamMetrics::render_busy,
             ),
             (
                 "samewire_upstream_engine_cache_usage",
                 "The part of its cache that the engine says is in use.",
-                OfUpstream::render_cache,
+                UpstreamMetrics::render_cache,
             ),
         ];
         for (name, help, written) in told {
@@ -434,7 +434,7 @@ impl Metrics {
 }
 
 /// Whether anybody has it; else it was taken out of the configuration.
-fn is_used(figures: &Arc<OfUpstream>) -> bool {
+fn is_used(figures: &Arc<UpstreamMetrics>) -> bool {
     Arc::strong_count(figures) > 1
 }
 
@@ -486,7 +486,7 @@ mod tests {
     use std::time::Instant;
 
     /// As full as they get: eight upstreams, every count and every operation, with labels that nobody should use.
-    fn full() -> (Metrics, Vec<Arc<OfUpstream>>) {
+    fn full() -> (Metrics, Vec<Arc<UpstreamMetrics>>) {
         let metrics = Metrics::default();
         let upstreams: Vec<_> = (0..8).map(|n| metrics.upstream(&format!("engine-{n}"))).collect();
         let mut tally = Tally::default();
@@ -503,7 +503,7 @@ mod tests {
                 engine: &model,
                 usage: Some(Usage { prompt: 1, ..Usage::default() }),
                 tally: &tally,
-                fitted: &[],
+                adapted: &[],
                 total: Duration::from_secs(1),
                 rewriting: Duration::from_secs(1),
                 planning: Duration::from_secs(1),

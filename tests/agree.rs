@@ -24,8 +24,8 @@ use engines::Dialect;
 use proptest::prelude::*;
 use samewire::engine::{Front, Identity, named};
 use samewire::plan::{Route, plan};
-use samewire::request::Ask;
-use samewire::wire::{Api, Ending, Gather, Out, Stamp};
+use samewire::request::ChatRequest;
+use samewire::wire::{Api, Ending, Gather, OutputBuffer, Stamp};
 use seeded::seeded;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -148,7 +148,7 @@ fn run(case: &Case) -> Answer {
 /// many.
 fn gathered(case: &Case, answers: &[Vec<u8>], picks: &[u8], piece: usize) -> String {
     let body = Bytes::from(case.request.to_string());
-    let ask = Ask::recall(Api::Chat, &body).unwrap();
+    let ask = ChatRequest::recall(Api::Chat, &body).unwrap();
     let identity = Identity { front: Front::Rust, ..named("vllm").unwrap().into() };
     let options = Arc::new(serde_json::from_value(case.options.clone()).unwrap());
     let plan = plan(&ask, &body, &Route::new(identity, options, 4 << 20)).unwrap();
@@ -158,7 +158,7 @@ fn gathered(case: &Case, answers: &[Vec<u8>], picks: &[u8], piece: usize) -> Str
     let rewriter = |choice| gather.rewriter(choice, plan.shape.clone(), &stamp);
     let mut rewriters: Vec<_> = (0..).take(answers.len()).map(rewriter).collect();
     let mut left: Vec<_> = answers.iter().map(Vec::as_slice).collect();
-    let mut out = Out::default();
+    let mut out = OutputBuffer::default();
     for pick in picks.iter().cycle() {
         assert_eq!(gather.is_over(), rewriters.iter().all(|one| one.progress().ended));
         let open: Vec<_> = (0..left.len()).filter(|at| !left[*at].is_empty()).collect();

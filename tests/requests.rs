@@ -19,10 +19,10 @@ use rows::{ROWS, Row};
 use samewire::engine::rule::{Change, RequestRule};
 use samewire::engine::{ENGINES, Front, Identity, Version, named};
 use samewire::plan::{Plan, Route, plan};
-use samewire::request::{Ask, Rules};
+use samewire::request::{ChatRequest, Rules};
 use samewire::wire::fault::Failure;
 use samewire::wire::options::{DeveloperRole, Options, SystemMessages};
-use samewire::wire::{Api, Ending, Out, Rewriter, Stamp};
+use samewire::wire::{Api, Ending, OutputBuffer, Rewriter, Stamp};
 use serde_json::Value;
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
@@ -43,7 +43,7 @@ fn identity(text: &str) -> Identity {
 
 fn planned(api: Api, identity: Identity, options: Options, body: &str) -> Result<Plan, Failure> {
     let body = Bytes::from(body.to_owned());
-    let ask = Ask::read(api, &body).unwrap_or_else(|failure| panic!("{failure:?}: {body:?}"));
+    let ask = ChatRequest::read(api, &body).unwrap_or_else(|failure| panic!("{failure:?}: {body:?}"));
     plan(&ask, &body, &Route::new(identity, Arc::new(options), 1 << 20))
 }
 
@@ -52,7 +52,7 @@ fn sent(api: Api, to: &str, body: &str) -> Result<(String, Vec<&'static str>), F
     let plan = planned(api, identity(to), Options::default(), body)?;
     let text = String::from_utf8(plan.body.to_vec()).unwrap();
     serde_json::from_str::<Value>(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
-    Ok((text, plan.shape.fitted))
+    Ok((text, plan.shape.adapted))
 }
 
 /// `"messages":[…]` and what goes with it, as a request.
@@ -241,7 +241,7 @@ fn system_messages_are_merged_where_that_is_wanted() {
         let list = text
             .strip_prefix(r#"{"model":"m","messages":["#)
             .and_then(|rest| rest.strip_suffix(r#"],"n":1}"#));
-        (list.unwrap_or_else(|| panic!("{text}")).to_owned(), plan.shape.fitted.contains(&"system_merged"))
+        (list.unwrap_or_else(|| panic!("{text}")).to_owned(), plan.shape.adapted.contains(&"system_merged"))
     };
     let user = r#"{"role":"user","content":"u"}"#;
     for (messages, expected) in [
@@ -309,7 +309,7 @@ fn what_engines_do_not_have_is_refused_and_nothing_else() {
         let body = Bytes::from(chat(members));
         let sent = |allowed: Vec<String>| {
             let rules = Rules { allowed, ..Rules::default() };
-            let ask = Ask::read_for(Api::Chat, &body, None, &rules).unwrap();
+            let ask = ChatRequest::read_for(Api::Chat, &body, None, &rules).unwrap();
             let route = Route::new(identity("vllm"), Arc::new(Options::default()), 1 << 20);
             plan(&ask, &body, &route).map(|plan| plan.body)
         };
@@ -393,12 +393,12 @@ fn a_flag_asks_completions_for_one_logprob_or_none() {
             (r#","logprobs":0"#, r#","logprobs":0"#, true),
         ] {
             assert_eq!(sent(Api::Completions, to, &body(said)).unwrap().0, body(sent_on), "{to} {said}");
-            let ask = Ask::read(Api::Completions, &Bytes::from(body(said))).unwrap();
+            let ask = ChatRequest::read(Api::Completions, &Bytes::from(body(said))).unwrap();
             assert_eq!(ask.logprobs, asked, "{said}");
         }
     }
     for said in [r#","logprobs":"true""#, r#","logprobs":{}"#] {
-        let failure = Ask::read(Api::Completions, &Bytes::from(body(said))).unwrap_err();
+        let failure = ChatRequest::read(Api::Completions, &Bytes::from(body(said))).unwrap_err();
         assert_eq!(failure.param.as_deref(), Some("logprobs"), "{said}");
     }
 }
@@ -468,7 +468,7 @@ fn each_choice_is_asked_for_by_itself() {
             planned(api, identity(to), Options::default(), body).map_err(|failure| failure.param)?;
         let text = |body: Bytes| String::from_utf8(body.to_vec()).unwrap();
         let all = std::iter::once(body).chain(others).map(text).collect::<Vec<_>>();
-        assert_eq!(shape.fitted.contains(&"fan_out"), all.len() > 1, "{:?}", shape.fitted);
+        assert_eq!(shape.adapted.contains(&"fan_out"), all.len() > 1, "{:?}", shape.adapted);
         Ok::<_, Option<String>>(all)
     };
     let of_chat = |to, members: &str| bodies(Api::Chat, to, &chat(members)).unwrap();
@@ -524,7 +524,7 @@ fn answered_with(options: Options, to: &str, body: &str, answer: &[&str]) -> Str
     let stream = plan.shape.stream;
     let mut rewriter =
         Rewriter::new(plan.shape, Stamp { id: "0".repeat(32), now: 1, seed: 1, ..Stamp::default() });
-    let mut out = Out::default();
+    let mut out = OutputBuffer::default();
     if stream {
         for chunk in answer {
             let chunk = format!(

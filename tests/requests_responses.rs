@@ -29,7 +29,7 @@ mod tools;
 use bytes::Bytes;
 use samewire::engine::named;
 use samewire::plan::{Route, response_body};
-use samewire::request::responses::{Asked, Material, Way};
+use samewire::request::responses::{ChatInputs, ResponsesMode, ResponsesRequest};
 use samewire::request::{Ranges, Rules};
 use samewire::wire::fault::Failure;
 use samewire::wire::options::Options;
@@ -41,20 +41,26 @@ fn options(json: &str) -> Options {
     serde_json::from_str(json).unwrap()
 }
 
-fn read(body: &str) -> Result<Asked, Failure> {
-    Asked::read(&Bytes::from(body.to_owned()), &Options::default())
+fn read(body: &str) -> Result<ResponsesRequest, Failure> {
+    ResponsesRequest::read(&Bytes::from(body.to_owned()), &Options::default())
 }
 
 /// Reads a request with the ranges of the published API, as an operator may want them.
-fn read_as_published(body: &str) -> Result<Asked, Failure> {
+fn read_as_published(body: &str) -> Result<ResponsesRequest, Failure> {
     let rules = Arc::new(Rules { ranges: Ranges::Api, ..Rules::ANSWERED });
-    Asked::read_for(&Bytes::from(body.to_owned()), &Options::default(), Way::Chat, None, &rules)
+    ResponsesRequest::read_for(
+        &Bytes::from(body.to_owned()),
+        &Options::default(),
+        ResponsesMode::Chat,
+        None,
+        &rules,
+    )
 }
 
 /// What the engine is sent.
-fn sent(engine: &str, set: &str, body: &str, material: &Material<'_>) -> Result<String, Failure> {
+fn sent(engine: &str, set: &str, body: &str, material: &ChatInputs<'_>) -> Result<String, Failure> {
     let options = options(set);
-    let asked = Asked::read(&Bytes::from(body.to_owned()), &options)?;
+    let asked = ResponsesRequest::read(&Bytes::from(body.to_owned()), &options)?;
     let route = Route::new(named(engine).unwrap(), Arc::new(options), 1 << 20);
     let chat = response_body(&asked, material, &route)?;
     let text = String::from_utf8(chat.body.to_vec()).unwrap();

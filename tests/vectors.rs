@@ -16,10 +16,10 @@ use bytes::Bytes;
 use cases::{Answer, Cut, response_vectors, vectors};
 use samewire::engine::named;
 use samewire::plan::{Route, shape};
-use samewire::request::Ask;
+use samewire::request::ChatRequest;
 use samewire::request::responses::echo;
 use samewire::wire::encode::{Reply, Response};
-use samewire::wire::{Api, Out, Rewriter, Stamp};
+use samewire::wire::{Api, OutputBuffer, Rewriter, Stamp};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ fn every_vector_byte_for_byte() {
 fn as_response(request: &str, message: &str, finish: &str) -> String {
     let route = Route::new(named("vllm").unwrap(), Arc::default(), 1 << 20);
     let body = Bytes::from(request.to_owned());
-    let shape = shape(&Ask::recall(Api::Chat, &body).unwrap(), &route);
+    let shape = shape(&ChatRequest::recall(Api::Chat, &body).unwrap(), &route);
     let stamp = Stamp { id: format!("{:032x}", 1), now: 1_779_866_860, seed: 1, ..Stamp::default() };
     let reply = Reply { echo: echo(&body).unwrap(), ..Reply::default() };
     let encoder = Response::new(reply, &stamp);
@@ -108,7 +108,7 @@ fn as_response(request: &str, message: &str, finish: &str) -> String {
     let input = format!(
         r#"{{"id":"chatcmpl-1","object":"chat.completion","created":5,"model":"m","choices":[{{"index":0,"message":{message},"finish_reason":"{finish}"}}]}}"#
     );
-    let mut out = Out::default();
+    let mut out = OutputBuffer::default();
     rewriter
         .whole(if message.starts_with("{\"id\"") { message.as_bytes() } else { input.as_bytes() }, &mut out);
     assert_eq!(rewriter.failure(), None);

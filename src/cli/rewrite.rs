@@ -5,7 +5,7 @@ mod findings;
 use super::{ENVIRONMENT, USAGE, complain};
 use crate::config::{self, Limits};
 use crate::engine::{ENGINES, Identity, Version, named};
-use crate::filter::{self, Order, Stopped, Target};
+use crate::filter::{self, FilterParams, NoAnswer, Target};
 use crate::json::{self, Raw, Text, object};
 use crate::plan::Route;
 use crate::wire::options::Options;
@@ -13,7 +13,7 @@ use crate::wire::{Api, Ending, Stamp};
 use bytes::Bytes;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
-use findings::{Format, Teller};
+use findings::{Format, Reporter};
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -154,7 +154,7 @@ impl Wrong {
 
 impl Rewrite {
     pub(super) fn run(self) -> ExitCode {
-        let teller = self.explain.then(|| Teller::new(self.format));
+        let teller = self.explain.then(|| Reporter::new(self.format));
         let order = match self.order() {
             Ok(order) => order,
             Err(Wrong(code, text)) => {
@@ -180,14 +180,14 @@ impl Rewrite {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::from(1),
             // Whoever reads has seen enough.
-            Err(Stopped::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-            Err(Stopped::Output(error)) => ended(ENVIRONMENT, format_args!("standard output: {error}")),
-            Err(Stopped::Input(error)) => ended(ENVIRONMENT, format_args!("standard input: {error}")),
-            Err(Stopped::Refused(text)) => ended(USAGE, text),
+            Err(NoAnswer::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+            Err(NoAnswer::Output(error)) => ended(ENVIRONMENT, format_args!("standard output: {error}")),
+            Err(NoAnswer::Input(error)) => ended(ENVIRONMENT, format_args!("standard input: {error}")),
+            Err(NoAnswer::Refused(text)) => ended(USAGE, text),
         }
     }
 
-    fn order(self) -> Result<Order, Wrong> {
+    fn order(self) -> Result<FilterParams, Wrong> {
         let (api, mut to) = (self.api.map(Name::api), self.to.map(Name::target));
         let request = self.request.as_deref().map(request).transpose()?;
         let (asked, request) = request.unzip();
@@ -213,7 +213,7 @@ impl Rewrite {
         let version = version.map_err(|_| Wrong::usage("--engine-version: a release such as 0.21.0"))?;
         let identity = Identity { version, ..Identity::from(engine) };
         let route = Route::new(identity, Arc::new(options), limits.max_event_bytes);
-        Ok(Order {
+        Ok(FilterParams {
             api: api.or(asked),
             to,
             request,

@@ -11,7 +11,7 @@ use super::tls::TlsFile;
 use super::trace::Trace;
 use crate::auth::WhenUsedUp;
 use crate::quantity::{read_size, read_time};
-use crate::request::responses::Way;
+use crate::request::responses::ResponsesMode;
 use crate::wire::options::Options;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
@@ -322,7 +322,7 @@ pub struct UpstreamFile {
     pub server_name: String,
     pub danger_accept_invalid_certs: bool,
     pub http: HttpVersion,
-    pub responses: Way,
+    pub responses: ResponsesMode,
     pub wire: Table,
 }
 
@@ -344,7 +344,7 @@ impl Default for UpstreamFile {
             server_name: String::new(),
             danger_accept_invalid_certs: false,
             http: HttpVersion::default(),
-            responses: Way::default(),
+            responses: ResponsesMode::default(),
             wire: Table::new(),
         }
     }

@@ -1,7 +1,7 @@
 //! Where a configuration comes from, so that it can be read again while it is in force (faults O05, O06).
 
 use super::{Config, File, Mistakes, Overrides, keys};
-use crate::marks::Marks;
+use crate::file_watch::FileStamps;
 use std::path::{Path, PathBuf};
 
 /// A file and what the flags say.
@@ -25,7 +25,7 @@ impl Source {
 
 impl Config {
     /// How the files look now that it was read from, but those of `[tls]`: they are read again for themselves.
-    pub fn marks(&self) -> Marks {
+    pub fn marks(&self) -> FileStamps {
         marks(self.path.as_deref(), &self.file)
     }
 
@@ -34,7 +34,7 @@ impl Config {
     /// # Errors
     /// With what was put back, doors would be open that were shut (faults O09).
     pub fn keep(&mut self, before: &Self) -> Result<Vec<&'static str>, Mistakes> {
-        let mut kept = Kept(Vec::new());
+        let mut kept = RestoredKeys(Vec::new());
         let (now, old) = (&mut self.file, &before.file);
         kept.back("listen", &mut now.listen, &old.listen);
         kept.back("admin_listen", &mut now.admin_listen, &old.admin_listen);
@@ -80,19 +80,19 @@ impl Config {
 }
 
 /// How the files look that a configuration is read from.
-pub(super) fn marks(path: Option<&Path>, file: &File) -> Marks {
+pub(super) fn marks(path: Option<&Path>, file: &File) -> FileStamps {
     let named = file.upstream.iter().flat_map(|upstream| {
         [&upstream.api_key_file, &upstream.ca_file, &upstream.client_cert_file, &upstream.client_key_file]
     });
     let named = named.chain([&file.harmony.vocabulary_file]);
     let named = named.map(PathBuf::as_path).filter(|path| !path.as_os_str().is_empty());
-    Marks::of(path.into_iter().chain(named))
+    FileStamps::of(path.into_iter().chain(named))
 }
 
 /// Keys that were put back.
-struct Kept(Vec<&'static str>);
+struct RestoredKeys(Vec<&'static str>);
 
-impl Kept {
+impl RestoredKeys {
     fn back<T: Clone + PartialEq>(&mut self, key: &'static str, now: &mut T, old: &T) {
         if now != old {
             now.clone_from(old);

@@ -5,7 +5,7 @@ use super::mistakes::Mistakes;
 use super::{relay, tls};
 use crate::engine::{self, ENGINES, Engine, Front, Identity, Version};
 use crate::nearest::suggest;
-use crate::request::responses::Way;
+use crate::request::responses::ResponsesMode;
 use crate::secret::{self, Secret};
 use crate::tls::Trust;
 use http::Uri;
@@ -39,7 +39,7 @@ pub struct UpstreamConfig {
     /// Its credentials.
     pub auth: Credentials,
     /// How Responses reaches it.
-    pub responses: Way,
+    pub responses: ResponsesMode,
 }
 
 /// What an engine sees as `authorization`.

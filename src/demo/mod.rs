@@ -223,9 +223,9 @@ fn ask(address: SocketAddr, body: &'static str) -> io::Result<String> {
 mod tests {
     use super::frame::{Change, read};
     use super::*;
-    use crate::request::Ask;
+    use crate::request::ChatRequest;
     use crate::wire::options::Options;
-    use crate::wire::{Api, Ending, Out, Rewriter, Stamp};
+    use crate::wire::{Api, Ending, OutputBuffer, Rewriter, Stamp};
     use bytes::Bytes;
     use std::sync::Arc;
 
@@ -237,11 +237,11 @@ mod tests {
             let scenario = recorded::one(name, scene.scenario, scene.model).remove(0);
             let raw = String::from_utf8(scenario.frames.concat()).unwrap();
             let body = Bytes::from_static(scene.request.as_bytes());
-            let ask = Ask::read(Api::Chat, &body).unwrap();
+            let ask = ChatRequest::read(Api::Chat, &body).unwrap();
             let engine = crate::engine::named(name).unwrap();
             let route = crate::plan::Route::new(engine, Arc::new(Options::default()), 1 << 20);
             let mut rewriter = Rewriter::new(crate::plan::shape(&ask, &route), Stamp::default());
-            let mut out = Out::default();
+            let mut out = OutputBuffer::default();
             rewriter.push(raw.as_bytes(), &mut out);
             rewriter.finish(Ending::Clean, &mut out);
             let frames = read(&raw, false);

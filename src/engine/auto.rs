@@ -2,7 +2,7 @@
 
 use super::rule::RequestRule;
 use super::{Detection, Engine, usual};
-use crate::request::responses::Takes;
+use crate::request::responses::Capabilities;
 use crate::wire::decode::Quirks;
 
 pub(super) static ENGINE: Engine = UNION;
@@ -12,7 +12,7 @@ pub(super) const UNION: Engine = Engine {
     name: "auto",
     quirks: Quirks { resends_arguments: true, recurring_ids: false },
     requests: &[usual::LIMITS, REQUESTS],
-    takes: Takes::PLAIN,
+    takes: Capabilities::PLAIN,
     names_models: false,
     detection: Detection::NONE,
 };

@@ -78,12 +78,12 @@ impl Place {
     }
 
     /// What it tells.
-    pub fn told(&self, body: &[u8]) -> Told {
-        let Some(all) = members(body) else { return Told::default() };
+    pub fn told(&self, body: &[u8]) -> PlaceReport {
+        let Some(all) = members(body) else { return PlaceReport::default() };
         let text =
             |key: Option<&str>| all.get(key?).and_then(Text::of).map(|text| text.decoded().into_owned());
         let version = text(self.version);
-        Told {
+        PlaceReport {
             says_version: version.is_some(),
             version: version.and_then(|text| text.parse().ok()),
             parsers: self.parsers.map(|(reasoning, tools)| Parsers {
@@ -105,7 +105,7 @@ pub enum Proof {
 
 /// What a place has told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct PlaceReport {
     /// It has named a version.
     pub says_version: bool,
     /// Which; `None`: no release.
@@ -206,7 +206,7 @@ pub struct OtherFront {
 
 /// What a route that may be missing answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OfRoute {
+pub enum RouteAnswer {
     /// There is none, and FastAPI says so.
     FastApiHasNone,
     /// There is none.
@@ -217,7 +217,7 @@ pub enum OfRoute {
     Hidden,
 }
 
-impl OfRoute {
+impl RouteAnswer {
     /// By the answer to a GET.
     pub fn of(status: u16, body: &[u8]) -> Self {
         match status {
@@ -237,10 +237,10 @@ impl OtherFront {
 
     /// Which one it is, where [`OtherFront::may_be`]. A gateway may have put a `server` of its own in the place of the
     /// engine's.
-    pub fn judged(&self, server: Option<&str>, route: OfRoute) -> Front {
+    pub fn judged(&self, server: Option<&str>, route: RouteAnswer) -> Front {
         match route {
-            OfRoute::None => self.front,
-            OfRoute::Hidden if server.is_none() => self.front,
+            RouteAnswer::None => self.front,
+            RouteAnswer::Hidden if server.is_none() => self.front,
             _ => Front::Own,
         }
     }

@@ -18,12 +18,12 @@ mod usual;
 mod vllm;
 
 pub use detection::{
-    Busy, Detection, Load, LoadForm, Mark, OfRoute, OtherFront, Parsers, Place, Proof, Recognised, Told,
-    of_answer, recognised, recognised_in,
+    Busy, Detection, Load, LoadForm, Mark, OtherFront, Parsers, Place, PlaceReport, Proof, Recognised,
+    RouteAnswer, of_answer, recognised, recognised_in,
 };
 pub use identity::{Front, Identity, NoRelease, Version, Versions};
 
-use crate::request::responses::Takes;
+use crate::request::responses::Capabilities;
 use crate::wire::decode::Quirks;
 use rule::RequestRule;
 
@@ -37,7 +37,7 @@ pub struct Engine {
     /// What is changed in requests for it, in this order: its own rules, and lists that it shares with others.
     pub requests: &'static [&'static [RequestRule]],
     /// What it takes of a Responses request.
-    pub takes: Takes,
+    pub takes: Capabilities,
     /// Its answers name a model that its list names, or the one that was asked for.
     pub names_models: bool,
     /// By what it is known, and what it tells of itself.

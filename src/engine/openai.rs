@@ -15,17 +15,17 @@
 
 use super::rule::{Change, Constraint, Constraints, RequestRule};
 use super::{Detection, Engine, Mark, usual};
-use crate::request::responses::{NativeTakes, Takes};
+use crate::request::responses::{Capabilities, NativeCapabilities};
 use crate::wire::decode::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "openai",
     quirks: Quirks { resends_arguments: false, recurring_ids: false },
     requests: &[usual::LIMITS, REQUESTS],
-    takes: Takes {
+    takes: Capabilities {
         verbosity: true,
-        native: NativeTakes { hosted_items: true, limit_taken_off: 0 },
-        ..Takes::PLAIN
+        native: NativeCapabilities { hosted_items: true, limit_taken_off: 0 },
+        ..Capabilities::PLAIN
     },
     // A name that stands for the latest of a model is answered with that one's; Azure's list has no deployments.
     names_models: false,

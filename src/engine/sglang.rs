@@ -16,7 +16,7 @@
 
 use super::rule::{Change, Constraint, Constraints, RequestRule};
 use super::{Detection, Engine, Load, LoadForm, Mark, Place, Proof, Version, usual};
-use crate::request::responses::{NativeTakes, Takes};
+use crate::request::responses::{Capabilities, NativeCapabilities};
 use crate::wire::decode::Quirks;
 use std::time::Duration;
 
@@ -24,10 +24,10 @@ pub(super) static ENGINE: Engine = Engine {
     name: "sglang",
     quirks: Quirks { resends_arguments: true, recurring_ids: false },
     requests: &[usual::LIMITS, usual::TEXT_ALONE, REQUESTS],
-    takes: Takes {
+    takes: Capabilities {
         cache_salt: true,
-        native: NativeTakes { hosted_items: false, limit_taken_off: 2 },
-        ..Takes::PLAIN
+        native: NativeCapabilities { hosted_items: false, limit_taken_off: 2 },
+        ..Capabilities::PLAIN
     },
     names_models: true,
     detection: Detection {

@@ -14,14 +14,14 @@ use super::rule::{Change, Constraint, Constraints, RequestRule};
 use super::{
     Detection, Engine, Front, Load, LoadForm, Mark, OtherFront, Place, Proof, Version, Versions, usual,
 };
-use crate::request::responses::Takes;
+use crate::request::responses::Capabilities;
 use crate::wire::decode::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "vllm",
     quirks: Quirks { resends_arguments: true, recurring_ids: false },
     requests: &[usual::LIMITS, usual::TEXT_ALONE, REQUESTS],
-    takes: Takes { cache_salt: true, token_ids: true, wants_parser: true, ..Takes::PLAIN },
+    takes: Capabilities { cache_salt: true, token_ids: true, wants_parser: true, ..Capabilities::PLAIN },
     names_models: true,
     detection: Detection {
         owned_by: Some("vllm"),

@@ -13,11 +13,11 @@ pub use compare::{Effect, Field, Kind};
 pub use verdict::{Outcome, Recognition, Verdict};
 
 use crate::engine::Identity;
-use crate::plan::Fitted;
+use crate::plan::AdaptedBody;
 use crate::wire::fault::Failure;
 use crate::wire::rule::{Rule, Tally};
 use crate::wire::sse::{Found, Framer};
-use crate::wire::{Ending, Out, Rewriter, Summary};
+use crate::wire::{Ending, OutputBuffer, Rewriter, Summary};
 use claims::{Claims, Used};
 use compare::Comparer;
 use gather::Gathered;
@@ -108,7 +108,7 @@ pub(super) struct Explain<'t> {
     gathered: Gathered,
     engine: Recognition,
     /// Rules that changed the request.
-    fitted: usize,
+    adapted: usize,
     /// The engine's answer is one object.
     is_object: bool,
     /// Events that were written.
@@ -125,17 +125,17 @@ impl<'t> Explain<'t> {
             claims: Claims::default(),
             gathered: Gathered::default(),
             engine: Recognition::new(engine),
-            fitted: 0,
+            adapted: 0,
             is_object: false,
             written: 0,
         }
     }
 
     /// Says what was changed in the request.
-    pub(super) fn request(&mut self, asked: &str, fitted: &Fitted, is_same_api: bool) {
-        self.fitted = fitted.rules.len();
-        let words = fitted.rules.iter().map(|rule| (Some(rule.name), Effect::words(rule.what)));
-        let body = std::str::from_utf8(&fitted.body).unwrap_or_default();
+    pub(super) fn request(&mut self, asked: &str, adapted: &AdaptedBody, is_same_api: bool) {
+        self.adapted = adapted.rules.len();
+        let words = adapted.rules.iter().map(|rule| (Some(rule.name), Effect::words(rule.what)));
+        let body = std::str::from_utf8(&adapted.body).unwrap_or_default();
         let fields = match is_same_api {
             true => Comparer::default().compare(asked, &[body], true),
             false => Vec::new(),
@@ -146,7 +146,13 @@ impl<'t> Explain<'t> {
     }
 
     /// Gives the rewriter bytes line by line: each event is complete at the end of a line.
-    pub(super) fn push(&mut self, rewriter: &mut Rewriter, stream: bool, bytes: &[u8], out: &mut Out) {
+    pub(super) fn push(
+        &mut self,
+        rewriter: &mut Rewriter,
+        stream: bool,
+        bytes: &[u8],
+        out: &mut OutputBuffer,
+    ) {
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
             let mut frames = Vec::new();
             self.framer.push(line, |found| frames.extend(data(found)));
@@ -156,7 +162,13 @@ impl<'t> Explain<'t> {
     }
 
     /// The engine's event stream has ended.
-    pub(super) fn finish(&mut self, rewriter: &mut Rewriter, stream: bool, ending: Ending, out: &mut Out) {
+    pub(super) fn finish(
+        &mut self,
+        rewriter: &mut Rewriter,
+        stream: bool,
+        ending: Ending,
+        out: &mut OutputBuffer,
+    ) {
         let mut frames = Vec::new();
         self.framer.finish(|_| true, |found| frames.extend(data(found)));
         let before = rewriter.summary().events;
@@ -167,7 +179,13 @@ impl<'t> Explain<'t> {
     }
 
     /// The answer is one object.
-    pub(super) fn whole(&mut self, rewriter: &mut Rewriter, stream: bool, body: &[u8], out: &mut Out) {
+    pub(super) fn whole(
+        &mut self,
+        rewriter: &mut Rewriter,
+        stream: bool,
+        body: &[u8],
+        out: &mut OutputBuffer,
+    ) {
         let written = apart(out, |out| _ = rewriter.whole(body, out));
         let (body, text) = (String::from_utf8_lossy(body), String::from_utf8_lossy(&written));
         let events = if stream { events(&text) } else { vec![&*text] };
@@ -179,7 +197,13 @@ impl<'t> Explain<'t> {
     }
 
     /// The answer fails for a reason that the engine's bytes do not show.
-    pub(super) fn fail(&mut self, rewriter: &mut Rewriter, stream: bool, failure: Failure, out: &mut Out) {
+    pub(super) fn fail(
+        &mut self,
+        rewriter: &mut Rewriter,
+        stream: bool,
+        failure: Failure,
+        out: &mut OutputBuffer,
+    ) {
         let written = apart(out, |out| _ = rewriter.fail(failure, out));
         self.look(rewriter, stream, &[], &written);
     }
@@ -234,7 +258,7 @@ impl<'t> Explain<'t> {
             is_object: self.is_object,
             frames: summary.events,
             written: stream.then_some(self.written),
-            rules: self.fitted + summary.tally.iter().count(),
+            rules: self.adapted + summary.tally.iter().count(),
             said: self.comparer.said,
             told: (stream || self.is_object).then_some(self.comparer.told),
             is_parsed: [Rule::Think, Rule::ToolText, Rule::Harmony].into_iter().any(used),
@@ -257,8 +281,8 @@ fn data(found: Found<'_>) -> Option<String> {
 }
 
 /// Appends to `out` what is written, and gives it back.
-fn apart(out: &mut Out, write: impl FnOnce(&mut Out)) -> bytes::Bytes {
-    let mut own = Out::default();
+fn apart(out: &mut OutputBuffer, write: impl FnOnce(&mut OutputBuffer)) -> bytes::Bytes {
+    let mut own = OutputBuffer::default();
     write(&mut own);
     let written = own.join();
     out.open().extend_from_slice(&written);

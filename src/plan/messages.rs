@@ -1,7 +1,7 @@
 //! Changes of messages (engine-quirks E.3).
 
-use super::draft::Draft;
-use super::fit::{Fit, Message};
+use super::adapt::{Message, RequestAdapter};
+use super::object_edit::ObjectEdit;
 use super::settings::quoted;
 use crate::json::{self, Elements, Members, Raw, Text, raw_member};
 use crate::request::fields::{Edits, place};
@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 
 const ASSISTANT: &str = "\"assistant\"";
 
-impl<'t> Fit<'t> {
+impl<'t> RequestAdapter<'t> {
     /// Those of this role, as JSON.
     fn of_role(&mut self, role: &'static str) -> impl Iterator<Item = &mut Message<'t>> {
         self.messages.iter_mut().filter(move |message| message.role == role)
@@ -30,26 +30,27 @@ fn any<'m, 't: 'm>(
 }
 
 /// gpt-oss knows the role, and keeps it apart from its system message.
-pub(super) fn developer(fit: &mut Fit<'_>, always: bool) -> bool {
+pub(super) fn developer(adapter: &mut RequestAdapter<'_>, always: bool) -> bool {
     // Items have the roles that the options give them.
-    let wanted = fit.options.developer_role == DeveloperRole::System && !fit.is_gpt_oss() && !fit.items;
+    let wanted =
+        adapter.options.developer_role == DeveloperRole::System && !adapter.is_gpt_oss() && !adapter.items;
     if !(always || wanted) {
         return false;
     }
-    let renamed = any(fit.of_role("\"developer\""), |message| {
-        message.draft.set("role", "\"system\"");
+    let renamed = any(adapter.of_role("\"developer\""), |message| {
+        message.edit.set("role", "\"system\"");
         true
     });
     if renamed {
-        join_leading(fit);
+        join_leading(adapter);
     }
     renamed
 }
 
 /// One message out of those of system and developer at the beginning: many templates take one there and no second one.
-fn join_leading(fit: &mut Fit<'_>) {
-    let all = fit.ask.places.messages.clone().and_then(|at| fit.text.get(at));
-    let Some(all) = all.and_then(Fit::list).map(Iterator::collect::<Vec<_>>) else { return };
+fn join_leading(adapter: &mut RequestAdapter<'_>) {
+    let all = adapter.ask.places.messages.clone().and_then(|at| adapter.text.get(at));
+    let Some(all) = all.and_then(RequestAdapter::list).map(Iterator::collect::<Vec<_>>) else { return };
     let mut texts = Vec::new();
     for message in &all {
         let Some(members) = Members::of(message.get()) else { break };
@@ -68,16 +69,22 @@ fn join_leading(fit: &mut Fit<'_>) {
     if texts.len() < 2 {
         return;
     }
-    let range = place(fit.text, first.get()).start..place(fit.text, last.get()).end;
-    fit.messages.retain(|message| message.at >= texts.len());
+    let range = place(adapter.text, first.get()).start..place(adapter.text, last.get()).end;
+    adapter.messages.retain(|message| message.at >= texts.len());
     let text = texts.join("\\n\\n");
-    fit.edits.replace(range, format!("{{\"role\":\"system\",\"content\":\"{text}\"}}"));
+    adapter.edits.replace(range, format!("{{\"role\":\"system\",\"content\":\"{text}\"}}"));
 }
 
 /// Puts the texts of all system and developer messages into one system message, the first, with a blank line between two of
 /// them (wire-format 2.10). Changes nothing where there is but one, the first, or where one is more than text.
-pub(super) fn merge_system(fit: &mut Fit<'_>) -> bool {
-    let all = fit.ask.places.messages.clone().and_then(|at| fit.text.get(at)).and_then(Fit::list);
+pub(super) fn merge_system(adapter: &mut RequestAdapter<'_>) -> bool {
+    let all = adapter
+        .ask
+        .places
+        .messages
+        .clone()
+        .and_then(|at| adapter.text.get(at))
+        .and_then(RequestAdapter::list);
     let all: Vec<_> = all.into_iter().flatten().collect();
     let (mut texts, mut merged) = (Vec::new(), Vec::new());
     let mut is_in_order = true;
@@ -98,17 +105,17 @@ pub(super) fn merge_system(fit: &mut Fit<'_>) -> bool {
     let Some(first) = all.first().filter(|_| !is_in_order) else { return false };
     texts.retain(|text| !text.is_empty());
     let message = format!("{{\"role\":\"system\",\"content\":\"{}\"}}", texts.join("\\n\\n"));
-    let first = place(fit.text, first.get());
+    let first = place(adapter.text, first.get());
     match merged.first() == Some(&0) {
-        true => fit.edits.replace(first, message),
-        false => fit.edits.replace(first.start..first.start, format!("{message},")),
+        true => adapter.edits.replace(first, message),
+        false => adapter.edits.replace(first.start..first.start, format!("{message},")),
     }
     for at in merged.iter().copied().filter(|at| *at > 0) {
         // Each goes with the comma before it.
         let Some([before, this]) = all.get(at - 1..=at) else { continue };
-        fit.edits.replace(place(fit.text, before.get()).end..place(fit.text, this.get()).end, "");
+        adapter.edits.replace(place(adapter.text, before.get()).end..place(adapter.text, this.get()).end, "");
     }
-    fit.messages.retain(|message| !merged.contains(&message.at));
+    adapter.messages.retain(|message| !merged.contains(&message.at));
     true
 }
 
@@ -118,7 +125,7 @@ pub(super) fn joined(content: &str, between: &str) -> Option<String> {
     match Text::of(Raw::of(content)?) {
         Some(text) => text.write(&mut out),
         None => {
-            for (at, part) in Fit::list(content)?.enumerate() {
+            for (at, part) in RequestAdapter::list(content)?.enumerate() {
                 if at > 0 {
                     Text::plain(between).write(&mut out);
                 }
@@ -130,45 +137,45 @@ pub(super) fn joined(content: &str, between: &str) -> Option<String> {
 }
 
 /// The role `function` and calls in the old form. What answers a call has the id that the call was given here.
-pub(super) fn legacy(fit: &mut Fit<'_>) -> bool {
+pub(super) fn legacy(adapter: &mut RequestAdapter<'_>) -> bool {
     let mut last = None;
-    any(fit.messages.iter_mut(), |message| {
-        if message.role == ASSISTANT && message.draft.said("tool_calls").is_none() {
-            let Some(call) = message.draft.said("function_call").map(ToOwned::to_owned) else { return false };
+    any(adapter.messages.iter_mut(), |message| {
+        if message.role == ASSISTANT && message.edit.said("tool_calls").is_none() {
+            let Some(call) = message.edit.said("function_call").map(ToOwned::to_owned) else { return false };
             // Nine letters and digits: some tokenizers take no other ids.
             let id = format!("call{:05}", message.at % 100_000);
             let json = format!("[{{\"id\":\"{id}\",\"type\":\"function\",\"function\":{call}}}]");
-            message.draft.remove("function_call");
-            message.draft.set("tool_calls", json);
+            message.edit.remove("function_call");
+            message.edit.set("tool_calls", json);
             last = Some(id);
             return true;
         }
         if message.role != "\"function\"" {
             return false;
         }
-        message.draft.set("role", "\"tool\"");
-        if message.draft.said("tool_call_id").is_none() {
+        message.edit.set("role", "\"tool\"");
+        if message.edit.said("tool_call_id").is_none() {
             let id = last.clone().unwrap_or_else(|| format!("call{:05}", message.at % 100_000));
-            message.draft.set("tool_call_id", quoted(&id));
+            message.edit.set("tool_call_id", quoted(&id));
         }
         true
     })
 }
 
 /// Gives the reasoning of assistant messages the name that the engine reads (wire-format 2.4).
-pub(super) fn reasoning_key(fit: &mut Fit<'_>, key: &'static str) -> bool {
+pub(super) fn reasoning_key(adapter: &mut RequestAdapter<'_>, key: &'static str) -> bool {
     let other = if key == "reasoning" { "reasoning_content" } else { "reasoning" };
-    any(fit.of_role(ASSISTANT), |message| {
-        let draft = &mut message.draft;
-        let is_there = draft.get(other).is_some();
-        let says = |key: &str| draft.said(key).is_some_and(|reasoning| reasoning != "\"\"");
+    any(adapter.of_role(ASSISTANT), |message| {
+        let edit = &mut message.edit;
+        let is_there = edit.get(other).is_some();
+        let says = |key: &str| edit.said(key).is_some_and(|reasoning| reasoning != "\"\"");
         // An empty one is none, and gives way to the other.
-        let is_told = says(key) || draft.get(key).is_some() && !says(other);
+        let is_told = says(key) || edit.get(key).is_some() && !says(other);
         match is_there {
-            true if is_told => _ = draft.remove(other),
+            true if is_told => _ = edit.remove(other),
             true => {
-                draft.remove(key);
-                draft.rename(other, key);
+                edit.remove(key);
+                edit.rename(other, key);
             }
             false => {}
         }
@@ -176,29 +183,29 @@ pub(super) fn reasoning_key(fit: &mut Fit<'_>, key: &'static str) -> bool {
     })
 }
 
-pub(super) fn drop_of_assistant(fit: &mut Fit<'_>, keys: &[&str]) -> bool {
-    any(fit.of_role(ASSISTANT), |message| keys.iter().filter(|key| message.draft.remove(key)).count() > 0)
+pub(super) fn drop_of_assistant(adapter: &mut RequestAdapter<'_>, keys: &[&str]) -> bool {
+    any(adapter.of_role(ASSISTANT), |message| keys.iter().filter(|key| message.edit.remove(key)).count() > 0)
 }
 
 fn calls<'d>(message: &'d Message<'_>) -> Option<Elements<'d>> {
-    Fit::list(message.draft.said("tool_calls")?)
+    RequestAdapter::list(message.edit.said("tool_calls")?)
 }
 
-pub(super) fn no_calls(fit: &mut Fit<'_>) -> bool {
-    any(fit.of_role(ASSISTANT), |message| {
-        let is_there = message.draft.get("tool_calls").is_some();
+pub(super) fn no_calls(adapter: &mut RequestAdapter<'_>) -> bool {
+    any(adapter.of_role(ASSISTANT), |message| {
+        let is_there = message.edit.get("tool_calls").is_some();
         is_there
             && calls(message).is_none_or(|mut calls| calls.next().is_none())
-            && message.draft.remove("tool_calls")
+            && message.edit.remove("tool_calls")
     })
 }
 
-pub(super) fn content_beside_calls(fit: &mut Fit<'_>) -> bool {
-    any(fit.of_role(ASSISTANT), |message| {
-        let is_alone = message.draft.get("content").is_none()
+pub(super) fn content_beside_calls(adapter: &mut RequestAdapter<'_>) -> bool {
+    any(adapter.of_role(ASSISTANT), |message| {
+        let is_alone = message.edit.get("content").is_none()
             && calls(message).is_some_and(|mut calls| calls.next().is_some());
         if is_alone {
-            message.draft.set_behind("role", "content", "\"\"");
+            message.edit.set_behind("role", "content", "\"\"");
         }
         is_alone
     })
@@ -206,14 +213,17 @@ pub(super) fn content_beside_calls(fit: &mut Fit<'_>) -> bool {
 
 /// Puts something else in the place of calls of the assistant, or of parts of them: for each call `change` gives the part and
 /// what becomes of it.
-fn each_call(fit: &mut Fit<'_>, change: impl for<'c> Fn(Raw<'c>) -> Option<(Raw<'c>, String)>) -> bool {
-    let Fit { messages, edits, text, .. } = fit;
+fn each_call(
+    adapter: &mut RequestAdapter<'_>,
+    change: impl for<'c> Fn(Raw<'c>) -> Option<(Raw<'c>, String)>,
+) -> bool {
+    let RequestAdapter { messages, edits, text, .. } = adapter;
     any(messages.iter_mut().filter(|message| message.role == ASSISTANT), |message| {
-        let Some(json) = message.draft.original("tool_calls") else {
-            return each_new_call(&mut message.draft, &change);
+        let Some(json) = message.edit.original("tool_calls") else {
+            return each_new_call(&mut message.edit, &change);
         };
         let mut any = false;
-        for (part, becomes) in Fit::list(json).into_iter().flatten().filter_map(&change) {
+        for (part, becomes) in RequestAdapter::list(json).into_iter().flatten().filter_map(&change) {
             edits.replace(place(text, part.get()), becomes);
             any = true;
         }
@@ -223,24 +233,24 @@ fn each_call(fit: &mut Fit<'_>, change: impl for<'c> Fn(Raw<'c>) -> Option<(Raw<
 
 /// The same for calls that were said anew: their places are not the body's.
 fn each_new_call(
-    draft: &mut Draft<'_>,
+    edit: &mut ObjectEdit<'_>,
     change: impl for<'c> Fn(Raw<'c>) -> Option<(Raw<'c>, String)>,
 ) -> bool {
-    let Some(json) = draft.said("tool_calls") else { return false };
+    let Some(json) = edit.said("tool_calls") else { return false };
     let mut edits = Edits::default();
-    for (part, becomes) in Fit::list(json).into_iter().flatten().filter_map(change) {
+    for (part, becomes) in RequestAdapter::list(json).into_iter().flatten().filter_map(change) {
         edits.replace(place(json, part.get()), becomes);
     }
     let any = !edits.is_empty();
     if any {
         let changed = edits.apply(&Bytes::copy_from_slice(json.as_bytes()));
-        draft.set("tool_calls", String::from_utf8_lossy(&changed));
+        edit.set("tool_calls", String::from_utf8_lossy(&changed));
     }
     any
 }
 
-pub(super) fn arguments(fit: &mut Fit<'_>) -> bool {
-    each_call(fit, |call| {
+pub(super) fn arguments(adapter: &mut RequestAdapter<'_>) -> bool {
+    each_call(adapter, |call| {
         let raw = raw_member(raw_member(call.get(), "function")?.get(), "arguments")?;
         let said = Text::of(raw)?;
         let object = object_of(said, ToolKind::Function);
@@ -249,8 +259,8 @@ pub(super) fn arguments(fit: &mut Fit<'_>) -> bool {
 }
 
 /// Calls of custom tools, which the engine knows as functions.
-pub(super) fn custom(fit: &mut Fit<'_>) -> bool {
-    each_call(fit, |call| {
+pub(super) fn custom(adapter: &mut RequestAdapter<'_>) -> bool {
+    each_call(adapter, |call| {
         let custom = raw_member(call.get(), "custom").filter(|custom| custom.get() != "null")?;
         let input = raw_member(custom.get(), "input").and_then(Text::of).unwrap_or_default();
         let name = json::member(custom.get(), "name").unwrap_or_default();
@@ -265,24 +275,24 @@ pub(super) fn custom(fit: &mut Fit<'_>) -> bool {
 }
 
 /// Only a text can be gone on with, and only where it goes through a chat template.
-pub(super) fn go_on(fit: &mut Fit<'_>, members: &[(&str, &str)], items: bool) -> bool {
-    if fit.is_gpt_oss() || fit.items && !items {
+pub(super) fn go_on(adapter: &mut RequestAdapter<'_>, members: &[(&str, &str)], items: bool) -> bool {
+    if adapter.is_gpt_oss() || adapter.items && !items {
         return false;
     }
-    let places = &fit.ask.places;
-    let list = places.messages.clone().and_then(|at| fit.text.get(at)).unwrap_or("");
-    let Some(last) = fit.messages.last().filter(|last| last.role == ASSISTANT) else { return false };
+    let places = &adapter.ask.places;
+    let list = places.messages.clone().and_then(|at| adapter.text.get(at)).unwrap_or("");
+    let Some(last) = adapter.messages.last().filter(|last| last.role == ASSISTANT) else { return false };
     // It is the last one of all, not only of those that are more than a text.
-    let end = last.draft.end() + 1;
-    let behind = places.messages.clone().and_then(|at| fit.text.get(end..at.end)).unwrap_or("");
-    let has_text = last.draft.said("content").is_some_and(|content| content != "\"\"" && content != "[]");
+    let end = last.edit.end() + 1;
+    let behind = places.messages.clone().and_then(|at| adapter.text.get(end..at.end)).unwrap_or("");
+    let has_text = last.edit.said("content").is_some_and(|content| content != "\"\"" && content != "[]");
     let is_last = !list.is_empty() && behind.trim_start() == "]";
     if !is_last || !has_text || calls(last).is_some_and(|mut calls| calls.next().is_some()) {
         return false;
     }
-    if members.iter().any(|(key, _)| fit.top.said(key).is_some()) {
+    if members.iter().any(|(key, _)| adapter.top.said(key).is_some()) {
         return false;
     }
-    members.iter().for_each(|(key, json)| fit.top.set(key, *json));
+    members.iter().for_each(|(key, json)| adapter.top.set(key, *json));
     true
 }

@@ -1,6 +1,6 @@
 //! Changes of a request's own members (engine-quirks E.2).
 
-use super::fit::{Fit, unsupported};
+use super::adapt::{RequestAdapter, unsupported};
 use crate::engine::rule::{Constraint, Constraints, EFFORTS};
 use crate::json::{Members, Raw, Text, raw_member, write_string};
 use crate::request::{self, fields::place};
@@ -10,38 +10,38 @@ use bytes::BytesMut;
 
 /// A flag in the place of the number of logprobs, as Chat Completions has it: `true` means 1, `false` none
 /// (wire-format 2.11).
-pub(super) fn logprobs_flag(fit: &mut Fit<'_>) {
-    match fit.top.said("logprobs") {
-        Some("true") => fit.top.set("logprobs", "1"),
-        Some("false") => _ = fit.top.remove("logprobs"),
+pub(super) fn logprobs_flag(adapter: &mut RequestAdapter<'_>) {
+    match adapter.top.said("logprobs") {
+        Some("true") => adapter.top.set("logprobs", "1"),
+        Some("false") => _ = adapter.top.remove("logprobs"),
         _ => {}
     }
 }
 
-pub(super) fn rename(fit: &mut Fit<'_>, from: &str, to: &'static str) -> bool {
-    let any = fit.top.said(from).is_some();
+pub(super) fn rename(adapter: &mut RequestAdapter<'_>, from: &str, to: &'static str) -> bool {
+    let any = adapter.top.said(from).is_some();
     if any {
-        fit.top.rename(from, to);
+        adapter.top.rename(from, to);
     }
     any
 }
 
-pub(super) fn copy(fit: &mut Fit<'_>, from: &str, to: &str) -> bool {
-    let said = fit.top.said(from).filter(|_| fit.top.said(to).is_none()).map(ToOwned::to_owned);
+pub(super) fn copy(adapter: &mut RequestAdapter<'_>, from: &str, to: &str) -> bool {
+    let said = adapter.top.said(from).filter(|_| adapter.top.said(to).is_none()).map(ToOwned::to_owned);
     if let Some(json) = &said {
-        fit.top.set_behind(from, to, json);
+        adapter.top.set_behind(from, to, json);
     }
     said.is_some()
 }
 
-pub(super) fn supersede(fit: &mut Fit<'_>, newer: &str, older: &str) -> bool {
-    let both = fit.top.said(newer).is_some() && fit.top.said(older).is_some();
-    both && fit.top.remove(older)
+pub(super) fn supersede(adapter: &mut RequestAdapter<'_>, newer: &str, older: &str) -> bool {
+    let both = adapter.top.said(newer).is_some() && adapter.top.said(older).is_some();
+    both && adapter.top.remove(older)
 }
 
 /// Changes nothing: a number is refused, or stays.
-pub(super) fn range(fit: &Fit<'_>, key: &str, least: i64, why: &str) -> Result<bool, Failure> {
-    let number = fit.top.said(key).and_then(|json| json.parse::<i64>().ok());
+pub(super) fn range(adapter: &RequestAdapter<'_>, key: &str, least: i64, why: &str) -> Result<bool, Failure> {
+    let number = adapter.top.said(key).and_then(|json| json.parse::<i64>().ok());
     match number.filter(|number| *number < least) {
         Some(_) => Err(request::invalid(key, &format!("it must be at least {least}: {why}"))),
         None => Ok(false),
@@ -49,74 +49,79 @@ pub(super) fn range(fit: &Fit<'_>, key: &str, least: i64, why: &str) -> Result<b
 }
 
 /// Nothing is changed: it is refused, or stays.
-pub(super) fn refuse(fit: &Fit<'_>, key: &str, but: &[&str], why: &str) -> Result<bool, Failure> {
-    let Some(json) = fit.top.said(key) else { return Ok(false) };
-    let words = Fit::list(json).filter(|_| !but.is_empty());
+pub(super) fn refuse(
+    adapter: &RequestAdapter<'_>,
+    key: &str,
+    but: &[&str],
+    why: &str,
+) -> Result<bool, Failure> {
+    let Some(json) = adapter.top.said(key) else { return Ok(false) };
+    let words = RequestAdapter::list(json).filter(|_| !but.is_empty());
     let is_plain = words.is_some_and(|mut words| words.all(|word| but.contains(&word.get())));
-    if is_plain || fit.ask.places.let_through.iter().any(|own| own == key) {
+    if is_plain || adapter.ask.places.let_through.iter().any(|own| own == key) {
         return Ok(false);
     }
     Err(unsupported(key, why))
 }
 
 /// Members of the API alone: what null means to an engine's own is the engine's business.
-pub(super) fn nulls(fit: &mut Fit<'_>) -> bool {
-    let places = &fit.ask.places;
+pub(super) fn nulls(adapter: &mut RequestAdapter<'_>) -> bool {
+    let places = &adapter.ask.places;
     let is_own = |key: &str| places.unknown.iter().chain(&places.allowed).any(|own| own == key);
     // Usage is asked for in its place, and the model is named there.
     let is_kept = |key: &str| match key {
-        "stream_options" => fit.ask.stream,
-        "model" => fit.ask.overrides_model,
+        "stream_options" => adapter.ask.stream,
+        "model" => adapter.ask.overrides_model,
         _ => is_own(key),
     };
-    let nulls = fit.top.originals().filter(|(key, json)| *json == "null" && !is_kept(key));
+    let nulls = adapter.top.originals().filter(|(key, json)| *json == "null" && !is_kept(key));
     let nulls: Vec<_> = nulls.map(|(key, _)| key.to_owned()).collect();
-    nulls.iter().for_each(|key| _ = fit.top.remove(key));
+    nulls.iter().for_each(|key| _ = adapter.top.remove(key));
     !nulls.is_empty()
 }
 
-pub(super) fn empty_stops(fit: &mut Fit<'_>) -> bool {
-    let Some(stop) = fit.top.said("stop") else { return false };
+pub(super) fn empty_stops(adapter: &mut RequestAdapter<'_>) -> bool {
+    let Some(stop) = adapter.top.said("stop") else { return false };
     if stop == "\"\"" {
-        return fit.top.remove("stop");
+        return adapter.top.remove("stop");
     }
-    let Some(all) = Fit::list(stop).map(Iterator::collect::<Vec<_>>) else { return false };
+    let Some(all) = RequestAdapter::list(stop).map(Iterator::collect::<Vec<_>>) else { return false };
     let kept: Vec<_> = all.iter().map(|stop| stop.get()).filter(|stop| *stop != "\"\"").collect();
     match kept.len() {
         count if count == all.len() => return false,
-        0 => _ = fit.top.remove("stop"),
+        0 => _ = adapter.top.remove("stop"),
         _ => {
             let kept = format!("[{}]", kept.join(","));
-            fit.top.set("stop", kept);
+            adapter.top.set("stop", kept);
         }
     }
     true
 }
 
 /// A member, or one of an object where a dot leads into it.
-fn constraint<'d>(fit: &'d Fit<'_>, key: &str) -> Option<&'d str> {
-    let Some((outer, inner)) = key.split_once('.') else { return fit.top.said(key) };
-    raw_member(fit.top.said(outer)?, inner).map(Raw::get).filter(|json| *json != "null")
+fn constraint<'d>(adapter: &'d RequestAdapter<'_>, key: &str) -> Option<&'d str> {
+    let Some((outer, inner)) = key.split_once('.') else { return adapter.top.said(key) };
+    raw_member(adapter.top.said(outer)?, inner).map(Raw::get).filter(|json| *json != "null")
 }
 
-pub(super) fn constrain(fit: &mut Fit<'_>, constraints: &Constraints) -> bool {
+pub(super) fn constrain(adapter: &mut RequestAdapter<'_>, constraints: &Constraints) -> bool {
     let mut any = false;
     let said =
         constraints.unread.iter().zip(constraints.read).filter(|(_, read)| *read != Constraint::Unsaid);
     for (unread, read) in said.clone() {
-        let Some(json) = constraint(fit, unread).map(ToOwned::to_owned) else { continue };
+        let Some(json) = constraint(adapter, unread).map(ToOwned::to_owned) else { continue };
         any = true;
         match read {
-            Constraint::Member(key) => fit.top.set(key, json),
-            Constraint::Inside(object, key) if fit.top.said(object).is_none() => {
-                fit.top.set(object, format!("{{\"{key}\":{json}}}"));
+            Constraint::Member(key) => adapter.top.set(key, json),
+            Constraint::Inside(object, key) if adapter.top.said(object).is_none() => {
+                adapter.top.set(object, format!("{{\"{key}\":{json}}}"));
             }
             // What the client says in the engine's own words counts.
             Constraint::Inside(..) => {}
-            Constraint::Format(_) if fit.ask.api == Api::Chat => format_of(fit, &json),
-            Constraint::Format(key) => fit.top.set(key, as_string(&json)),
+            Constraint::Format(_) if adapter.ask.api == Api::Chat => format_of(adapter, &json),
+            Constraint::Format(key) => adapter.top.set(key, as_string(&json)),
             Constraint::Expression(key) => match expression(&json) {
-                Some(expression) => fit.top.set(key, expression),
+                Some(expression) => adapter.top.set(key, expression),
                 None => continue,
             },
             Constraint::Unsaid => {}
@@ -124,21 +129,21 @@ pub(super) fn constrain(fit: &mut Fit<'_>, constraints: &Constraints) -> bool {
     }
     if any {
         for (unread, _) in said {
-            fit.top.remove(unread.split('.').next().unwrap_or(unread));
+            adapter.top.remove(unread.split('.').next().unwrap_or(unread));
         }
     }
     any
 }
 
 /// The schema as `response_format`. It may be written as a string.
-fn format_of(fit: &mut Fit<'_>, json: &str) {
+fn format_of(adapter: &mut RequestAdapter<'_>, json: &str) {
     let decoded = Raw::of(json).and_then(Text::of).map(|text| text.decoded());
     let schema = decoded.as_deref().filter(|schema| Raw::of(schema).is_some()).unwrap_or(json);
-    if fit.top.said("response_format").is_none() {
+    if adapter.top.said("response_format").is_none() {
         let format = format!(
             "{{\"type\":\"json_schema\",\"json_schema\":{{\"name\":\"schema\",\"schema\":{schema}}}}}"
         );
-        fit.top.set("response_format", format);
+        adapter.top.set("response_format", format);
     }
 }
 
@@ -156,7 +161,7 @@ pub(super) fn quoted(text: &str) -> String {
 /// The expression that these words and no others match.
 fn expression(words: &str) -> Option<String> {
     let mut escaped = String::from("(");
-    for (at, word) in Fit::list(words)?.enumerate() {
+    for (at, word) in RequestAdapter::list(words)?.enumerate() {
         if at > 0 {
             escaped.push('|');
         }
@@ -168,39 +173,39 @@ fn expression(words: &str) -> Option<String> {
         }
     }
     escaped.push(')');
-    Fit::list(words)?.next().is_some().then(|| quoted(&escaped))
+    RequestAdapter::list(words)?.next().is_some().then(|| quoted(&escaped))
 }
 
 /// One choice is asked for, here and for each of the others.
-pub(super) fn fan_out(fit: &mut Fit<'_>, calls: bool) -> Result<bool, Failure> {
-    let Some(n) = fit.top.said("n").filter(|n| *n != "1") else { return Ok(false) };
-    let may_call = fit.ask.api == Api::Chat && fit.top.said("tools").is_some();
-    if calls && !(fit.ask.stream && may_call) {
+pub(super) fn fan_out(adapter: &mut RequestAdapter<'_>, calls: bool) -> Result<bool, Failure> {
+    let Some(n) = adapter.top.said("n").filter(|n| *n != "1") else { return Ok(false) };
+    let may_call = adapter.ask.api == Api::Chat && adapter.top.said("tools").is_some();
+    if calls && !(adapter.ask.stream && may_call) {
         return Ok(false);
     }
-    if n.parse() != Ok(fit.ask.choices) {
+    if n.parse() != Ok(adapter.ask.choices) {
         return Err(unsupported("n", "of several prompts this engine gives one choice each"));
     }
-    if fit.top.said("best_of").is_some_and(|best| best != n) {
+    if adapter.top.said("best_of").is_some_and(|best| best != n) {
         return Err(unsupported("best_of", "this engine gives one choice, so it has none to choose from"));
     }
-    fit.top.remove("best_of");
-    fit.top.set("n", "1");
+    adapter.top.remove("best_of");
+    adapter.top.set("n", "1");
     Ok(true)
 }
 
 /// The request for one of several choices. Seeds differ as those that engines give the choices of one request.
-pub(super) fn one_of_several(fit: &mut Fit<'_>, choice: u32) {
-    fit.top.remove("best_of");
-    fit.top.set("n", "1");
-    let seed = fit.top.said("seed").and_then(|seed| seed.parse::<i64>().ok());
+pub(super) fn one_of_several(adapter: &mut RequestAdapter<'_>, choice: u32) {
+    adapter.top.remove("best_of");
+    adapter.top.set("n", "1");
+    let seed = adapter.top.said("seed").and_then(|seed| seed.parse::<i64>().ok());
     if let Some(seed) = seed.filter(|_| choice > 0) {
-        fit.top.set("seed", seed.wrapping_add(choice.into()).to_string());
+        adapter.top.set("seed", seed.wrapping_add(choice.into()).to_string());
     }
 }
 
-pub(super) fn schema_name(fit: &mut Fit<'_>) -> bool {
-    let Some(format) = fit.top.original("response_format") else { return false };
+pub(super) fn schema_name(adapter: &mut RequestAdapter<'_>) -> bool {
+    let Some(format) = adapter.top.original("response_format") else { return false };
     let Some(schema) = raw_member(format, "json_schema") else { return false };
     if !schema.get().starts_with('{') {
         return false;
@@ -208,19 +213,19 @@ pub(super) fn schema_name(fit: &mut Fit<'_>) -> bool {
     if let Some(null) = raw_member(schema.get(), "name") {
         let is_null = null.get() == "null";
         if is_null {
-            fit.edits.replace(place(fit.text, null.get()), "\"schema\"");
+            adapter.edits.replace(place(adapter.text, null.get()), "\"schema\"");
         }
         return is_null;
     }
-    let at = place(fit.text, schema.get()).start + 1;
+    let at = place(adapter.text, schema.get()).start + 1;
     let is_empty = schema.get().get(1..).is_some_and(|rest| rest.trim_start().starts_with('}'));
     let comma = if is_empty { "" } else { "," };
-    fit.edits.replace(at..at, format!("\"name\":\"schema\"{comma}"));
+    adapter.edits.replace(at..at, format!("\"name\":\"schema\"{comma}"));
     true
 }
 
-pub(super) fn reasoning_object(fit: &mut Fit<'_>, is_read: bool) -> bool {
-    let Some(reasoning) = fit.top.said("reasoning").filter(|json| json.starts_with('{')) else {
+pub(super) fn reasoning_object(adapter: &mut RequestAdapter<'_>, is_read: bool) -> bool {
+    let Some(reasoning) = adapter.top.said("reasoning").filter(|json| json.starts_with('{')) else {
         return false;
     };
     let effort = request::effort(reasoning);
@@ -230,25 +235,25 @@ pub(super) fn reasoning_object(fit: &mut Fit<'_>, is_read: bool) -> bool {
     };
     // Where it says both that reasoning is off and an effort, the engine would take the effort.
     let stays = is_read && effort.as_deref() != Some("none") && says_more();
-    let effort = effort.filter(|_| fit.top.said("reasoning_effort").is_none());
+    let effort = effort.filter(|_| adapter.top.said("reasoning_effort").is_none());
     let any = effort.is_some();
     if let Some(effort) = effort {
-        fit.top.remove("reasoning_effort");
-        fit.top.set("reasoning_effort", quoted(&effort));
+        adapter.top.remove("reasoning_effort");
+        adapter.top.set("reasoning_effort", quoted(&effort));
     }
     if stays {
         return any;
     }
-    fit.top.remove("reasoning")
+    adapter.top.remove("reasoning")
 }
 
 /// Templates know the switch by one of two names.
-pub(super) fn no_reasoning(fit: &mut Fit<'_>) -> bool {
-    if fit.is_gpt_oss() || fit.top.said("reasoning_effort") != Some("\"none\"") {
+pub(super) fn no_reasoning(adapter: &mut RequestAdapter<'_>) -> bool {
+    if adapter.is_gpt_oss() || adapter.top.said("reasoning_effort") != Some("\"none\"") {
         return false;
     }
     const SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];
-    let known = fit.top.said("chat_template_kwargs").unwrap_or("{}");
+    let known = adapter.top.said("chat_template_kwargs").unwrap_or("{}");
     let Some(members) = Members::of(known) else { return false };
     let trimmed = known.trim_end();
     let mut json = trimmed.strip_suffix('}').unwrap_or(trimmed).trim_end().to_owned();
@@ -258,13 +263,13 @@ pub(super) fn no_reasoning(fit: &mut Fit<'_>) -> bool {
         any = true;
     }
     json.push('}');
-    fit.top.remove("reasoning_effort");
-    fit.top.set("chat_template_kwargs", json);
+    adapter.top.remove("reasoning_effort");
+    adapter.top.set("chat_template_kwargs", json);
     true
 }
 
-pub(super) fn effort(fit: &mut Fit<'_>, known: &[&str]) -> bool {
-    let Some(said) = fit.top.said("reasoning_effort").and_then(|json| Text::of(Raw::of(json)?)) else {
+pub(super) fn effort(adapter: &mut RequestAdapter<'_>, known: &[&str]) -> bool {
+    let Some(said) = adapter.top.said("reasoning_effort").and_then(|json| Text::of(Raw::of(json)?)) else {
         return false;
     };
     let said = said.decoded();
@@ -278,6 +283,6 @@ pub(super) fn effort(fit: &mut Fit<'_>, known: &[&str]) -> bool {
     let some = known.iter().filter(|effort| **effort != "none");
     let Some(nearest) = some.min_by_key(distance) else { return false };
     let nearest = format!("\"{nearest}\"");
-    fit.top.set("reasoning_effort", nearest);
+    adapter.top.set("reasoning_effort", nearest);
     true
 }

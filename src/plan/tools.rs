@@ -1,6 +1,6 @@
 //! Changes of tools and of the choice among them (engine-quirks E.2).
 
-use super::fit::{Fit, unsupported};
+use super::adapt::{RequestAdapter, unsupported};
 use super::settings::quoted;
 use crate::json::{self, Raw, raw_member};
 use crate::request::{invalid, tool_name as name};
@@ -10,97 +10,106 @@ use std::collections::HashSet;
 /// What goes with tools.
 const BESIDE: [&str; 2] = ["tool_choice", "parallel_tool_calls"];
 
-fn without_tools(fit: &mut Fit<'_>) -> bool {
-    BESIDE.iter().for_each(|key| _ = fit.top.remove(key));
-    fit.top.remove("tools")
+fn without_tools(adapter: &mut RequestAdapter<'_>) -> bool {
+    BESIDE.iter().for_each(|key| _ = adapter.top.remove(key));
+    adapter.top.remove("tools")
 }
 
-pub(super) fn empty(fit: &mut Fit<'_>) -> bool {
-    let is_empty = fit.top.said("tools").and_then(Fit::list).is_some_and(|mut tools| tools.next().is_none());
-    is_empty && without_tools(fit)
+pub(super) fn empty(adapter: &mut RequestAdapter<'_>) -> bool {
+    let is_empty = adapter
+        .top
+        .said("tools")
+        .and_then(RequestAdapter::list)
+        .is_some_and(|mut tools| tools.next().is_none());
+    is_empty && without_tools(adapter)
 }
 
-pub(super) fn choice_alone(fit: &mut Fit<'_>) -> bool {
-    fit.top.said("tools").is_none() && fit.top.said("tool_choice").is_some() && fit.top.remove("tool_choice")
+pub(super) fn choice_alone(adapter: &mut RequestAdapter<'_>) -> bool {
+    adapter.top.said("tools").is_none()
+        && adapter.top.said("tool_choice").is_some()
+        && adapter.top.remove("tool_choice")
 }
 
-pub(super) fn choice_none(fit: &mut Fit<'_>) -> bool {
-    fit.top.said("tools").is_some() && fit.top.said("tool_choice") == Some("\"none\"") && without_tools(fit)
+pub(super) fn choice_none(adapter: &mut RequestAdapter<'_>) -> bool {
+    adapter.top.said("tools").is_some()
+        && adapter.top.said("tool_choice") == Some("\"none\"")
+        && without_tools(adapter)
 }
 
 /// The engine is told that nothing is called: what the model calls is read in its text.
-pub(super) fn hide_calls(fit: &mut Fit<'_>) {
-    if fit.ask.may_call() && fit.top.said("tools").is_some() {
-        fit.top.set("tool_choice", "\"none\"");
+pub(super) fn hide_calls(adapter: &mut RequestAdapter<'_>) {
+    if adapter.ask.may_call() && adapter.top.said("tools").is_some() {
+        adapter.top.set("tool_choice", "\"none\"");
     }
 }
 
 /// Plans a request whose calls are read from the text, also where a call is required: the model sees the named tool, or all of
 /// them.
-pub(super) fn calls_in_text(fit: &mut Fit<'_>) -> bool {
-    if fit.ask.callable.is_none() || fit.top.said("tools").is_none() {
+pub(super) fn calls_in_text(adapter: &mut RequestAdapter<'_>) -> bool {
+    if adapter.ask.offered_tools.is_none() || adapter.top.said("tools").is_none() {
         return false;
     }
-    let named = choice(fit, "function").and_then(|function| json::member(function, "name"));
+    let named = choice(adapter, "function").and_then(|function| json::member(function, "name"));
     if let Some(named) = named {
-        let mut tools = fit.top.said("tools").and_then(Fit::list).into_iter().flatten();
+        let mut tools = adapter.top.said("tools").and_then(RequestAdapter::list).into_iter().flatten();
         let one = tools.find(|tool| name(tool.get()).as_ref() == Some(&named));
         if let Some(one) = one.map(|tool| format!("[{}]", tool.get())) {
-            fit.top.set("tools", one);
+            adapter.top.set("tools", one);
         }
     }
-    fit.top.set("tool_choice", "\"none\"");
+    adapter.top.set("tool_choice", "\"none\"");
     true
 }
 
 /// `functions` and `function_call`, as tools say it.
-pub(super) fn legacy(fit: &mut Fit<'_>) -> bool {
-    let Some(functions) = fit.top.said("functions").and_then(Fit::list) else {
-        return fit.top.said("function_call").is_some() && fit.top.remove("function_call");
+pub(super) fn legacy(adapter: &mut RequestAdapter<'_>) -> bool {
+    let Some(functions) = adapter.top.said("functions").and_then(RequestAdapter::list) else {
+        return adapter.top.said("function_call").is_some() && adapter.top.remove("function_call");
     };
-    let choice = fit.top.said("function_call").map(|choice| match choice.starts_with('{') {
+    let choice = adapter.top.said("function_call").map(|choice| match choice.starts_with('{') {
         true => format!("{{\"type\":\"function\",\"function\":{choice}}}"),
         false => choice.to_owned(),
     });
     // Who says it both ways means the newer one.
-    if fit.top.said("tools").is_none() {
+    if adapter.top.said("tools").is_none() {
         let mut tools = String::from("[");
         for function in functions {
             separate(&mut tools);
             tools.extend(["{\"type\":\"function\",\"function\":", function.get(), "}"]);
         }
         tools.push(']');
-        fit.top.remove("tools");
-        fit.top.set("tools", tools);
-        if let Some(choice) = choice.filter(|_| fit.top.said("tool_choice").is_none()) {
-            fit.top.remove("tool_choice");
-            fit.top.set("tool_choice", choice);
+        adapter.top.remove("tools");
+        adapter.top.set("tools", tools);
+        if let Some(choice) = choice.filter(|_| adapter.top.said("tool_choice").is_none()) {
+            adapter.top.remove("tool_choice");
+            adapter.top.set("tool_choice", choice);
         }
     }
-    fit.top.remove("function_call");
-    fit.top.remove("functions")
+    adapter.top.remove("function_call");
+    adapter.top.remove("functions")
 }
 
 /// The choice as a type and what stands under the key of that name.
-fn choice<'d>(fit: &'d Fit<'_>, kind: &str) -> Option<&'d str> {
-    let choice = fit.top.said("tool_choice").filter(|json| json.starts_with('{'))?;
+fn choice<'d>(adapter: &'d RequestAdapter<'_>, kind: &str) -> Option<&'d str> {
+    let choice = adapter.top.said("tool_choice").filter(|json| json.starts_with('{'))?;
     if json::member(choice, "type").as_deref() != Some(kind) {
         return None;
     }
     raw_member(choice, kind).map(Raw::get)
 }
 
-pub(super) fn allowed(fit: &mut Fit<'_>) -> Result<bool, Failure> {
-    let Some(allowed) = choice(fit, "allowed_tools") else { return Ok(false) };
+pub(super) fn allowed(adapter: &mut RequestAdapter<'_>) -> Result<bool, Failure> {
+    let Some(allowed) = choice(adapter, "allowed_tools") else { return Ok(false) };
     const MODE: &str = "tool_choice.allowed_tools.mode";
     let mode = match json::member(allowed, "mode").as_deref() {
         Some("auto") => "\"auto\"",
         Some("required") => "\"required\"",
         _ => return Err(invalid(MODE, "it must be auto or required")),
     };
-    let names = raw_member(allowed, "tools").map(Raw::get).and_then(Fit::list).into_iter().flatten();
+    let names =
+        raw_member(allowed, "tools").map(Raw::get).and_then(RequestAdapter::list).into_iter().flatten();
     let names: HashSet<_> = names.filter_map(|tool| name(tool.get())).collect();
-    let tools = || fit.top.said("tools").and_then(Fit::list).into_iter().flatten();
+    let tools = || adapter.top.said("tools").and_then(RequestAdapter::list).into_iter().flatten();
     let is_allowed = |tool: &Raw<'_>| name(tool.get()).is_some_and(|name| names.contains(&name));
     let (kept, all) = (tools().filter(is_allowed).count(), tools().count());
     if kept == 0 {
@@ -114,23 +123,23 @@ pub(super) fn allowed(fit: &mut Fit<'_>) -> Result<bool, Failure> {
             written.push_str(tool.get());
         }
         written.push(']');
-        fit.top.set("tools", written);
+        adapter.top.set("tools", written);
     }
-    fit.top.set("tool_choice", mode);
+    adapter.top.set("tool_choice", mode);
     Ok(true)
 }
 
-pub(super) fn custom(fit: &mut Fit<'_>) -> Result<bool, Failure> {
+pub(super) fn custom(adapter: &mut RequestAdapter<'_>) -> Result<bool, Failure> {
     let mut any = false;
-    if let Some(name) = choice(fit, "custom").and_then(|custom| json::member(custom, "name")) {
+    if let Some(name) = choice(adapter, "custom").and_then(|custom| json::member(custom, "name")) {
         let name = quoted(&name);
-        fit.top.set("tool_choice", format!("{{\"type\":\"function\",\"function\":{{\"name\":{name}}}}}"));
+        adapter.top.set("tool_choice", format!("{{\"type\":\"function\",\"function\":{{\"name\":{name}}}}}"));
         any = true;
     }
-    if fit.ask.custom_tools.is_empty() {
+    if adapter.ask.custom_tools.is_empty() {
         return Ok(any);
     }
-    let tools = fit.top.said("tools").and_then(Fit::list).into_iter().flatten();
+    let tools = adapter.top.said("tools").and_then(RequestAdapter::list).into_iter().flatten();
     let mut written = String::from("[");
     let mut count = 0;
     for (at, tool) in tools.enumerate() {
@@ -145,7 +154,7 @@ pub(super) fn custom(fit: &mut Fit<'_>) -> Result<bool, Failure> {
     }
     if count > 0 {
         written.push(']');
-        fit.top.set("tools", written);
+        adapter.top.set("tools", written);
     }
     Ok(any || count > 0)
 }

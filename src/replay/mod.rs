@@ -105,7 +105,7 @@ impl Stage {
         }
     }
 
-    fn choose(&self, method: &Method, path: &str, asked: &Asked) -> Result<&Scenario, Absent> {
+    fn choose(&self, method: &Method, path: &str, asked: &LookupKey) -> Result<&Scenario, Absent> {
         let named = self.named(&asked.model).map_err(|text| Absent(StatusCode::BAD_REQUEST, text))?;
         if let Some(scenario) = named {
             if scenario.path == path {
@@ -119,7 +119,7 @@ impl Stage {
             scenario.path == path && scenario.method == method.as_str() && scenario.stream == asked.stream
         };
         self.scenarios.iter().find(alike).ok_or_else(|| {
-            let Asked { model, stream } = asked;
+            let LookupKey { model, stream } = asked;
             let text = format!(
                 "No scenario is named `{model}`, and none answers {method} {path} with stream = {stream}. GET /v1/models \
                  lists the names."
@@ -133,7 +133,7 @@ impl Stage {
 struct Absent(StatusCode, String);
 
 object! {
-    struct Wish<'a> {
+    struct RequestedPlayback<'a> {
         model: Raw<'a> = "model",
         stream: Raw<'a> = "stream",
     }
@@ -141,19 +141,20 @@ object! {
 
 /// What a request is looked up by.
 #[derive(Default)]
-struct Asked {
+struct LookupKey {
     model: String,
     stream: bool,
 }
 
-impl Asked {
+impl LookupKey {
     fn read(body: &[u8]) -> Self {
-        let wish = std::str::from_utf8(body).ok().and_then(|text| json::read::<Wish<'_>>(text).ok());
-        let Some(wish) = wish else { return Self::default() };
-        let model = wish.model.and_then(Text::of).map(|model| model.decoded().into_owned());
+        let criteria =
+            std::str::from_utf8(body).ok().and_then(|text| json::read::<RequestedPlayback<'_>>(text).ok());
+        let Some(criteria) = criteria else { return Self::default() };
+        let model = criteria.model.and_then(Text::of).map(|model| model.decoded().into_owned());
         Self {
             model: model.unwrap_or_default(),
-            stream: wish.stream.is_some_and(|stream| stream.get() == "true"),
+            stream: criteria.stream.is_some_and(|stream| stream.get() == "true"),
         }
     }
 }
@@ -163,7 +164,7 @@ async fn play(State(stage): State<Arc<Stage>>, request: Request<Body>) -> Respon
     let Ok(body) = to_bytes(body, REQUEST).await else {
         return error(StatusCode::PAYLOAD_TOO_LARGE, "The request cannot be read.");
     };
-    match stage.choose(&head.method, head.uri.path(), &Asked::read(&body)) {
+    match stage.choose(&head.method, head.uri.path(), &LookupKey::read(&body)) {
         Ok(scenario) => {
             let (name, status) = (scenario.name.as_str(), scenario.status.as_u16());
             tracing::info!(scenario = name, path = head.uri.path(), status, "playing");

@@ -2,8 +2,8 @@
 
 use super::check::{Checked, invalid, no_duplicates};
 use super::fields::{self, Edits, Field, place};
-use super::parts::Judge;
-use super::{Ask, Numbered, Places};
+use super::parts::AddressCheck;
+use super::{ChatRequest, NumberedMessage, TextSpans};
 use crate::json::{self, Raw, Text};
 use crate::wire::Api;
 use crate::wire::fault::Failure;
@@ -58,7 +58,7 @@ const MEMBERS: usize = 8;
 const FEW: usize = 1 << 10;
 
 /// Reads a request; `complete`: nothing required may be missing.
-pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
+pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Failure> {
     let (media, notable) = match from.required("messages", complete)? {
         Some(field) => messages(from, field)?,
         None => Default::default(),
@@ -86,7 +86,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         }
         custom.extend(custom_name(*tool));
     }
-    Ok(Ask {
+    Ok(ChatRequest {
         api: Api::Chat,
         model: from.string("model")?.unwrap_or_default(),
         stream: streaming.stream,
@@ -103,18 +103,18 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         one_call: from.get("parallel_tool_calls").is_some_and(|parallel| parallel.value.get() == "false"),
         custom_tools: custom,
         legacy_functions: from.get("functions").is_some() && from.get("tools").is_none(),
-        callable: None,
+        offered_tools: None,
         thinks: None,
         hides_reasoning: from.get("include_reasoning").is_some_and(|value| value.value.get() == "false"),
         constrained: false,
         overrides_model: false,
-        places: Places {
+        places: TextSpans {
             model: from.place("model"),
             messages: from.place("messages"),
             stream_options: from.place("stream_options"),
             media,
             notable,
-            ..Places::default()
+            ..TextSpans::default()
         },
     })
 }
@@ -136,12 +136,15 @@ fn check_sampling(from: &Checked<'_>) -> Result<(), Failure> {
 
 /// Checks what every template needs: a list of objects with a role and content of a known kind. Gives what has to be
 /// written anew in it, and the places of the messages that are more than a text, with their numbers.
-pub(super) fn messages<'a>(from: &Checked<'a>, field: &Field<'a>) -> Result<(Edits, Vec<Numbered>), Failure> {
+pub(super) fn messages<'a>(
+    from: &Checked<'a>,
+    field: &Field<'a>,
+) -> Result<(Edits, Vec<NumberedMessage>), Failure> {
     let all = super::check::limited("messages", field.value, from.caps().messages, "max_messages")?;
     if all.is_empty() {
         return Err(invalid("messages", "it must not be empty"));
     }
-    let mut judge = Judge::new(from.text, &from.rules.media);
+    let mut judge = AddressCheck::new(from.text, &from.rules.media);
     let mut notable = Vec::new();
     // Members of those that are more than a text: each is read again for the engine (property P15).
     let (mut count, most) = (0, from.caps().messages.max(FEW).saturating_mul(MEMBERS));

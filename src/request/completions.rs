@@ -1,7 +1,7 @@
 //! Legacy Completions requests.
 
 use super::check::{Checked, invalid};
-use super::{Ask, Places};
+use super::{ChatRequest, TextSpans};
 use crate::json::{Text, elements};
 use crate::wire::Api;
 use crate::wire::fault::Failure;
@@ -30,7 +30,7 @@ pub(super) const KNOWN: &[&str] = &[
 ];
 
 /// Reads a request; `complete`: nothing required may be missing.
-pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
+pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Failure> {
     // vLLM takes `prompt_embeds` in the prompt's place.
     from.required("prompt", complete && from.get("prompt_embeds").is_none())?;
     let streaming = from.streaming()?;
@@ -43,7 +43,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
     from.number("presence_penalty", -2.0..=2.0)?;
     from.stop()?;
     let prompts = prompts(from)?;
-    Ok(Ask {
+    Ok(ChatRequest {
         api: Api::Completions,
         model: from.string("model")?.unwrap_or_default(),
         stream: streaming.stream,
@@ -59,15 +59,15 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<Ask, Failure> {
         one_call: false,
         custom_tools: Vec::new(),
         legacy_functions: false,
-        callable: None,
+        offered_tools: None,
         thinks: None,
         hides_reasoning: false,
         constrained: false,
         overrides_model: false,
-        places: Places {
+        places: TextSpans {
             model: from.place("model"),
             stream_options: from.place("stream_options"),
-            ..Places::default()
+            ..TextSpans::default()
         },
     })
 }

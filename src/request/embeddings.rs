@@ -2,7 +2,7 @@
 
 use super::check::{self, Checked};
 use super::fields::{self, Edits};
-use super::parts::Judge;
+use super::parts::AddressCheck;
 use super::{Rules, chat};
 use crate::wire::fault::Failure;
 use crate::wire::options::RequestUnknown;
@@ -13,7 +13,7 @@ const KNOWN: &[&str] = &["model", "input", "encoding_format", "dimensions", "use
 
 /// What a client asks for.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct EmbeddingsRequest {
     /// The model's name; empty: the client names none (wire-format 2.10).
     pub model: String,
     /// Fields that neither the API nor the operator names.
@@ -29,7 +29,7 @@ pub struct Wanted {
     pub is_foreign: bool,
 }
 
-impl Wanted {
+impl EmbeddingsRequest {
     /// Reads and checks a request.
     ///
     /// # Errors
@@ -43,7 +43,7 @@ impl Wanted {
         let mut media = match from.required("input", !is_other)? {
             // SGLang takes objects with pictures in them here, vLLM takes `messages`.
             Some(input) => {
-                let mut judge = Judge::new(text, &rules.media);
+                let mut judge = AddressCheck::new(text, &rules.media);
                 judge.content(input.value, || "input".to_owned())?;
                 judge.edits
             }

@@ -21,7 +21,7 @@ const EDITS: usize = 1 << 16;
 
 /// The members of an object, as many as it may have.
 #[derive(Default)]
-struct Bounded<'a> {
+struct BoundedMembers<'a> {
     kept: Vec<(Cow<'a, str>, Raw<'a>)>,
     /// There were more.
     over: bool,
@@ -29,7 +29,7 @@ struct Bounded<'a> {
     long_key: bool,
 }
 
-impl<'a> Read<'a> for Bounded<'a> {
+impl<'a> Read<'a> for BoundedMembers<'a> {
     fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
         from.each_member(|from, key| {
             let member = (key.name()?, from.read()?);
@@ -58,7 +58,7 @@ pub struct Field<'a> {
 
 /// Where a member of an object stands, its value unread.
 #[derive(Clone, Debug)]
-pub struct Spot {
+pub struct MemberSpan {
     /// The key, if it was written with escapes: its characters stand nowhere as they are.
     resolved: Option<Box<str>>,
     /// Where the value stands.
@@ -67,14 +67,14 @@ pub struct Spot {
     pub key_at: Option<Range<usize>>,
 }
 
-impl From<&Field<'_>> for Spot {
+impl From<&Field<'_>> for MemberSpan {
     fn from(field: &Field<'_>) -> Self {
         let resolved = field.key_at.is_none().then(|| field.key.as_ref().into());
         Self { resolved, at: field.at.clone(), key_at: field.key_at.clone() }
     }
 }
 
-impl Spot {
+impl MemberSpan {
     /// The key. `text`: the one that it stands in.
     pub(crate) fn key<'s>(&'s self, text: &'s str) -> &'s str {
         let written = || self.key_at.clone().and_then(|at| text.get(at)).unwrap_or_default();
@@ -157,7 +157,7 @@ pub fn read<'a>(whole: &'a str, object: &'a str) -> Result<Vec<Field<'a>>, Failu
         let message = "The request body is not valid JSON for this API: it must be an object.";
         return Err(Failure::from(Fault::InvalidJson).with_message(message));
     }
-    let Bounded { kept, over, long_key } = json::read(object).map_err(|invalid| {
+    let BoundedMembers { kept, over, long_key } = json::read(object).map_err(|invalid| {
         let message = format!("The request body is not valid JSON ({invalid}).");
         Failure::from(Fault::InvalidJson).with_message(message)
     })?;
@@ -256,12 +256,12 @@ impl Edits {
 
     /// Takes members out of their object, each with the comma that belongs to it. `members`: all of the object's.
     pub fn remove(&mut self, text: &str, members: &[Field<'_>], out: impl Fn(&Field<'_>) -> bool) {
-        let spots: Vec<_> = members.iter().map(Spot::from).collect();
-        self.remove_spots(text, &spots, |at| members.get(at).is_some_and(&out));
+        let spans: Vec<_> = members.iter().map(MemberSpan::from).collect();
+        self.remove_spots(text, &spans, |at| members.get(at).is_some_and(&out));
     }
 
     /// The same by the members' numbers.
-    pub(crate) fn remove_spots(&mut self, text: &str, members: &[Spot], out: impl Fn(usize) -> bool) {
+    pub(crate) fn remove_spots(&mut self, text: &str, members: &[MemberSpan], out: impl Fn(usize) -> bool) {
         let mut at = 0;
         while let Some(field) = members.get(at) {
             if !out(at) {

@@ -120,7 +120,7 @@ impl Media {
         }
     }
 
-    fn remote<'a>(&self, text: Text<'a>) -> Judged<'a> {
+    fn remote<'a>(&self, text: Text<'a>) -> MediaVerdict<'a> {
         if *self == Self::Data {
             return Err((
                 Fault::RemoteMediaDisabled,
@@ -151,10 +151,10 @@ impl Media {
 }
 
 /// What was found, or what is wrong and what it must be.
-type Judged<'a> = Result<Address<'a>, (Fault, &'static str)>;
+type MediaVerdict<'a> = Result<Address<'a>, (Fault, &'static str)>;
 
 /// An address that carries its data: what stands before that is judged. `None`: it is of another scheme.
-fn data(text: Text<'_>, kind: Kind) -> Option<Judged<'_>> {
+fn data(text: Text<'_>, kind: Kind) -> Option<MediaVerdict<'_>> {
     let spelled = text.spelled();
     let comma = memchr::memchr(b',', spelled.as_bytes().get(..HEAD.min(spelled.len()))?)?;
     let (front, rest) = spelled.split_at(comma);

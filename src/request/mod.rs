@@ -3,22 +3,22 @@
 //! Takes: a body. Gives: an [`Ask`], or the failure that names the parameter. Remembers: nothing.
 //! Never: changes what it does not understand.
 
-mod callable;
 mod chat;
 mod check;
 mod completions;
 pub mod embeddings;
 pub mod fields;
-pub mod listed;
 mod media;
+mod offered_tools;
 mod parts;
 pub mod relayed;
 pub mod responses;
 mod rules;
+pub mod stored_items;
 
-pub(crate) use callable::{Callable, name as tool_name};
 pub(crate) use check::invalid;
 pub use media::Media;
+pub(crate) use offered_tools::{OfferedTools, name as tool_name};
 pub use rules::{Caps, Ranges, Rules};
 
 use crate::json::{self, Raw, Text};
@@ -27,7 +27,7 @@ use crate::wire::options::RequestUnknown;
 use crate::wire::{Api, Extensions, Offer};
 use bytes::Bytes;
 use check::Checked;
-use fields::{Edits, Spot};
+use fields::{Edits, MemberSpan};
 use std::ops::Range;
 
 /// What engines call it to leave special tokens out of text (engine-quirks F).
@@ -64,7 +64,7 @@ pub(crate) fn effort(reasoning: &str) -> Option<String> {
 
 /// What a client asks for, as far as it matters to the answer.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct ChatRequest {
     /// The API.
     pub api: Api,
     /// The model's name; empty: the client names none (wire-format 2.10).
@@ -96,7 +96,7 @@ pub struct Ask {
     /// The client offers functions in the old form, and reads calls in it.
     pub legacy_functions: bool,
     /// What may be called, if anything.
-    pub(crate) callable: Option<Box<Callable>>,
+    pub(crate) offered_tools: Option<Box<OfferedTools>>,
     /// The model is told to reason, or not to.
     pub thinks: Option<bool>,
     /// The client wants no reasoning (`include_reasoning`, a field of vLLM, which streams keep to in no version that was
@@ -107,24 +107,24 @@ pub struct Ask {
     /// The engine is told the model by this name: the body names another one, or none.
     pub(crate) overrides_model: bool,
     /// Where the parts stand that may have to be changed.
-    pub(crate) places: Places,
+    pub(crate) places: TextSpans,
 }
 
 /// A message's number, and its place in the body's text.
-pub(crate) type Numbered = (usize, Range<usize>);
+pub(crate) type NumberedMessage = (usize, Range<usize>);
 
 /// Places in the body's text.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct TextSpans {
     /// Bytes before the text (a byte-order mark).
     pub(crate) offset: usize,
     pub(crate) model: Option<Range<usize>>,
     pub(crate) messages: Option<Range<usize>>,
     pub(crate) stream_options: Option<Range<usize>>,
     /// All members.
-    pub(crate) members: Vec<Spot>,
+    pub(crate) members: Vec<MemberSpan>,
     /// The messages that are more than a text, with their numbers.
-    pub(crate) notable: Vec<Numbered>,
+    pub(crate) notable: Vec<NumberedMessage>,
     /// The closing brace.
     pub(crate) end: usize,
     /// Addresses that have to be written anew.
@@ -137,7 +137,7 @@ pub(crate) struct Places {
     pub(crate) unknown: Vec<String>,
 }
 
-impl Ask {
+impl ChatRequest {
     /// Reads and checks a request.
     ///
     /// # Errors
@@ -172,10 +172,10 @@ impl Ask {
         let text = fields::text_within(body, rules.caps.depth)?;
         let offset = body.len() - text.len();
         let mut ask = Self::of_text(api, text, offset, complete, model, rules)?;
-        if let Some(callable) = &mut ask.callable
-            && let Some(place) = callable.place.clone()
+        if let Some(offered_tools) = &mut ask.offered_tools
+            && let Some(place) = offered_tools.place.clone()
         {
-            callable.tools = body.slice(offset..).slice(place);
+            offered_tools.tools = body.slice(offset..).slice(place);
         }
         Ok(ask)
     }
@@ -198,7 +198,7 @@ impl Ask {
         rules: &Rules,
     ) -> Result<Self, Failure> {
         let fields = fields::read(text, text)?;
-        type Reading = fn(&Checked<'_>, bool) -> Result<Ask, Failure>;
+        type Reading = fn(&Checked<'_>, bool) -> Result<ChatRequest, Failure>;
         let (known, read): (_, Reading) = match api {
             Api::Chat => (chat::KNOWN, chat::read),
             Api::Completions => (completions::KNOWN, completions::read),
@@ -210,7 +210,7 @@ impl Ask {
             ask.name_model(model);
         }
         ask.places.offset = offset;
-        ask.places.members = checked.all().iter().map(Spot::from).collect();
+        ask.places.members = checked.all().iter().map(MemberSpan::from).collect();
         let field = |name: &str| checked.get(name).map(|field| field.value.get());
         let is_off = match field("reasoning_effort") {
             Some(effort) => effort == "\"none\"",
@@ -221,7 +221,8 @@ impl Ask {
         let is_said = |key: &&str| field(key).is_some_and(|json| json != "null");
         ask.constrained =
             field("response_format").is_some_and(Offer::is_format) || CONSTRAINTS.iter().any(is_said);
-        ask.callable = if api == Api::Chat { Callable::read(&checked, &ask).map(Box::new) } else { None };
+        ask.offered_tools =
+            if api == Api::Chat { OfferedTools::read(&checked, &ask).map(Box::new) } else { None };
         ask.places.end = text.trim_end().len().saturating_sub(1);
         let own = checked.all().iter().map(|field| &field.key);
         let own = own.filter(|key| rules.allows(key) && known.contains(&key.as_ref()));
@@ -245,9 +246,10 @@ impl Ask {
 
     /// What may be called.
     pub fn offer(&self) -> Offer<'_> {
-        let callable = self.callable.as_ref();
-        let tools = callable.map_or("", |callable| std::str::from_utf8(&callable.tools).unwrap_or(""));
-        let required = callable.is_some_and(|callable| callable.must);
+        let offered_tools = self.offered_tools.as_ref();
+        let tools =
+            offered_tools.map_or("", |offered_tools| std::str::from_utf8(&offered_tools.tools).unwrap_or(""));
+        let required = offered_tools.is_some_and(|offered_tools| offered_tools.must);
         Offer { tools, required, thinks: self.thinks, constrained: self.constrained }
     }
 
@@ -284,7 +286,7 @@ impl Ask {
 
     /// The model chooses whether to call something.
     pub(crate) fn may_call(&self) -> bool {
-        self.callable.as_ref().is_some_and(|callable| callable.may)
+        self.offered_tools.as_ref().is_some_and(|offered_tools| offered_tools.may)
     }
 
     /// Fails on a field that neither the API nor the operator names, where these are refused.

@@ -54,7 +54,7 @@ impl Key {
 const RESPELLED: usize = 1 << 20;
 
 /// Judges addresses, and collects what has to be written anew.
-pub(super) struct Judge<'t, 'm> {
+pub(super) struct AddressCheck<'t, 'm> {
     text: &'t str,
     media: &'m Media,
     pub(super) edits: Edits,
@@ -62,7 +62,7 @@ pub(super) struct Judge<'t, 'm> {
     respelled: usize,
 }
 
-impl<'t, 'm> Judge<'t, 'm> {
+impl<'t, 'm> AddressCheck<'t, 'm> {
     /// `text`: what the edits are of.
     pub(super) fn new(text: &'t str, media: &'m Media) -> Self {
         Self { text, media, edits: Edits::default(), respelled: 0 }
@@ -83,7 +83,7 @@ impl<'t, 'm> Judge<'t, 'm> {
             failure = self.address(path, key, text).err();
             failure.is_none().then_some(())
         };
-        let mut search = Search { anywhere, path, see };
+        let mut search = AddressWalk { anywhere, path, see };
         let passed = json::pass(value.get(), |from| search.value(from, None));
         match failure {
             Some(failure) => Err(failure),
@@ -111,14 +111,14 @@ impl<'t, 'm> Judge<'t, 'm> {
 }
 
 /// A walk through a value: addresses, each with the way to it, are given to `see`, which may end the walk.
-struct Search<S> {
+struct AddressWalk<S> {
     /// Media may be anywhere, not only in the parts of a list.
     anywhere: bool,
     path: String,
     see: S,
 }
 
-impl<S> Search<S> {
+impl<S> AddressWalk<S> {
     /// Passes a value; `key`: what it is that it belongs to.
     fn value<'a>(&mut self, from: &mut Scanner<'a>, key: Option<Key>) -> Option<()>
     where
@@ -164,7 +164,7 @@ impl<S> Search<S> {
 
 /// An item or a tool that an engine is sent as it is, its addresses judged and in our spelling; `path` leads to it.
 pub(super) fn hosted<'a>(item: Raw<'a>, media: &Media, path: &str) -> Result<Cow<'a, str>, Failure> {
-    let mut judge = Judge::new(item.get(), media);
+    let mut judge = AddressCheck::new(item.get(), media);
     if *media != Media::Unjudged {
         judge.search(item, path.to_owned(), true)?;
     }

@@ -1,8 +1,8 @@
 //! Accepting: the listeners, the way of a connection to the thread that serves it, and its life there.
 
-use super::connection::{GONE, Guarded, LINGER, Stage};
-use super::course::Seen;
+use super::connection::{ClientIo, ConnectionState, GONE, LINGER};
 use super::descriptors::is_wanted;
+use super::shutdown::PhaseWatcher;
 use super::{App, Phase, Worker, closing, http2, panics, tls};
 use crate::config::Config;
 use crate::telemetry::{Build, Metrics};
@@ -128,28 +128,28 @@ pub(super) fn reopen(name: &'static str, address: SocketAddr) -> io::Result<TcpL
 }
 
 /// Where a thread gets its connections from.
-pub(super) struct Door {
+pub(super) struct Inbox {
     pub(super) worker: Arc<Worker>,
     /// There is room for all connections that may be open: what waits here counts as one.
-    pub(super) to: mpsc::Sender<(std::net::TcpStream, Seat)>,
+    pub(super) to: mpsc::Sender<(std::net::TcpStream, ConnectionSlot)>,
 }
 
 /// All connections that are open.
 #[derive(Default)]
-pub(super) struct Places {
-    open: Mutex<BTreeMap<u64, Stage>>,
+pub(super) struct Connections {
+    open: Mutex<BTreeMap<u64, ConnectionState>>,
     left: Notify,
 }
 
-impl Places {
-    fn open(&self) -> MutexGuard<'_, BTreeMap<u64, Stage>> {
+impl Connections {
+    fn open(&self) -> MutexGuard<'_, BTreeMap<u64, ConnectionState>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, peer: SocketAddr) -> (u64, Stage) {
+    fn take(&self, peer: SocketAddr) -> (u64, ConnectionState) {
         let mut open = self.open();
         let number = open.last_key_value().map_or(0, |(last, _)| last + 1);
-        let stage = Stage::of(Some(peer));
+        let stage = ConnectionState::of(Some(peer));
         open.insert(number, stage.clone());
         (number, stage)
     }
@@ -160,7 +160,7 @@ impl Places {
     }
 
     /// Some that have had nothing to do for the longest time; the one with the longest comes last.
-    fn idle(&self) -> Vec<(Instant, Stage)> {
+    fn idle(&self) -> Vec<(Instant, ConnectionState)> {
         let mut idle: Vec<_> =
             self.open().values().filter_map(|stage| Some((stage.idle_since()?, stage.clone()))).collect();
         idle.sort_unstable_by_key(|(since, _)| Reverse(*since));
@@ -170,17 +170,17 @@ impl Places {
 
 /// Accepts connections for all threads.
 pub(super) struct Acceptor {
-    places: Arc<Places>,
+    connections: Arc<Connections>,
     /// Connections that may be open.
     most: usize,
     metrics: Arc<Metrics>,
     /// Clients speak TLS.
     secure: bool,
-    doors: Vec<Door>,
+    doors: Vec<Inbox>,
     /// Connections that may have to make room.
-    idle: Vec<(Instant, Stage)>,
+    idle: Vec<(Instant, ConnectionState)>,
     /// The last one that was asked to.
-    going: Option<(Stage, Instant)>,
+    going: Option<(ConnectionState, Instant)>,
     /// Since when there has been no room, and none could be made.
     full: Option<Instant>,
     pause: Duration,
@@ -188,10 +188,10 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    pub(super) fn new(app: &App, doors: Vec<Door>) -> Self {
+    pub(super) fn new(app: &App, doors: Vec<Inbox>) -> Self {
         let most = app.config.limits.connections;
         Self {
-            places: Arc::clone(&app.places),
+            connections: Arc::clone(&app.connections),
             most,
             metrics: Arc::clone(&app.metrics),
             secure: app.front.is_some(),
@@ -231,14 +231,14 @@ impl Acceptor {
     /// Whether there is a place for one more; if not at once, then by closing what nobody uses. The kernel queues what
     /// comes meanwhile (faults C41).
     async fn has_room(&mut self) -> bool {
-        while self.places.open().len() >= self.most {
+        while self.connections.open().len() >= self.most {
             self.evict();
             let since = *self.full.get_or_insert_with(Instant::now);
             if since.elapsed() >= QUEUE {
                 return false;
             }
             // The one that was to go may have found something to do.
-            let _ = tokio::time::timeout(LOOK, self.places.left.notified()).await;
+            let _ = tokio::time::timeout(LOOK, self.connections.left.notified()).await;
         }
         (self.full, self.going) = (None, None);
         true
@@ -250,7 +250,7 @@ impl Acceptor {
             return;
         }
         if self.idle.is_empty() {
-            self.idle = self.places.idle();
+            self.idle = self.connections.idle();
         }
         while let Some((since, stage)) = self.idle.pop() {
             if stage.idle_since() == Some(since) {
@@ -264,11 +264,11 @@ impl Acceptor {
 
     /// The thread with the fewest connections takes it.
     fn hand_over(&self, stream: std::net::TcpStream, peer: SocketAddr) {
-        let count = |door: &&Door| door.worker.connections.load(Ordering::Relaxed);
-        let Some(door) = self.doors.iter().min_by_key(count) else { return };
-        let seat = Seat::take(&door.worker, peer);
+        let count = |inbox: &&Inbox| inbox.worker.connections.load(Ordering::Relaxed);
+        let Some(inbox) = self.doors.iter().min_by_key(count) else { return };
+        let slot = ConnectionSlot::take(&inbox.worker, peer);
         // There is room for all that may be open.
-        let _ = door.to.try_send((stream, seat));
+        let _ = inbox.to.try_send((stream, slot));
     }
 
     /// There is no place for it, and it is told so.
@@ -298,46 +298,46 @@ async fn part(stream: TcpStream) -> io::Result<()> {
 }
 
 /// The place of an open connection; counted until dropped.
-pub(super) struct Seat {
+pub(super) struct ConnectionSlot {
     pub(super) worker: Arc<Worker>,
-    pub(super) stage: Stage,
-    places: Arc<Places>,
+    pub(super) stage: ConnectionState,
+    connections: Arc<Connections>,
     number: u64,
     /// Its thread lives as long as this.
     pub(super) connected: Option<mpsc::Sender<Infallible>>,
 }
 
-impl Seat {
+impl ConnectionSlot {
     fn take(worker: &Arc<Worker>, peer: SocketAddr) -> Self {
         worker.connections.fetch_add(1, Ordering::Relaxed);
-        let places = Arc::clone(&worker.present.app().places);
-        let (number, stage) = places.take(peer);
-        Self { worker: Arc::clone(worker), places, stage, number, connected: None }
+        let connections = Arc::clone(&worker.present.app().connections);
+        let (number, stage) = connections.take(peer);
+        Self { worker: Arc::clone(worker), connections, stage, number, connected: None }
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.worker.connections.fetch_sub(1, Ordering::Relaxed);
-        self.places.leave(self.number);
+        self.connections.leave(self.number);
     }
 }
 
 /// Serves a connection until it closes, or until it is not HTTP's any more: then whoever has it has its seat.
-pub(super) async fn serve_connection(seat: Seat, router: Router, stream: std::net::TcpStream) {
+pub(super) async fn serve_connection(slot: ConnectionSlot, router: Router, stream: std::net::TcpStream) {
     let Ok(stream) = adopt(stream) else { return };
     panics::point("connection", None);
-    let worker = Arc::clone(&seat.worker);
+    let worker = Arc::clone(&slot.worker);
     let app = worker.present.app();
     let Some(stream) = tls::greet(&app, stream).await else { return };
     // It may be open for longer than the configuration is in force.
-    let course = Arc::clone(&app.course);
+    let shutdown = Arc::clone(&app.shutdown);
     drop(app);
-    let stage = seat.stage.clone();
-    let mut io = Guarded::new(stream, stage.clone(), seat);
-    let mut phases = Seen::of(&course);
+    let stage = slot.stage.clone();
+    let mut io = ClientIo::new(stream, stage.clone(), slot);
+    let mut phases = PhaseWatcher::of(&shutdown);
     let begun = std::future::poll_fn(|cx| {
-        phases.poll(cx, &course);
+        phases.poll(cx, &shutdown);
         io.poll_is_http2(cx)
     });
     match begun.await {
@@ -350,9 +350,9 @@ pub(super) async fn serve_connection(seat: Seat, router: Router, stream: std::ne
         router.clone().call(request)
     });
     let mut connection = pin!(worker.http.serve_connection(io, service).with_upgrades());
-    let mut phases = Seen::of(&course);
+    let mut phases = PhaseWatcher::of(&shutdown);
     std::future::poll_fn(|cx| {
-        if phases.poll(cx, &course).is_some_and(|phase| phase >= Phase::Draining) {
+        if phases.poll(cx, &shutdown).is_some_and(|phase| phase >= Phase::Draining) {
             connection.as_mut().graceful_shutdown();
         }
         connection.as_mut().poll(cx).map(drop)

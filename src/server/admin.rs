@@ -6,7 +6,7 @@ mod start;
 use super::browsers::Stranger;
 use super::descriptors::{Spare, is_wanted};
 use super::readiness::Trouble;
-use super::{Phase, Present};
+use super::{ActiveConfig, Phase};
 use crate::upstream::Upstream;
 use axum::Router;
 use axum::extract::{RawQuery, Request, State};
@@ -31,7 +31,7 @@ const PLACES: usize = 64;
 const HEAD: Duration = Duration::from_secs(30);
 
 /// Serves operators, for ever; also when clients have taken all descriptors.
-pub(super) async fn serve(listener: TcpListener, present: Arc<Present>) {
+pub(super) async fn serve(listener: TcpListener, present: Arc<ActiveConfig>) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(8 << 10);
     let places = Arc::new(Semaphore::new(PLACES));
@@ -61,14 +61,14 @@ pub(super) async fn serve(listener: TcpListener, present: Arc<Present>) {
     }
 }
 
-fn router(present: Arc<Present>) -> Router {
+fn router(present: Arc<ActiveConfig>) -> Router {
     Router::new()
         .route("/", get(start))
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .route("/drain", post(drain))
-        .route("/drain/undo", post(undo))
+        .route("/drain/undo", post(cancel))
         .route("/drain/wait", get(drained))
         .fallback(async || (StatusCode::NOT_FOUND, "not found\n"))
         .layer(from_fn_with_state(Arc::clone(&present), admit))
@@ -76,7 +76,7 @@ fn router(present: Arc<Present>) -> Router {
 }
 
 /// Answers what is not sent by a browser for a page of somebody else (docs/guide.md#the-admin-address).
-async fn admit(State(present): State<Arc<Present>>, request: Request, next: Next) -> Response {
+async fn admit(State(present): State<Arc<ActiveConfig>>, request: Request, next: Next) -> Response {
     /// The first refusal was logged. A scraper that asks under an unlisted name goes on for ever, so the others are not.
     static IS_TOLD: AtomicBool = AtomicBool::new(false);
     let (head, body) = request.into_parts();
@@ -95,11 +95,11 @@ async fn admit(State(present): State<Arc<Present>>, request: Request, next: Next
 }
 
 /// The page for people.
-async fn start(State(present): State<Arc<Present>>, headers: HeaderMap) -> Response {
+async fn start(State(present): State<Arc<ActiveConfig>>, headers: HeaderMap) -> Response {
     start::answer(&present.app(), &headers).map(axum::body::Body::from)
 }
 
-async fn ready(State(present): State<Arc<Present>>, RawQuery(query): RawQuery) -> (StatusCode, String) {
+async fn ready(State(present): State<Arc<ActiveConfig>>, RawQuery(query): RawQuery) -> (StatusCode, String) {
     let app = present.app();
     let more = match query.as_deref() {
         Some("verbose") => app.pool.upstreams().iter().map(|upstream| told(upstream)).collect(),
@@ -128,14 +128,14 @@ fn told(upstream: &Upstream) -> String {
 }
 
 /// Begins to drain. The process stays: it may be the one that others wait for.
-async fn drain(State(present): State<Arc<Present>>) -> &'static str {
-    present.app().course.reach(Phase::Settling);
+async fn drain(State(present): State<Arc<ActiveConfig>>) -> &'static str {
+    present.app().shutdown.reach(Phase::Settling);
     "draining\n"
 }
 
 /// Takes a drain back, and answers when connections are accepted again.
-async fn undo(State(present): State<Arc<Present>>) -> (StatusCode, String) {
-    match present.app().course.take_back().await {
+async fn cancel(State(present): State<Arc<ActiveConfig>>) -> (StatusCode, String) {
+    match present.app().shutdown.take_back().await {
         Ok(true) => (StatusCode::OK, "the drain was taken back\n".to_owned()),
         Ok(false) => (StatusCode::OK, "not draining\n".to_owned()),
         Err(why) => (StatusCode::CONFLICT, format!("{why}\n")),
@@ -143,7 +143,7 @@ async fn undo(State(present): State<Arc<Present>>) -> (StatusCode, String) {
 }
 
 /// Begins to drain, and answers when nothing is under way any more: for an engine's `preStop`, which can send nothing but a GET.
-async fn drained(State(present): State<Arc<Present>>) -> (StatusCode, String) {
+async fn drained(State(present): State<Arc<ActiveConfig>>) -> (StatusCode, String) {
     match present.app().drained().await {
         Some(0) => (StatusCode::OK, "drained\n".to_owned()),
         Some(left) => (StatusCode::SERVICE_UNAVAILABLE, format!("{left} requests are left\n")),
@@ -151,6 +151,8 @@ async fn drained(State(present): State<Arc<Present>>) -> (StatusCode, String) {
     }
 }
 
-async fn metrics(State(present): State<Arc<Present>>) -> ([(http::HeaderName, &'static str); 1], String) {
+async fn metrics(
+    State(present): State<Arc<ActiveConfig>>,
+) -> ([(http::HeaderName, &'static str); 1], String) {
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], present.app().metrics.rendered())
 }

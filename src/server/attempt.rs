@@ -6,16 +6,19 @@
 
 use super::App;
 use super::auth::no_such_model;
-use super::budget::Share;
+use super::budget::BudgetShare;
 use super::headers::{self, RETRY_AFTER};
-use super::relay::Asking;
-use super::routes::Handling;
+use super::relay::PendingAnswer;
+use super::routes::RequestContext;
 use crate::config::{Affinity, Credentials};
 use crate::engine::fallback::{Fallback, Fallbacks};
 use crate::error::{Class, Error};
 use crate::plan::Route;
-use crate::telemetry::{Onward, Trace};
-use crate::upstream::{Chosen, Client, Hops, Nobody, Outcome, Outgoing, Pool, Tries, Upstream, Wish};
+use crate::telemetry::{Propagation, Trace};
+use crate::upstream::{
+    ChosenUpstream, Client, Hops, NoUpstream, Outcome, Outgoing, Pool, RetryState, SelectionCriteria,
+    Upstream,
+};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{Options, ResponsesDialect};
 use crate::wire::{Gather, Rewriter};
@@ -39,7 +42,7 @@ pub(super) struct Sender {
     id: String,
     /// The client's, for engines that are to see it.
     authorization: Option<HeaderValue>,
-    trace: Onward,
+    trace: Propagation,
     /// The way of the client's request.
     hops: Hops,
     /// The place of the caller's key.
@@ -47,7 +50,7 @@ pub(super) struct Sender {
     /// The events that the client asks for.
     pub(super) dialect: Option<ResponsesDialect>,
     /// What the client's body takes of the memory for bodies; what is made of it is as long, and takes its place.
-    share: Option<Arc<Share>>,
+    share: Option<Arc<BudgetShare>>,
 }
 
 impl Sender {
@@ -61,7 +64,7 @@ impl Sender {
     }
 
     /// How a request for this model is planned for this upstream.
-    pub(super) fn route(&self, to: &To<'_>, model: &str) -> Route {
+    pub(super) fn route(&self, to: &AttemptTarget<'_>, model: &str) -> Route {
         let route = self.app.pool.route(to.upstream, model, self.options(to.upstream, model));
         Route { fallbacks: route.fallbacks.and(to.fallbacks), ..route }
     }
@@ -69,7 +72,7 @@ impl Sender {
     /// From now on it sends what is another request of the same client: its part of the trace, if there is one.
     pub(super) fn again(&mut self) -> Option<Arc<Trace>> {
         let trace = self.trace.again()?;
-        self.trace = Onward::Traced(Arc::clone(&trace));
+        self.trace = Propagation::Traced(Arc::clone(&trace));
         Some(trace)
     }
 
@@ -81,13 +84,13 @@ impl Sender {
     /// A further body for the same client's request, counted among those in memory.
     pub(super) fn counted(&self, body: Bytes) -> Result<Bytes, Failure> {
         let share = self.app.budget.share(body.len())?;
-        Ok(Share::hold(&Arc::new(share), body))
+        Ok(BudgetShare::hold(&Arc::new(share), body))
     }
 
     /// A request to this upstream.
     pub(super) fn outgoing(
         &self,
-        to: &To<'_>,
+        to: &AttemptTarget<'_>,
         method: &'static str,
         path: impl Into<Cow<'static, str>>,
         body: Bytes,
@@ -105,13 +108,13 @@ impl Sender {
             request_id: match to.part {
                 None => format!("{}-{}", self.id, to.attempt),
                 // Engines call their work after it: two at once must not be called the same.
-                Some(Part { choice, .. }) => format!("{}-{}-{choice}", self.id, to.attempt),
+                Some(FanOutPart { choice, .. }) => format!("{}-{}-{choice}", self.id, to.attempt),
             },
             again: to.attempt > 1,
             trace: self.trace.clone(),
             hops: self.hops.clone(),
             body: match &self.share {
-                Some(share) => Share::hold(share, body),
+                Some(share) => BudgetShare::hold(share, body),
                 None => body,
             },
             upload: None,
@@ -124,8 +127,9 @@ impl Sender {
         upstream: &Arc<Upstream>,
         request: &Outgoing,
         limit: usize,
-    ) -> Exchanged {
-        let mut exchanged = Exchanged { result: Ok(Bytes::new()), status: None, passed: HeaderMap::new() };
+    ) -> WholeExchange {
+        let mut exchanged =
+            WholeExchange { result: Ok(Bytes::new()), status: None, passed: HeaderMap::new() };
         exchanged.result = self.exchanged(upstream, request, limit, &mut exchanged).await;
         exchanged
     }
@@ -135,7 +139,7 @@ impl Sender {
         upstream: &Arc<Upstream>,
         request: &Outgoing,
         limit: usize,
-        so_far: &mut Exchanged,
+        so_far: &mut WholeExchange,
     ) -> Result<Bytes, Error> {
         let client = upstream.client(self.thread);
         let mut answer = client.send(request).await?;
@@ -175,7 +179,7 @@ impl Sender {
 }
 
 /// An answer that was read whole.
-pub(super) struct Exchanged {
+pub(super) struct WholeExchange {
     pub(super) result: Result<Bytes, Error>,
     /// The engine's, where it is an error.
     status: Option<u16>,
@@ -183,7 +187,7 @@ pub(super) struct Exchanged {
     pub(super) passed: HeaderMap,
 }
 
-impl Exchanged {
+impl WholeExchange {
     /// Nothing came of it.
     fn failed(error: Error) -> Self {
         Self { result: Err(error), status: None, passed: HeaderMap::new() }
@@ -192,16 +196,16 @@ impl Exchanged {
 
 /// To whom a request goes, as which attempt.
 #[derive(Clone, Copy)]
-pub(super) struct To<'u> {
+pub(super) struct AttemptTarget<'u> {
     pub(super) upstream: &'u Arc<Upstream>,
     pub(super) attempt: u32,
     /// What of the answer it is for; `None`: all of it.
-    pub(super) part: Option<Part<'u>>,
+    pub(super) part: Option<FanOutPart<'u>>,
     /// The forms in which it is asked besides those that are known of it: it has refused the request without them.
     pub(super) fallbacks: Fallbacks,
 }
 
-impl<'u> To<'u> {
+impl<'u> AttemptTarget<'u> {
     /// The first attempt.
     pub(super) fn first(upstream: &'u Arc<Upstream>) -> Self {
         Self { upstream, attempt: 1, part: None, fallbacks: Fallbacks::default() }
@@ -210,47 +214,47 @@ impl<'u> To<'u> {
 
 /// One choice of an answer that is put together of several.
 #[derive(Clone, Copy)]
-pub(super) struct Part<'g> {
+pub(super) struct FanOutPart<'g> {
     pub(super) choice: u32,
     pub(super) gather: &'g Gather,
 }
 
 /// A request that can be sent to any of the upstreams.
-pub(super) trait Letter: Send {
+pub(super) trait UpstreamRequest: Send {
     /// Makes the engine's request, and what reads its answer.
     ///
     /// # Errors
     /// It cannot be said to this engine.
-    fn send(&mut self, to: &To<'_>) -> Result<Sent, Failure>;
+    fn send(&mut self, to: &AttemptTarget<'_>) -> Result<SentRequest, Failure>;
 
     /// Returns the text of the request for this upstream; `None`: it cannot be said to it.
-    fn text(&self, to: &To<'_>) -> Option<Bytes>;
+    fn text(&self, to: &AttemptTarget<'_>) -> Option<Bytes>;
 
     /// Marks that several requests for it are sent at once from now on.
     fn at_once(&self) {}
 }
 
 /// What was sent, and what reads the answer.
-pub(super) struct Sent {
-    pub(super) asking: Asking,
+pub(super) struct SentRequest {
+    pub(super) asking: PendingAnswer,
     pub(super) rewriter: Rewriter,
     /// It is for the first choice; what was sent for the others.
-    pub(super) fan: Option<Box<Fan>>,
+    pub(super) fan_out: Option<Box<FanOut>>,
     /// The fallbacks that gave the request its form.
     pub(super) fallbacks: Fallbacks,
 }
 
-impl Sent {
+impl SentRequest {
     /// One request, which has all of the answer that it is for.
-    pub(super) fn alone(asking: Asking, rewriter: Rewriter, fallbacks: Fallbacks) -> Self {
-        Self { asking, rewriter, fan: None, fallbacks }
+    pub(super) fn alone(asking: PendingAnswer, rewriter: Rewriter, fallbacks: Fallbacks) -> Self {
+        Self { asking, rewriter, fan_out: None, fallbacks }
     }
 }
 
 /// A request for each choice but the first, in order.
-pub(super) struct Fan {
+pub(super) struct FanOut {
     pub(super) gather: Gather,
-    pub(super) others: Vec<(Asking, Rewriter)>,
+    pub(super) others: Vec<(PendingAnswer, Rewriter)>,
 }
 
 /// An engine's refusal of a request, which it was sent once more in another form.
@@ -275,42 +279,42 @@ impl Refused {
 }
 
 /// One attempt.
-pub(super) struct Leg {
-    pub(super) chosen: Chosen,
-    pub(super) sent: Sent,
+pub(super) struct Attempt {
+    pub(super) chosen: ChosenUpstream,
+    pub(super) sent: SentRequest,
 }
 
 /// The way through the upstreams for one request.
 #[derive(Clone)]
-pub(super) struct Search {
+pub(super) struct UpstreamSelection {
     model: String,
     together: Option<u64>,
     /// It has been read for this one.
     like: Option<Arc<Upstream>>,
     chance: u64,
-    tries: Tries,
+    retries: RetryState,
 }
 
-impl Search {
+impl UpstreamSelection {
     /// Chooses the next one.
-    pub(super) fn next(&mut self, app: &App) -> Result<Chosen, Nobody> {
-        if self.tries.visited.is_empty() {
+    pub(super) fn next(&mut self, app: &App) -> Result<ChosenUpstream, NoUpstream> {
+        if self.retries.visited.is_empty() {
             app.pool.count();
         }
-        let chosen = app.pool.choose(&Wish {
+        let chosen = app.pool.choose(&SelectionCriteria {
             model: &self.model,
             together: self.together,
-            visited: &self.tries.visited,
+            visited: &self.retries.visited,
             like: self.like.as_deref(),
             chance: self.chance,
         })?;
-        self.tries.ask(chosen.upstream().id);
+        self.retries.ask(chosen.upstream().id);
         Ok(chosen)
     }
 
     /// After a failure: the next one, and the pause before it.
-    pub(super) fn after(&mut self, class: Class, app: &App) -> Option<(Chosen, Duration)> {
-        let pause = self.tries.after(class, &app.pool.retry)?;
+    pub(super) fn after(&mut self, class: Class, app: &App) -> Option<(ChosenUpstream, Duration)> {
+        let pause = self.retries.after(class, &app.pool.retry)?;
         let chosen = self.next(app).ok()?;
         may_send_again(app).then_some((chosen, pause))
     }
@@ -322,14 +326,14 @@ impl Search {
         way: &mut Vec<Arc<Upstream>>,
         class: Class,
         app: &App,
-    ) -> Option<(Chosen, Duration)> {
-        let Some(known) = self.tries.visited.len().checked_sub(1).and_then(|at| way.get(at)) else {
+    ) -> Option<(ChosenUpstream, Duration)> {
+        let Some(known) = self.retries.visited.len().checked_sub(1).and_then(|at| way.get(at)) else {
             let found = self.after(class, app)?;
             way.push(Arc::clone(found.0.upstream()));
             return Some(found);
         };
-        let pause = self.tries.after(class, &app.pool.retry)?;
-        self.tries.ask(known.id);
+        let pause = self.retries.after(class, &app.pool.retry)?;
+        self.retries.ask(known.id);
         may_send_again(app).then(|| (Pool::again(known), pause))
     }
 
@@ -340,12 +344,12 @@ impl Search {
 
     /// How many were asked.
     pub(super) fn attempts(&self) -> u32 {
-        u32::try_from(self.tries.visited.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.retries.visited.len()).unwrap_or(u32::MAX)
     }
 
     /// Two engines broke off on this request.
     pub(super) fn is_poison(&self) -> bool {
-        self.tries.is_poison()
+        self.retries.is_poison()
     }
 }
 
@@ -377,7 +381,12 @@ pub(super) fn outcome(failure: Option<&Failure>, status: Option<u16>, passed: &H
 }
 
 /// Says of an upstream what came of an exchange.
-pub(super) fn tell(chosen: &mut Chosen, failure: Option<&Failure>, status: Option<u16>, passed: &HeaderMap) {
+pub(super) fn tell(
+    chosen: &mut ChosenUpstream,
+    failure: Option<&Failure>,
+    status: Option<u16>,
+    passed: &HeaderMap,
+) {
     match failure.map(|failure| failure.fault) {
         Some(Fault::Upstream) => chosen.upstream().misplace("upstream credentials rejected"),
         Some(Fault::WrongModel) => chosen.upstream().misplace("it answers as a model that it does not list"),
@@ -388,15 +397,15 @@ pub(super) fn tell(chosen: &mut Chosen, failure: Option<&Failure>, status: Optio
     }
 }
 
-impl Handling {
+impl RequestContext {
     /// What the requests to engines have in common.
     pub(super) fn sender(&self, headers: &HeaderMap) -> Sender {
         Sender {
             app: Arc::clone(&self.app),
             thread: self.worker.thread,
             id: self.chance.request_id(),
-            authorization: self.door.authorization(headers),
-            trace: Onward::of(self.record.as_ref().and_then(|record| record.trace.as_ref()), headers),
+            authorization: self.family.authorization(headers),
+            trace: Propagation::of(self.record.as_ref().and_then(|record| record.trace.as_ref()), headers),
             // One that was here before has been refused.
             hops: Hops::read(headers).unwrap_or_default(),
             key: self.caller.as_ref().map(|caller| caller.place),
@@ -407,13 +416,13 @@ impl Handling {
 
     /// Looks for upstreams that serve a model. `like`: the request has been read for that one. `beginning`: how the
     /// conversation begins.
-    pub(super) fn search<P: Hash>(
+    pub(super) fn selection<P: Hash>(
         &self,
         model: &str,
         headers: &HeaderMap,
         like: Option<Arc<Upstream>>,
         beginning: impl FnOnce() -> Vec<P>,
-    ) -> Search {
+    ) -> UpstreamSelection {
         let together = match &self.app.pool.affinity {
             Affinity::None => None,
             Affinity::Conversation => {
@@ -421,12 +430,12 @@ impl Handling {
             }
             Affinity::Header(name) => headers.get(name).map(|value| hash(model, [value.as_bytes()].iter())),
         };
-        Search {
+        UpstreamSelection {
             model: model.to_owned(),
             together,
             like,
             chance: self.chance.number(),
-            tries: Tries::default(),
+            retries: RetryState::default(),
         }
     }
 
@@ -434,23 +443,27 @@ impl Handling {
     ///
     /// # Errors
     /// There is none, which is said as it is.
-    pub(super) fn choose(&mut self, search: &mut Search) -> Result<Chosen, Failure> {
-        search.next(&self.app).map_err(|nobody| self.nobody(nobody, &search.model))
+    pub(super) fn choose(&mut self, selection: &mut UpstreamSelection) -> Result<ChosenUpstream, Failure> {
+        selection.next(&self.app).map_err(|nobody| self.nobody(nobody, &selection.model))
     }
 
     /// Begins a request: the first upstream that can be asked.
-    pub(super) fn begin(&mut self, search: &mut Search, letter: &mut dyn Letter) -> Result<Leg, Failure> {
-        let chosen = self.choose(search)?;
-        let sent = letter.send(&To::first(chosen.upstream()))?;
-        Ok(Leg { chosen, sent })
+    pub(super) fn begin(
+        &mut self,
+        selection: &mut UpstreamSelection,
+        request: &mut dyn UpstreamRequest,
+    ) -> Result<Attempt, Failure> {
+        let chosen = self.choose(selection)?;
+        let sent = request.send(&AttemptTarget::first(chosen.upstream()))?;
+        Ok(Attempt { chosen, sent })
     }
 
     /// Why nobody is asked, for the client.
-    pub(super) fn nobody(&mut self, nobody: Nobody, model: &str) -> Failure {
+    pub(super) fn nobody(&mut self, nobody: NoUpstream, model: &str) -> Failure {
         let (failure, wait) = match nobody {
-            Nobody::Unknown => return no_such_model(model),
-            Nobody::Left | Nobody::Unwell => (Fault::NoUpstream.into(), UNWELL),
-            Nobody::Pushed { status, wait } => {
+            NoUpstream::Unknown => return no_such_model(model),
+            NoUpstream::Left | NoUpstream::Unwell => (Fault::NoUpstream.into(), UNWELL),
+            NoUpstream::Pushed { status, wait } => {
                 let fault = if status == 429 { Fault::RateLimit } else { Fault::EngineOverloaded };
                 (Failure::from(fault), wait.as_secs().saturating_add(1))
             }
@@ -463,12 +476,12 @@ impl Handling {
     pub(super) async fn ask(
         &mut self,
         sender: &Sender,
-        search: &mut Search,
+        selection: &mut UpstreamSelection,
         limit: usize,
-        mut request: impl FnMut(&To<'_>) -> Result<Outgoing, Failure>,
+        mut request: impl FnMut(&AttemptTarget<'_>) -> Result<Outgoing, Failure>,
     ) -> Result<Bytes, Failure> {
         let app = Arc::clone(&self.app);
-        let mut chosen = self.choose(search)?;
+        let mut chosen = self.choose(selection)?;
         let (total, patience) = (*app.config.timeouts.total_whole, *app.config.timeouts.first_token);
         let begun = Instant::now();
         let mut wait = None;
@@ -477,20 +490,21 @@ impl Handling {
         let (mut fallbacks, mut other) = (Fallbacks::default(), None);
         loop {
             let upstream = Arc::clone(chosen.upstream());
-            let to = To { attempt: search.attempts(), fallbacks, ..To::first(&upstream) };
+            let to =
+                AttemptTarget { attempt: selection.attempts(), fallbacks, ..AttemptTarget::first(&upstream) };
             let outgoing = match other.take() {
                 Some(other) => other,
                 None => request(&to)?,
             };
             let exchanged = sender.exchange(&upstream, &outgoing, limit);
             let until = (begun + total).min(Instant::now() + patience);
-            let Exchanged { result, status, passed } = tokio::select! {
+            let WholeExchange { result, status, passed } = tokio::select! {
                 exchanged = exchanged => exchanged,
                 () = tokio::time::sleep_until(until) => {
                     let class = if begun.elapsed() <= total / 2 { Class::Perhaps } else { Class::Never };
-                    Exchanged::failed(Error::from(Fault::Timeout).classed(class))
+                    WholeExchange::failed(Error::from(Fault::Timeout).classed(class))
                 }
-                () = app.cut() => Exchanged::failed(Fault::Draining.into()),
+                () = app.cut() => WholeExchange::failed(Fault::Draining.into()),
             };
             let failure = result.as_ref().err().map(|error| &error.public);
             let otherwise =
@@ -515,16 +529,16 @@ impl Handling {
             };
             if let Some((tried, outgoing)) = otherwise {
                 (fallbacks, other) = (tried, Some(outgoing));
-                let model = || app.pool.engine_name(search.model()).to_owned();
+                let model = || app.pool.engine_name(selection.model()).to_owned();
                 refused = refused.or_else(|| Some(Refused { failure: error.public, model: model() }));
                 continue;
             }
             error.public = Refused::or_first(refused.as_ref(), fallbacks, error.public);
             (refused, fallbacks) = (None, Fallbacks::default());
             drop(chosen);
-            let Some((next, pause)) = search.after(error.class, &app) else {
+            let Some((next, pause)) = selection.after(error.class, &app) else {
                 headers::soonest(&mut self.passed, wait);
-                self.is_poison = search.is_poison();
+                self.is_poison = selection.is_poison();
                 return Err(error.public);
             };
             if error.class == Class::Pushed {
@@ -541,13 +555,13 @@ impl Handling {
 /// `None`: there is none.
 fn in_another_form(
     refusal: &Failure,
-    to: &To<'_>,
+    to: &AttemptTarget<'_>,
     sent: &Outgoing,
-    request: &mut impl FnMut(&To<'_>) -> Result<Outgoing, Failure>,
+    request: &mut impl FnMut(&AttemptTarget<'_>) -> Result<Outgoing, Failure>,
 ) -> Option<(Fallbacks, Outgoing)> {
     let fallback = Fallback::of(refusal).filter(|fallback| !to.fallbacks.has(*fallback))?;
     let fallbacks = to.fallbacks.with(fallback);
-    let other = request(&To { fallbacks, ..*to }).ok()?;
+    let other = request(&AttemptTarget { fallbacks, ..*to }).ok()?;
     (other.body != sent.body).then_some((fallbacks, other))
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Where no keys are checked, everybody who sends the same key to the engine is one tenant, and all models are there.
 
-use super::door::{Door, Shown};
-use super::routes::Handling;
+use super::azure::{PresentedKey, RouteFamily};
+use super::routes::RequestContext;
 use crate::auth::masked;
 use crate::request::invalid;
 use crate::wire::fault::{Failure, Fault};
@@ -27,7 +27,7 @@ fn not_included(name: &str) -> Failure {
 
 /// A client's name of a model as it may stand in a message.
 fn shown(name: &str) -> String {
-    name.chars().filter(|letter| !letter.is_control()).take(64).collect()
+    name.chars().filter(|request| !request.is_control()).take(64).collect()
 }
 
 /// Returns the refusal of a key, in OpenAI's words, by which client libraries tell it from other errors (faults 1).
@@ -38,17 +38,18 @@ fn wrong_key(shown: &str) -> Failure {
     Failure::from(Fault::InvalidApiKey).with_message(message)
 }
 
-impl Handling {
+impl RequestContext {
     /// Finds out who asks, before anything is told or read. All paths are behind this, also those that lead nowhere: what
     /// a path means is decided once, and not here.
     pub(super) fn recognise(&mut self, head: &request::Parts) -> Result<(), Failure> {
         let Some(keys) = &self.app.config.auth else { return Ok(()) };
         // A mistyped path is of no family; who comes with Azure's header is told of the path, and not of the key.
-        let door = if head.uri.path().starts_with("/openai/") { Door::Undated } else { Door::Plain };
-        let caller = match door.shown(&head.headers) {
-            Shown::Nothing => return Err(Fault::MissingApiKey.into()),
-            Shown::Several => return Err(wrong_key("the request has more than one")),
-            Shown::Key(key) => keys.caller(key).ok_or_else(|| wrong_key(&masked(key)))?,
+        let family =
+            if head.uri.path().starts_with("/openai/") { RouteFamily::Undated } else { RouteFamily::Plain };
+        let caller = match family.shown(&head.headers) {
+            PresentedKey::Nothing => return Err(Fault::MissingApiKey.into()),
+            PresentedKey::Several => return Err(wrong_key("the request has more than one")),
+            PresentedKey::Key(key) => keys.caller(key).ok_or_else(|| wrong_key(&masked(key)))?,
         };
         self.caller = Some(Arc::clone(caller));
         if let Some(record) = &mut self.record {
@@ -61,7 +62,7 @@ impl Handling {
     pub(super) fn tenant(&self, headers: &HeaderMap) -> Arc<str> {
         match &self.caller {
             Some(caller) => Arc::clone(&caller.tenant),
-            None => self.door.tenant(headers),
+            None => self.family.tenant(headers),
         }
     }
 

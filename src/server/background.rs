@@ -8,9 +8,9 @@
 use super::App;
 use super::body::Broken;
 use super::event::{self, is_last};
-use super::keep::{Ended, without_conversation};
+use super::persist::{FinalState, without_conversation};
+use super::recover::RecoveredItems;
 use super::relay::Relay;
-use super::told::Told;
 use crate::config::Limits;
 use crate::json::{self, Members, write_string};
 use crate::store::{Error, Events, Finish, Json, Key, Record, Running, State, Store};
@@ -42,18 +42,18 @@ const READ: usize = 256;
 const LOST: usize = 16;
 
 /// The responses that this process makes.
-pub(super) struct Runs {
+pub(super) struct BackgroundJobs {
     /// Those that may be made at once, and those that may wait for that besides.
     running: Arc<Semaphore>,
     most: usize,
     places: Arc<AtomicUsize>,
-    here: Mutex<HashMap<Key, Arc<Run>>>,
+    here: Mutex<HashMap<Key, Arc<BackgroundJob>>>,
     /// What the store took for one of them when it was last asked, and was none.
-    astray: Mutex<HashSet<Key>>,
+    orphaned: Mutex<HashSet<Key>>,
 }
 
 /// One of them.
-pub(super) struct Run {
+pub(super) struct BackgroundJob {
     /// How many of its events are stored.
     stored: watch::Sender<u64>,
     cancel: Notify,
@@ -62,15 +62,15 @@ pub(super) struct Run {
 }
 
 /// A place among the responses that are made or wait to be; kept until dropped.
-pub(super) struct Place(Arc<AtomicUsize>);
+pub(super) struct JobSlot(Arc<AtomicUsize>);
 
-impl Drop for Place {
+impl Drop for JobSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Runs {
+impl BackgroundJobs {
     pub(super) fn new(limits: &Limits) -> Self {
         let (running, queued) = (limits.background_running, limits.background_queued);
         Self {
@@ -78,15 +78,15 @@ impl Runs {
             most: running.saturating_add(queued),
             places: Arc::default(),
             here: Mutex::default(),
-            astray: Mutex::default(),
+            orphaned: Mutex::default(),
         }
     }
 
     /// A place for one more.
-    pub(super) fn place(&self) -> Result<Place, Failure> {
+    pub(super) fn place(&self) -> Result<JobSlot, Failure> {
         let room = |places: usize| (places < self.most).then_some(places + 1);
         match self.places.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room) {
-            Ok(_) => Ok(Place(Arc::clone(&self.places))),
+            Ok(_) => Ok(JobSlot(Arc::clone(&self.places))),
             Err(_) => Err(Failure::from(Fault::ConcurrencyLimit)
                 .with_message("Too many responses are being made in the background.")),
         }
@@ -97,21 +97,25 @@ impl Runs {
         i64::try_from(self.places.load(Ordering::Relaxed)).unwrap_or(i64::MAX)
     }
 
-    fn here(&self) -> MutexGuard<'_, HashMap<Key, Arc<Run>>> {
+    fn here(&self) -> MutexGuard<'_, HashMap<Key, Arc<BackgroundJob>>> {
         self.here.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, key: &Key) -> Begun<'_> {
-        let run = Arc::new(Run { stored: watch::Sender::new(0), cancel: Notify::new(), lost: Notify::new() });
+    fn begin(&self, key: &Key) -> RunningJob<'_> {
+        let run = Arc::new(BackgroundJob {
+            stored: watch::Sender::new(0),
+            cancel: Notify::new(),
+            lost: Notify::new(),
+        });
         self.here().insert(key.clone(), Arc::clone(&run));
-        Begun { runs: self, key: key.clone(), run }
+        RunningJob { runs: self, key: key.clone(), run }
     }
 
-    fn get(&self, key: &Key) -> Option<Arc<Run>> {
+    fn get(&self, key: &Key) -> Option<Arc<BackgroundJob>> {
         self.here().get(key).cloned()
     }
 
-    fn all(&self) -> Vec<(Key, Arc<Run>)> {
+    fn all(&self) -> Vec<(Key, Arc<BackgroundJob>)> {
         self.here().iter().map(|(key, run)| (key.clone(), Arc::clone(run))).collect()
     }
 
@@ -122,10 +126,10 @@ impl Runs {
 
     /// Those of `stored` that nobody here runs, now as when this was last asked: one that is just being made is not here
     /// yet.
-    fn astray(&self, stored: impl Iterator<Item = Key>) -> Vec<Key> {
+    fn orphaned(&self, stored: impl Iterator<Item = Key>) -> Vec<Key> {
         let here = self.here();
         let now: HashSet<Key> = stored.filter(|key| !here.contains_key(key)).collect();
-        let mut before = self.astray.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = self.orphaned.lock().unwrap_or_else(PoisonError::into_inner);
         let twice = now.intersection(&before).cloned().collect();
         *before = now;
         twice
@@ -140,24 +144,24 @@ impl Runs {
 }
 
 /// A run until it is over, however that comes about.
-struct Begun<'r> {
-    runs: &'r Runs,
+struct RunningJob<'r> {
+    runs: &'r BackgroundJobs,
     key: Key,
-    run: Arc<Run>,
+    run: Arc<BackgroundJob>,
 }
 
-impl Drop for Begun<'_> {
+impl Drop for RunningJob<'_> {
     fn drop(&mut self) {
         self.runs.here().remove(&self.key);
     }
 }
 
 /// A response that is about to be made.
-pub(super) struct Job {
+pub(super) struct PendingJob {
     pub(super) app: Arc<App>,
     pub(super) store: Arc<Store>,
     pub(super) key: Key,
-    pub(super) place: Place,
+    pub(super) place: JobSlot,
     /// What asks the engine, once it may.
     pub(super) relay: Box<dyn FnOnce() -> Box<Relay> + Send>,
     /// The conversation that its items are added to.
@@ -166,7 +170,7 @@ pub(super) struct Job {
     pub(super) first: Bytes,
 }
 
-impl Job {
+impl PendingJob {
     /// Makes it, to its end.
     pub(super) async fn run(self) {
         let Self { app, store, key, place: _place, relay, conversation, first } = self;
@@ -183,13 +187,13 @@ impl Job {
         let mut _running = None;
         let begun = app.runs.begin(&key);
         let run = &begun.run;
-        let mut log = Log {
+        let mut log = EventLog {
             app: &app,
             store,
             key: key.clone(),
             conversation,
             run,
-            waiting: Waiting::default(),
+            waiting: PendingEvents::default(),
             next: 0,
             again: false,
         };
@@ -273,7 +277,7 @@ struct Batch {
 
 /// Events that are not stored yet.
 #[derive(Default)]
-struct Waiting {
+struct PendingEvents {
     events: Vec<Json>,
     bytes: usize,
     /// The object with which the answer began to be made.
@@ -282,7 +286,7 @@ struct Waiting {
     ended: Option<Json>,
 }
 
-impl Waiting {
+impl PendingEvents {
     /// Takes the events out of some bytes of a stream.
     fn take(&mut self, bytes: &[u8]) {
         for event in event::each(bytes) {
@@ -299,20 +303,20 @@ impl Waiting {
 }
 
 /// What is stored of one response, and where it goes.
-struct Log<'a> {
+struct EventLog<'a> {
     app: &'a App,
     store: Arc<Store>,
     key: Key,
     conversation: Option<Arc<str>>,
-    run: &'a Run,
-    waiting: Waiting,
+    run: &'a BackgroundJob,
+    waiting: PendingEvents,
     /// The number of the next event.
     next: u64,
     /// The last batch could not be stored.
     again: bool,
 }
 
-impl Log<'_> {
+impl EventLog<'_> {
     /// Begins to store what waits, after a while if that has just failed; the last event waits for the end.
     fn store_next(&mut self) -> Option<Storing> {
         if self.waiting.ended.is_some() || self.waiting.events.is_empty() {
@@ -322,7 +326,7 @@ impl Log<'_> {
         let events = Events { from: self.next, bodies: std::mem::take(&mut self.waiting.events) };
         self.waiting.bytes = 0;
         let batch = Batch { begun: self.waiting.begun.take(), events };
-        let now = self.app.shelf.now();
+        let now = self.app.store_handle.now();
         let again = std::mem::take(&mut self.again);
         Some(Box::pin(async move {
             if again {
@@ -368,8 +372,8 @@ impl Log<'_> {
     /// Stores the end.
     async fn finish(&mut self) {
         let ended = self.waiting.ended.take();
-        let Some((object, Ended { state, output, .. })) =
-            ended.and_then(|object| Ended::of(&object).map(|ended| (object, ended)))
+        let Some((object, FinalState { state, output, .. })) =
+            ended.and_then(|object| FinalState::of(&object).map(|ended| (object, ended)))
         else {
             return self.close(&Fault::Proxy.into()).await;
         };
@@ -379,7 +383,7 @@ impl Log<'_> {
         let mut conversation = self.conversation.take().filter(|_| state.has_answered());
         // For as long as it takes: while this process says that it lives, nobody else closes what it has begun.
         for tries in 1.. {
-            let (key, now) = (self.key.clone(), self.app.shelf.now());
+            let (key, now) = (self.key.clone(), self.app.store_handle.now());
             let stored = match &conversation {
                 Some(id) => self.store.finish_in(Arc::clone(id), key, 1, finish.clone(), now).await,
                 None => self.store.finish(key, 1, finish.clone(), now).await,
@@ -421,7 +425,7 @@ impl Log<'_> {
     /// The end has no room: a shorter one, which the store always takes, says that it failed.
     async fn close(&self, failure: &Failure) {
         for tries in 1.. {
-            let now = self.app.shelf.now();
+            let now = self.app.store_handle.now();
             let closed = match self.store.get(self.key.clone(), now).await {
                 Ok(record) if record.state.is_terminal() => return,
                 Ok(record) => close(&self.store, &record, 1, failure, now).await,
@@ -445,7 +449,7 @@ impl Log<'_> {
 pub(super) async fn unmake(app: &App, store: &Store, key: Key) {
     for tries in 1..=20 {
         tokio::time::sleep(RETRY * tries).await;
-        match store.delete(key.clone(), app.shelf.now()).await {
+        match store.delete(key.clone(), app.store_handle.now()).await {
             Err(Error::Slow | Error::Unavailable(_)) => {}
             _ => return,
         }
@@ -469,7 +473,8 @@ pub(super) fn follow(
             let mut after = after?;
             let silence = tokio::time::Instant::now();
             loop {
-                let replay = match store.events_after(key.clone(), after, READ, app.shelf.now()).await {
+                let replay = match store.events_after(key.clone(), after, READ, app.store_handle.now()).await
+                {
                     Ok(replay) => replay,
                     Err(Error::Slow | Error::Unavailable(_))
                         if silence.elapsed() < keepalive.unwrap_or(PATIENCE) =>
@@ -553,8 +558,8 @@ fn error_event(failure: &Failure, number: u64) -> Json {
 
 /// Says that this process lives, and ends what others want ended. Once.
 pub(super) async fn tend(app: &App, store: &Store, beat: bool) {
-    let owner = &app.shelf.owner;
-    let now = app.shelf.now();
+    let owner = &app.store_handle.owner;
+    let now = app.store_handle.now();
     if beat || app.runs.count() > 0 {
         compare(app, store).await;
     }
@@ -571,8 +576,8 @@ pub(super) async fn tend(app: &App, store: &Store, beat: bool) {
 pub(super) async fn close_lost(app: &App, store: &Store) -> bool {
     let start = tokio::time::Instant::now();
     loop {
-        let now = app.shelf.now();
-        let lost = store.orphans(Arc::clone(&app.shelf.owner), LOST, now).await.unwrap_or_default();
+        let now = app.store_handle.now();
+        let lost = store.orphans(Arc::clone(&app.store_handle.owner), LOST, now).await.unwrap_or_default();
         let closed = lost.iter().map(async |record| {
             tracing::warn!(response = &*record.key.id, "a response lost its process and is closed");
             if let Err(error) = close_taken(store, record, now).await {
@@ -592,7 +597,7 @@ pub(super) async fn close_lost(app: &App, store: &Store) -> bool {
 async fn compare(app: &App, store: &Store) {
     // Before the store is asked: what begins meanwhile is missing in no answer.
     let here = app.runs.all();
-    let Ok(stored) = store.running(Arc::clone(&app.shelf.owner)).await else { return };
+    let Ok(stored) = store.running(Arc::clone(&app.store_handle.owner)).await else { return };
     let mut stored: HashMap<_, _> =
         stored.into_iter().map(|running| (running.key.clone(), running)).collect();
     for (key, run) in here {
@@ -602,17 +607,17 @@ async fn compare(app: &App, store: &Store) {
             _ => run.lost.notify_one(),
         }
     }
-    let astray = app
+    let orphaned = app
         .runs
-        .astray(stored.values().filter(|running| running.term == 1).map(|running| running.key.clone()));
-    for key in &astray {
+        .orphaned(stored.values().filter(|running| running.term == 1).map(|running| running.key.clone()));
+    for key in &orphaned {
         tracing::warn!(response = &*key.id, "a response has lost its task and is closed");
     }
     stored.retain(|_, running| running.term > 1);
-    for key in stored.into_keys().chain(astray) {
-        let now = app.shelf.now();
+    for key in stored.into_keys().chain(orphaned) {
+        let now = app.store_handle.now();
         let closed = match store.get(key.clone(), now).await {
-            Ok(record) if record.owner == app.shelf.owner => close_taken(store, &record, now).await,
+            Ok(record) if record.owner == app.store_handle.owner => close_taken(store, &record, now).await,
             Ok(_) | Err(Error::NotFound) => Ok(()),
             Err(error) => Err(error),
         };
@@ -625,7 +630,7 @@ async fn compare(app: &App, store: &Store) {
 /// Ends a response whose owner does not do it. First nobody else may write to it any more, be it that the old owner only
 /// stood still; then it is closed.
 pub(super) async fn take_over(app: &App, store: &Store, record: &Record) -> Result<(), Error> {
-    let (owner, now) = (Arc::clone(&app.shelf.owner), app.shelf.now());
+    let (owner, now) = (Arc::clone(&app.store_handle.owner), app.store_handle.now());
     let taken = match store.take_over(record.key.clone(), record.term, owner, now).await {
         // Its owner, or another one who wants it ended, was faster.
         Err(Error::Fenced | Error::Conflict) => return Ok(()),
@@ -645,18 +650,18 @@ async fn close_taken(store: &Store, record: &Record, now: u64) -> Result<(), Err
 
 /// Ends a response whose own end is not to be had: with the items that its events have told of, if there is room.
 async fn close(store: &Store, record: &Record, term: u64, failure: &Failure, now: u64) -> Result<(), Error> {
-    let told = Told::of(store, record, now).await;
+    let told = RecoveredItems::of(store, record, now).await;
     let finish = closing(record, failure, &told);
     match store.finish(record.key.clone(), term, finish, now).await {
         Err(Error::Full) => {
-            let finish = closing(record, failure, &Told::default());
+            let finish = closing(record, failure, &RecoveredItems::default());
             store.finish(record.key.clone(), term, finish, now).await
         }
         closed => closed,
     }
 }
 
-fn closing(record: &Record, failure: &Failure, told: &Told) -> Finish {
+fn closing(record: &Record, failure: &Failure, told: &RecoveredItems) -> Finish {
     let state = if record.cancel { State::Cancelled } else { State::Failed };
     let mut object = BytesMut::new();
     let members = json::read::<Members<'_>>(&record.response).map(|members| members.0).unwrap_or_default();

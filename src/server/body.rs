@@ -1,12 +1,12 @@
 //! Bodies: the client's, read within its limits; the proxy's, whole or relayed.
 
 use super::App;
-use super::budget::{Share, make_room};
-use super::connection::{Busy, overslept};
+use super::budget::{BudgetShare, make_room};
+use super::connection::{ActiveRequest, overslept};
 use super::pass_through::PassThrough;
 use super::relay::Relay;
 use crate::config::Timeouts;
-use crate::wire::Out;
+use crate::wire::OutputBuffer;
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
 use bytes::{Bytes, BytesMut};
@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Reads a request's body into its share of the memory for bodies.
-pub(super) async fn read(body: Incoming, limit: usize, app: &App) -> Result<(Bytes, Share), Failure> {
+pub(super) async fn read(body: Incoming, limit: usize, app: &App) -> Result<(Bytes, BudgetShare), Failure> {
     let limit = limit.min(app.budget.most());
     let declared = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if declared > limit {
@@ -59,7 +59,7 @@ impl Reader {
         mut body: Incoming,
         limit: usize,
         declared: usize,
-        share: &mut Share,
+        share: &mut BudgetShare,
     ) -> Result<Bytes, Failure> {
         let mut first = Bytes::new();
         let mut all = BytesMut::new();
@@ -142,11 +142,11 @@ impl std::error::Error for Broken {}
 /// The body of an answer.
 pub(super) struct Body {
     content: Content,
-    _busy: Option<Busy>,
+    _busy: Option<ActiveRequest>,
 }
 
 enum Content {
-    Full(Out),
+    Full(OutputBuffer),
     Relay(Box<Relay>),
     PassThrough(Box<PassThrough>),
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
@@ -154,7 +154,7 @@ enum Content {
 
 impl Body {
     /// Bytes at hand.
-    pub(super) fn full(bytes: impl Into<Out>) -> Self {
+    pub(super) fn full(bytes: impl Into<OutputBuffer>) -> Self {
         Self { content: Content::Full(bytes.into()), _busy: None }
     }
 
@@ -185,7 +185,7 @@ impl Body {
     }
 
     /// While the body lives, its connection is busy.
-    pub(super) fn with(self, busy: Busy) -> Self {
+    pub(super) fn with(self, busy: ActiveRequest) -> Self {
         Self { _busy: Some(busy), ..self }
     }
 }

@@ -69,8 +69,8 @@ impl Budget {
     }
 
     /// So many bytes, while the share lives.
-    pub(super) fn share(self: &Arc<Self>, bytes: usize) -> Result<Share, Failure> {
-        let mut share = Share { budget: Arc::clone(self), bytes: 0 };
+    pub(super) fn share(self: &Arc<Self>, bytes: usize) -> Result<BudgetShare, Failure> {
+        let mut share = BudgetShare { budget: Arc::clone(self), bytes: 0 };
         share.take(bytes)?;
         Ok(share)
     }
@@ -93,12 +93,12 @@ impl Budget {
 }
 
 /// A part of the budget; given back when dropped.
-pub(super) struct Share {
+pub(super) struct BudgetShare {
     budget: Arc<Budget>,
     bytes: usize,
 }
 
-impl Share {
+impl BudgetShare {
     fn take(&mut self, more: usize) -> Result<(), Failure> {
         let budget = &self.budget;
         let fits = |taken: usize| taken.checked_add(more).filter(|all| *all <= budget.most);
@@ -125,14 +125,14 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for BudgetShare {
     fn drop(&mut self) {
         self.budget.taken.fetch_sub(self.bytes, Ordering::Relaxed);
         self.budget.shown.add(-i64::try_from(self.bytes).unwrap_or(i64::MAX));
     }
 }
 
-struct Held(Bytes, #[expect(dead_code, reason = "it is held for its drop")] Arc<Share>);
+struct Held(Bytes, #[expect(dead_code, reason = "it is held for its drop")] Arc<BudgetShare>);
 
 impl AsRef<[u8]> for Held {
     fn as_ref(&self) -> &[u8] {

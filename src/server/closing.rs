@@ -2,7 +2,7 @@
 
 use super::connection::LINGER_BYTES;
 use super::headers::{self, Refusal};
-use super::routes::Chance;
+use super::routes::IdSource;
 use crate::wire::fault::Failure;
 use http::HeaderMap;
 use std::io;
@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 ///
 /// A request that is still coming would have the connection reset under the answer, so some of it is read.
 pub(super) async fn answer(mut stream: TcpStream, failure: &Failure, has_body: bool) -> io::Result<()> {
-    let chance = Chance::draw().map_err(io::Error::other)?;
+    let chance = IdSource::draw().map_err(io::Error::other)?;
     let refusal =
         Refusal { failure, is_final: false, passed: &HeaderMap::new(), attempts: 0, elapsed: Duration::ZERO };
     let mut response = refusal.response(&chance.request_id());

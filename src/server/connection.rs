@@ -4,8 +4,8 @@
 //! too many would be relayed to for ever (faults C26). It has one timer for heads and none for writes. So its socket is
 //! wrapped: [`Guarded`] reads ahead while a request is under way, and times what the library does not.
 
-use super::accept::Seat;
-use super::course::{Course, Phase};
+use super::accept::ConnectionSlot;
+use super::shutdown::{Phase, Shutdown};
 use super::stall::Stall;
 use crate::tls::Socket;
 use futures::task::AtomicWaker;
@@ -97,7 +97,7 @@ pub(super) fn overslept(end: Instant, now: Instant) -> Option<Duration> {
 
 /// How far a connection's requests are; for both sides of the library, and for whoever makes room for another connection.
 #[derive(Clone, Debug)]
-pub(super) struct Stage(Arc<Inner>);
+pub(super) struct ConnectionState(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -117,13 +117,13 @@ struct Inner {
     peer: Option<SocketAddr>,
 }
 
-impl Default for Stage {
+impl Default for ConnectionState {
     fn default() -> Self {
         Self::of(None)
     }
 }
 
-impl Stage {
+impl ConnectionState {
     /// That of a connection from this address.
     pub(super) fn of(peer: Option<SocketAddr>) -> Self {
         Self(Arc::new(Inner {
@@ -201,11 +201,11 @@ impl Stage {
 
 /// A request of this connection is under way; until dropped.
 #[derive(Debug)]
-pub(super) struct Busy(Stage);
+pub(super) struct ActiveRequest(ConnectionState);
 
-impl Busy {
+impl ActiveRequest {
     /// A request has come.
-    pub(super) fn begin(stage: &Stage) -> Self {
+    pub(super) fn begin(stage: &ConnectionState) -> Self {
         stage.0.requests.fetch_add(1, Ordering::Relaxed);
         stage.0.begun.fetch_add(1, Ordering::Relaxed);
         stage.stirs();
@@ -219,7 +219,7 @@ impl Busy {
     }
 
     /// Its body is read as fast as an engine takes it, until [`Stage::has_read`].
-    pub(super) fn uploads(&self) -> Stage {
+    pub(super) fn uploads(&self) -> ConnectionState {
         self.0.set(UPLOADING);
         self.0.clone()
     }
@@ -232,7 +232,7 @@ impl Busy {
     }
 }
 
-impl Drop for Busy {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         if self.0.0.requests.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.0.rests();
@@ -243,7 +243,7 @@ impl Drop for Busy {
 
 /// A connection that is not HTTP's any more.
 #[derive(Debug)]
-pub(super) struct Upgraded(Stage);
+pub(super) struct Upgraded(ConnectionState);
 
 impl Upgraded {
     /// From now on nothing is timed but writes.
@@ -260,7 +260,7 @@ impl Upgraded {
 
 /// What the connection waits for from the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wait {
+enum ClientWait {
     /// The rest of a head.
     Head(Instant),
     /// A next request.
@@ -270,10 +270,10 @@ enum Wait {
 }
 
 /// A client's socket.
-pub(super) struct Guarded {
+pub(super) struct ClientIo {
     io: TokioIo<Socket>,
-    stage: Stage,
-    wait: Wait,
+    stage: ConnectionState,
+    wait: ClientWait,
     /// The requests that this takes into account.
     known: usize,
     /// The library has just looked for bytes itself, and found none.
@@ -288,19 +288,19 @@ pub(super) struct Guarded {
     reading: Option<Pin<Box<Sleep>>>,
     writing: Option<Stalled>,
     lingering: Option<(Pin<Box<Sleep>>, usize)>,
-    course: Arc<Course>,
+    shutdown: Arc<Shutdown>,
     /// The connection counts for as long as its socket is open, whoever has it.
-    _seat: Seat,
+    _seat: ConnectionSlot,
 }
 
-impl Guarded {
-    pub(super) fn new(stream: Socket, stage: Stage, seat: Seat) -> Self {
-        let app = seat.worker.present.app();
+impl ClientIo {
+    pub(super) fn new(stream: Socket, stage: ConnectionState, slot: ConnectionSlot) -> Self {
+        let app = slot.worker.present.app();
         let timeouts = &app.config.timeouts;
         Self {
             io: TokioIo::new(stream),
             stage,
-            wait: Wait::Head(Instant::now()),
+            wait: ClientWait::Head(Instant::now()),
             known: 0,
             looked: false,
             ahead: Vec::new(),
@@ -311,8 +311,8 @@ impl Guarded {
             reading: None,
             writing: None,
             lingering: None,
-            course: Arc::clone(&app.course),
-            _seat: seat,
+            shutdown: Arc::clone(&app.shutdown),
+            _seat: slot,
         }
     }
 
@@ -387,7 +387,7 @@ impl Guarded {
 
     /// There was a request since the last look; one that was answered at once may have come and gone between two of them.
     fn has_answered(&self) -> bool {
-        self.wait == Wait::Answer || self.known != self.stage.begun()
+        self.wait == ClientWait::Answer || self.known != self.stage.begun()
     }
 
     /// The kernel has bytes of the client that nobody has been told of yet: the task will be woken for them.
@@ -399,24 +399,24 @@ impl Guarded {
     /// Times the wait for a head.
     fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.stage.is(IDLE) {
-            self.wait = Wait::Answer;
+            self.wait = ClientWait::Answer;
             return Poll::Pending;
         }
         if self.has_answered() {
-            self.wait = Wait::Idle(Instant::now());
+            self.wait = ClientWait::Idle(Instant::now());
         }
         self.known = self.stage.begun();
-        if !matches!(self.wait, Wait::Answer) && self.stage.poll_evicted(cx) && !self.has_news() {
+        if !matches!(self.wait, ClientWait::Answer) && self.stage.poll_evicted(cx) && !self.has_news() {
             return Poll::Ready(Err(ErrorKind::TimedOut.into()));
         }
         let (since, patience) = match self.wait {
             // Nobody waits for the end of a head at the end of the process.
-            Wait::Head(_) if self.course.phase() >= Phase::Draining => {
+            ClientWait::Head(_) if self.shutdown.phase() >= Phase::Draining => {
                 return Poll::Ready(Err(ErrorKind::TimedOut.into()));
             }
-            Wait::Head(since) => (since, self.head),
-            Wait::Idle(since) => (since, self.idle),
-            Wait::Answer => return Poll::Pending,
+            ClientWait::Head(since) => (since, self.head),
+            ClientWait::Idle(since) => (since, self.idle),
+            ClientWait::Answer => return Poll::Pending,
         };
         let mut end = since + patience;
         let sleep = self.reading.get_or_insert_with(|| Box::pin(sleep_until(end)));
@@ -430,8 +430,8 @@ impl Guarded {
             };
             end += more;
             match &mut self.wait {
-                Wait::Head(since) | Wait::Idle(since) => *since += more,
-                Wait::Answer => {}
+                ClientWait::Head(since) | ClientWait::Idle(since) => *since += more,
+                ClientWait::Answer => {}
             }
         }
     }
@@ -538,7 +538,7 @@ impl Guarded {
     }
 }
 
-impl Read for Guarded {
+impl Read for ClientIo {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -560,15 +560,15 @@ impl Read for Guarded {
         if this.looked {
             return this.poll_patience(cx);
         }
-        if let Wait::Idle(_) = this.wait {
-            this.wait = Wait::Head(Instant::now());
+        if let ClientWait::Idle(_) = this.wait {
+            this.wait = ClientWait::Head(Instant::now());
         }
         this.has_heard();
         read
     }
 }
 
-impl Write for Guarded {
+impl Write for ClientIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, bytes);
         let taken = if let Poll::Ready(Ok(taken)) = written { taken } else { 0 };
@@ -601,8 +601,8 @@ impl Write for Guarded {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Between two requests nothing was refused; at the end of the process nobody waits for half a head.
-        let unused = matches!(self.wait, Wait::Idle(_)) || self.stage.is_evicted();
-        let unused = unused || self.wait != Wait::Answer && self.course.phase() >= Phase::Draining;
+        let unused = matches!(self.wait, ClientWait::Idle(_)) || self.stage.is_evicted();
+        let unused = unused || self.wait != ClientWait::Answer && self.shutdown.phase() >= Phase::Draining;
         self.poll_last(cx, unused)
     }
 }
@@ -613,13 +613,13 @@ mod tests {
 
     #[test]
     fn a_connection_that_is_upgraded_makes_no_room() {
-        let stage = Stage::default();
+        let stage = ConnectionState::default();
         assert!(stage.idle_since().is_some());
-        let request = Busy::begin(&stage);
+        let request = ActiveRequest::begin(&stage);
         assert!(stage.idle_since().is_none());
         drop(request);
         assert!(stage.idle_since().is_some());
-        let request = Busy::begin(&stage);
+        let request = ActiveRequest::begin(&stage);
         let upgraded = request.upgraded();
         drop(request);
         assert!(stage.idle_since().is_none(), "its answer is on the way");

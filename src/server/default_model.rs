@@ -1,6 +1,6 @@
 //! The model of a request that names none (wire-format 2.10).
 
-use super::routes::Handling;
+use super::routes::RequestContext;
 use crate::json;
 use crate::request::fields;
 use crate::wire::fault::{Failure, Fault};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Names that an error lists.
 const SHOWN: usize = 20;
 
-impl Handling {
+impl RequestContext {
     /// Returns the model of a request that names none: `default_model` of the configuration, else the only one that the
     /// upstreams list, as far as the caller may use it. `None` where a single upstream does not tell what it serves: it
     /// chooses by itself then.

@@ -1,10 +1,10 @@
 //! The models that there are: those of all upstreams, and other names that the configuration has for them.
 
-use super::attempt::{Exchanged, Sender, To};
-use super::routes::Handling;
+use super::attempt::{AttemptTarget, Sender, WholeExchange};
+use super::routes::RequestContext;
 use crate::error::Error;
 use crate::upstream::models::{self, Model};
-use crate::upstream::{Nobody, Upstream};
+use crate::upstream::{NoUpstream, Upstream};
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
 use futures::future::join_all;
@@ -17,7 +17,7 @@ const LIST: usize = 1 << 20;
 /// How long one of several is waited for: the others' models need not wait for an engine that hangs.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-impl Handling {
+impl RequestContext {
     /// Every model once. Where some upstreams do not answer, those of the others are all there are.
     ///
     /// # Errors
@@ -26,7 +26,7 @@ impl Handling {
         let app = Arc::clone(&self.app);
         let sender = self.sender(headers);
         let up: Vec<_> = app.pool.upstreams().iter().filter(|upstream| !upstream.is_down()).collect();
-        let Some(first) = up.first() else { return Err(self.nobody(Nobody::Unwell, "")) };
+        let Some(first) = up.first() else { return Err(self.nobody(NoUpstream::Unwell, "")) };
         if let Some(record) = &mut self.record {
             record.attempts = u32::try_from(up.len()).unwrap_or(u32::MAX);
             record.upstream = Some(Arc::clone(first));
@@ -80,10 +80,10 @@ async fn ask(
     upstream: &Arc<Upstream>,
     patience: Duration,
 ) -> (Result<Vec<Model>, Error>, HeaderMap) {
-    let to = To::first(upstream);
+    let to = AttemptTarget::first(upstream);
     let request = sender.outgoing(&to, "GET", "/v1/models", Bytes::new());
     let exchanged = tokio::time::timeout(patience, sender.exchange(upstream, &request, LIST)).await;
-    let Ok(Exchanged { result, passed, .. }) = exchanged else {
+    let Ok(WholeExchange { result, passed, .. }) = exchanged else {
         return (Err(Fault::Timeout.into()), HeaderMap::new());
     };
     let read = |body: Bytes| models::read(&body).ok_or_else(|| Fault::InvalidResponse.into());

@@ -5,9 +5,11 @@
 //! serves operators.
 
 mod accept;
+mod active_config;
 mod admin;
 mod attempt;
 mod auth;
+mod azure;
 mod background;
 mod body;
 mod browsers;
@@ -15,14 +17,11 @@ mod budget;
 mod clock;
 mod closing;
 mod connection;
-mod course;
 mod default_model;
 mod descriptors;
-mod door;
 mod event;
 mod headers;
 mod http2;
-mod keep;
 mod leavings;
 mod listing;
 mod memory;
@@ -30,19 +29,20 @@ mod page;
 mod panics;
 mod pass_through;
 mod paths;
-mod present;
+mod persist;
 mod quota;
 mod readiness;
 mod record;
+mod recover;
 mod relay;
 mod relayed;
 mod reload;
 mod responses;
 mod routes;
-mod shelf;
+mod shutdown;
 mod stall;
+mod store_handle;
 mod tls;
-mod told;
 
 pub use accept::Listeners;
 pub use memory::told as memory_told;
@@ -51,25 +51,25 @@ use crate::config::{Config, Source};
 use crate::html::Page;
 use crate::telemetry::{Gauge, Metrics, Tracer};
 use crate::upstream::{Pool, Upstream, health};
-use accept::{Acceptor, Door, Places, Seat, listen, serve_connection};
-use background::Runs;
+use accept::{Acceptor, ConnectionSlot, Connections, Inbox, listen, serve_connection};
+use active_config::ActiveConfig;
+use background::BackgroundJobs;
 use budget::Budget;
-use course::{Course, End, Phase, Signals};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioTimer;
 use leavings::dropped_in_time;
-use present::Present;
 use quota::{Quotas, Usages};
 use reload::Reload;
-use responses::Holds;
-use shelf::Shelf;
+use responses::ToolWaits;
+use shutdown::{Phase, Shutdown, ShutdownCause, Signals};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tls::Front;
+use store_handle::StoreHandle;
+use tls::ServerIdentity;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -90,11 +90,11 @@ pub(crate) struct App {
     pub(crate) metrics: Arc<Metrics>,
     tracer: Arc<Tracer>,
     /// The certificate that clients see, where they see one.
-    front: Option<Arc<Front>>,
-    shelf: Arc<Shelf>,
-    runs: Arc<Runs>,
-    holds: Arc<Holds>,
-    places: Arc<Places>,
+    front: Option<Arc<ServerIdentity>>,
+    store_handle: Arc<StoreHandle>,
+    runs: Arc<BackgroundJobs>,
+    tool_waits: Arc<ToolWaits>,
+    connections: Arc<Connections>,
     budget: Arc<Budget>,
     /// Requests under way.
     requests: Arc<Gauge>,
@@ -102,12 +102,12 @@ pub(crate) struct App {
     clients: SocketAddr,
     /// What stands at the root of that address, if anything does.
     page: Option<Arc<Page>>,
-    course: Arc<Course>,
+    shutdown: Arc<Shutdown>,
 }
 
 /// One thread's share: the shared state, and connections to the engine of its own.
 struct Worker {
-    present: Arc<Present>,
+    present: Arc<ActiveConfig>,
     /// Which of the threads it is.
     thread: usize,
     http: http1::Builder,
@@ -157,23 +157,23 @@ async fn serve(
     // Whoever reads "listening" takes it that there will be answers.
     let metrics = Metrics::default();
     let pool = Pool::new(&config, &metrics).ok_or(io::ErrorKind::InvalidInput)?;
-    let shelf = tokio::select! {
-        shelf = Shelf::open(&config, &metrics) => shelf?,
+    let store_handle = tokio::select! {
+        store_handle = StoreHandle::open(&config, &metrics) => store_handle?,
         _ = signals.next() => return Ok(()),
     };
-    let front = config.tls.as_ref().map(|tls| Front::new(tls, &metrics));
+    let front = config.tls.as_ref().map(|tls| ServerIdentity::new(tls, &metrics));
     let proxy = listen("proxy", listeners.proxy)?;
     let operators = listen("admin", listeners.admin)?;
     let threads = config.threads;
     let usages = Usages::default();
-    let (course, undos) = Course::new();
+    let (shutdown, undos) = Shutdown::new();
     let app = App {
-        shelf: Arc::new(shelf),
-        runs: Arc::new(Runs::new(&config.limits)),
+        store_handle: Arc::new(store_handle),
+        runs: Arc::new(BackgroundJobs::new(&config.limits)),
         front: front.map(Arc::new),
-        holds: Arc::default(),
+        tool_waits: Arc::default(),
         pool: Arc::new(pool),
-        places: Arc::default(),
+        connections: Arc::default(),
         budget: Budget::new(&config.limits, &metrics),
         quotas: Arc::new(Quotas::of(config.auth.as_deref(), &Quotas::default(), &usages)),
         usages: Arc::new(usages),
@@ -182,12 +182,12 @@ async fn serve(
         requests: Arc::default(),
         clients: proxy.local_addr()?,
         page: page.map(Arc::new),
-        course: Arc::new(course),
+        shutdown: Arc::new(shutdown),
         config: Arc::new(config),
     };
-    let present = Arc::new(Present::new(app));
+    let present = Arc::new(ActiveConfig::new(app));
     let app = present.app();
-    let mut end = End::of(&present, signals, undos);
+    let mut end = ShutdownCause::of(&present, signals, undos);
     let reload = reload.map(|(source, hangup)| Reload::new(&present, source, hangup));
     let (alive, mut gone) = mpsc::channel::<Infallible>(1);
     let workers = (0..threads).map(|n| start(n, &present, alive.clone())).collect::<io::Result<Vec<_>>>()?;
@@ -226,13 +226,13 @@ async fn serve(
     end.drained(async { _ = gone.recv().await }).await;
     let app = present.app();
     // What the last requests have cost. A store that does not answer is not waited for.
-    let _ = tokio::time::timeout(LAST, app.usages.sync(&app.shelf, &app.metrics)).await;
+    let _ = tokio::time::timeout(LAST, app.usages.sync(&app.store_handle, &app.metrics)).await;
     app.tracer.close().await;
     Ok(())
 }
 
 /// Probes an upstream as long as it is one.
-async fn watch(present: Arc<Present>, upstream: Arc<Upstream>) {
+async fn watch(present: Arc<ActiveConfig>, upstream: Arc<Upstream>) {
     health::watch(&upstream, || present.app().config.health.clone()).await;
 }
 
@@ -240,24 +240,24 @@ async fn watch_memory(budget: Arc<Budget>) {
     budget.watch().await;
 }
 
-async fn tend_shelf(present: Arc<Present>) {
-    shelf::tend(&present).await;
+async fn tend_shelf(present: Arc<ActiveConfig>) {
+    store_handle::tend(&present).await;
 }
 
-async fn tend_usages(present: Arc<Present>) {
+async fn tend_usages(present: Arc<ActiveConfig>) {
     loop {
         tokio::time::sleep(quota::SYNC).await;
         let app = present.app();
-        app.usages.sync(&app.shelf, &app.metrics).await;
+        app.usages.sync(&app.store_handle, &app.metrics).await;
     }
 }
 
-async fn tend_certificates(front: Arc<Front>, metrics: Arc<Metrics>) {
+async fn tend_certificates(front: Arc<ServerIdentity>, metrics: Arc<Metrics>) {
     tls::tend(&front, &metrics).await;
 }
 
 /// Starts a thread.
-fn start(n: usize, present: &Arc<Present>, alive: mpsc::Sender<Infallible>) -> io::Result<Door> {
+fn start(n: usize, present: &Arc<ActiveConfig>, alive: mpsc::Sender<Infallible>) -> io::Result<Inbox> {
     let app = present.app();
     let (to, arrivals) = mpsc::channel(app.config.limits.connections);
     let limits = &app.config.limits;
@@ -274,19 +274,19 @@ fn start(n: usize, present: &Arc<Present>, alive: mpsc::Sender<Infallible>) -> i
         connections: AtomicUsize::new(0),
         background: AtomicUsize::new(0),
     });
-    let door = Door { worker: Arc::clone(&worker), to };
+    let family = Inbox { worker: Arc::clone(&worker), to };
     let runtime = Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new()
         .name(format!("serve-{n}"))
         .spawn(move || work(&runtime, worker, arrivals, alive))?;
-    Ok(door)
+    Ok(family)
 }
 
 /// One thread: takes connections until none can come any more, then lives as long as the last of them.
 fn work(
     runtime: &Runtime,
     worker: Arc<Worker>,
-    mut arrivals: mpsc::Receiver<(std::net::TcpStream, Seat)>,
+    mut arrivals: mpsc::Receiver<(std::net::TcpStream, ConnectionSlot)>,
     alive: mpsc::Sender<Infallible>,
 ) {
     let (connected, mut disconnected) = mpsc::channel::<Infallible>(1);
@@ -306,10 +306,10 @@ fn work(
                     }
                 }
             });
-            while let Some((stream, mut seat)) = arrivals.recv().await {
-                seat.connected = Some(connected.clone());
+            while let Some((stream, mut slot)) = arrivals.recv().await {
+                slot.connected = Some(connected.clone());
                 let router = router.clone();
-                tokio::spawn(dropped_in_time(serve_connection(seat, router, stream)));
+                tokio::spawn(dropped_in_time(serve_connection(slot, router, stream)));
             }
         }
         drop(connected);

@@ -7,7 +7,7 @@ use super::attempt::tell;
 use super::body::Broken;
 use super::connection::overslept;
 use super::record::Record;
-use crate::upstream::{Answer, Broken as BrokenAnswer, Chosen, Read, Upload};
+use crate::upstream::{Answer, Broken as BrokenAnswer, ChosenUpstream, Read, Upload};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
@@ -24,13 +24,13 @@ const READS: usize = 16;
 
 /// An upstream that is asked; it is counted as called off if it is dropped before its answer is over.
 pub(super) struct Underway {
-    pub(super) chosen: Chosen,
+    pub(super) chosen: ChosenUpstream,
     pub(super) is_over: bool,
 }
 
 impl Underway {
     /// Begins with an upstream that has not been asked yet.
-    pub(super) fn begin(chosen: Chosen) -> Self {
+    pub(super) fn begin(chosen: ChosenUpstream) -> Self {
         Self { chosen, is_over: true }
     }
 }

@@ -1,10 +1,10 @@
 //! The routes: which paths there are, what each method of them asks for, and what a path that is none was probably meant
 //! to be.
 
+use super::azure::{DOORS, RouteFamily};
 use super::browsers::printable;
-use super::door::{DOORS, Door};
 use super::relayed;
-use super::responses::{Conversing, Stored};
+use super::responses::{ConversationPath, Stored};
 use crate::config::Relayed;
 use crate::telemetry::Route;
 use crate::wire::Api;
@@ -31,7 +31,7 @@ pub(super) enum Target {
     ToolOutputs,
     InputTokens,
     Compact,
-    Conversing(Conversing),
+    Conversing(ConversationPath),
     Embeddings,
     /// A route of engines that is relayed.
     Relayed,
@@ -86,14 +86,14 @@ impl Target {
 /// A path behind the prefix of a family of routes, and what its methods ask for.
 pub(super) struct Path {
     pub(super) path: &'static str,
-    pub(super) doors: &'static [Door],
+    pub(super) doors: &'static [RouteFamily],
     pub(super) get: Option<Target>,
     pub(super) post: Option<Target>,
     pub(super) delete: Option<Target>,
 }
 
 impl Path {
-    const fn at(path: &'static str, doors: &'static [Door]) -> Self {
+    const fn at(path: &'static str, doors: &'static [RouteFamily]) -> Self {
         Self { path, doors, get: None, post: None, delete: None }
     }
 
@@ -117,11 +117,12 @@ impl Path {
     }
 }
 
-const ALL: &[Door] = &[Door::Plain, Door::Undated, Door::Dated, Door::Deployment];
+const ALL: &[RouteFamily] =
+    &[RouteFamily::Plain, RouteFamily::Undated, RouteFamily::Dated, RouteFamily::Deployment];
 /// The doors to routes that name a model in the body or in the path.
-const MODEL: &[Door] = &[Door::Plain, Door::Undated, Door::Deployment];
+const MODEL: &[RouteFamily] = &[RouteFamily::Plain, RouteFamily::Undated, RouteFamily::Deployment];
 /// The doors to routes that are about no model.
-const OTHER: &[Door] = &[Door::Plain, Door::Undated, Door::Dated];
+const OTHER: &[RouteFamily] = &[RouteFamily::Plain, RouteFamily::Undated, RouteFamily::Dated];
 
 /// The paths of all families.
 pub(super) static PATHS: &[Path] = &[
@@ -137,26 +138,26 @@ pub(super) static PATHS: &[Path] = &[
     Path::at("/responses/{id}/tool_outputs", OTHER).post(Target::ToolOutputs),
     Path::at("/responses/input_tokens", OTHER).post(Target::InputTokens),
     Path::at("/responses/compact", OTHER).post(Target::Compact),
-    Path::at("/conversations", OTHER).post(Target::Conversing(Conversing::New)),
+    Path::at("/conversations", OTHER).post(Target::Conversing(ConversationPath::New)),
     Path::at("/conversations/{id}", OTHER)
-        .get(Target::Conversing(Conversing::One))
-        .post(Target::Conversing(Conversing::One))
-        .delete(Target::Conversing(Conversing::One)),
+        .get(Target::Conversing(ConversationPath::One))
+        .post(Target::Conversing(ConversationPath::One))
+        .delete(Target::Conversing(ConversationPath::One)),
     Path::at("/conversations/{id}/items", OTHER)
-        .get(Target::Conversing(Conversing::Items))
-        .post(Target::Conversing(Conversing::Items)),
+        .get(Target::Conversing(ConversationPath::Items))
+        .post(Target::Conversing(ConversationPath::Items)),
     Path::at("/conversations/{id}/items/{item}", OTHER)
-        .get(Target::Conversing(Conversing::Item))
-        .delete(Target::Conversing(Conversing::Item)),
+        .get(Target::Conversing(ConversationPath::Item))
+        .delete(Target::Conversing(ConversationPath::Item)),
     Path::at("/models", OTHER).get(Target::Models),
     Path::at("/models/{*id}", OTHER).get(Target::Model),
 ];
 
 /// All paths as the router takes them.
-pub(super) fn all() -> impl Iterator<Item = (String, Door, &'static Path)> {
+pub(super) fn all() -> impl Iterator<Item = (String, RouteFamily, &'static Path)> {
     let with = |path: &'static Path| {
-        let of_path = DOORS.into_iter().filter(|(door, _)| path.doors.contains(door));
-        of_path.map(move |(door, before)| (format!("{before}{}", path.path), door, path))
+        let of_path = DOORS.into_iter().filter(|(family, _)| path.doors.contains(family));
+        of_path.map(move |(family, before)| (format!("{before}{}", path.path), family, path))
     };
     PATHS.iter().flat_map(with)
 }

@@ -10,7 +10,7 @@ mod window;
 
 pub(super) use usage::{SYNC, Usages};
 
-use super::routes::Handling;
+use super::routes::RequestContext;
 use crate::auth::{Allowance, Caller, Hash, Keyring, Quota, WhenUsedUp};
 use crate::store::Millis;
 use crate::telemetry::Route;
@@ -395,7 +395,7 @@ impl Drop for Ticket {
     }
 }
 
-impl Handling {
+impl RequestContext {
     /// Counts a request against its key's quota.
     pub(super) async fn count(&mut self, head: &request::Parts) -> Result<(), Failure> {
         let app = Arc::clone(&self.app);
@@ -403,9 +403,9 @@ impl Handling {
             return Ok(());
         };
         if let Some((_, usage)) = &quota.budget {
-            app.usages.refresh(usage, &app.shelf, &app.metrics).await;
+            app.usages.refresh(usage, &app.store_handle, &app.metrics).await;
         }
-        let entered = quota.enter(self.standing.insert(Standing::default()), app.shelf.now());
+        let entered = quota.enter(self.standing.insert(Standing::default()), app.store_handle.now());
         let ticket = entered.map_err(|(failure, wait)| {
             let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
             self.passed.insert(RETRY_AFTER, seconds.into());

@@ -1,12 +1,12 @@
 //! The record of one request: written exactly once, when the request is dropped, wherever that happens.
 
 use super::App;
-use super::connection::Stage;
+use super::connection::ConnectionState;
 use super::quota::Ticket;
 use super::relayed::Progress;
 use crate::auth::Caller;
 use crate::error::{Error, Side};
-use crate::telemetry::{End, Finished, Route, Told, Trace, excerpt, fitting, redacted};
+use crate::telemetry::{End, Finished, FinishedRequest, Route, Trace, excerpt, fitting, redacted};
 use crate::upstream::Upstream;
 use crate::wire::Summary;
 use crate::wire::fault::{Failure, Fault};
@@ -29,7 +29,7 @@ const ENGINE_ERROR: usize = 512;
 
 /// A request's target and sender, as the log has them.
 #[derive(Default)]
-struct Line {
+struct RequestLine {
     method: Method,
     path: Box<str>,
     /// The other end of the connection.
@@ -80,7 +80,7 @@ pub(super) struct Record {
     summary: Summary,
     /// What it says, where that is logged.
     content: Option<String>,
-    line: Line,
+    line: RequestLine,
 }
 
 impl Record {
@@ -114,15 +114,15 @@ impl Record {
             planning: Duration::ZERO,
             summary: Summary::default(),
             content: None,
-            line: Line::default(),
+            line: RequestLine::default(),
         }
     }
 
     /// The same with its target and its sender.
     pub(super) fn asked(mut self, head: &request::Parts) -> Self {
-        let peer = head.extensions.get::<Stage>().and_then(Stage::peer);
+        let peer = head.extensions.get::<ConnectionState>().and_then(ConnectionState::peer);
         let path = limited(head.uri.path()).into();
-        self.line = Line { method: head.method.clone(), path, peer, ..Line::default() };
+        self.line = RequestLine { method: head.method.clone(), path, peer, ..RequestLine::default() };
         self
     }
 
@@ -317,9 +317,9 @@ impl Record {
 
 impl Record {
     /// The same for whoever collects traces, with nothing in it but words that are known here.
-    fn told(&mut self, trace: Arc<Trace>) -> Told {
+    fn told(&mut self, trace: Arc<Trace>) -> FinishedRequest {
         let code = self.code.as_deref().and_then(Fault::of_code).and_then(Fault::code);
-        Told {
+        FinishedRequest {
             trace,
             route: self.route,
             request_id: std::mem::take(&mut self.request_id),
@@ -341,8 +341,8 @@ impl Record {
 /// The rules that changed the request or mended the answer, each with the number of times, if it is more than one.
 fn rules(summary: &Summary) -> Option<String> {
     let mut out = String::new();
-    let fitted = summary.fitted.iter().map(|name| (*name, 1));
-    for (name, times) in fitted.chain(summary.tally.iter().map(|(rule, times)| (rule.name(), times))) {
+    let adapted = summary.adapted.iter().map(|name| (*name, 1));
+    for (name, times) in adapted.chain(summary.tally.iter().map(|(rule, times)| (rule.name(), times))) {
         let separator = if out.is_empty() { "" } else { ", " };
         let _ = match times {
             1 => write!(out, "{separator}{name}"),
@@ -370,7 +370,7 @@ impl Drop for Record {
         }
         if let Some(ticket) = &self.ticket {
             let tokens = self.summary.usage.as_ref().map_or(0, |usage| usage.total);
-            ticket.charge(tokens, self.attempts > 0, self.app.shelf.now());
+            ticket.charge(tokens, self.attempts > 0, self.app.store_handle.now());
         }
         self.app.requests.add(-1);
         if let Some(gauge) = self.app.metrics.in_flight(self.route) {
@@ -388,7 +388,7 @@ impl Drop for Record {
             engine: self.upstream.as_ref().map_or("none", |upstream| upstream.identity().engine.name),
             usage: self.summary.usage,
             tally: &self.summary.tally,
-            fitted: &self.summary.fitted,
+            adapted: &self.summary.adapted,
             total,
             rewriting: self.rewriting,
             planning: self.planning,

@@ -4,17 +4,19 @@
 //! the client. A client that reads slowly slows the engine; one that is gone drops the relay, and with it the engine's
 //! connection.
 
-mod again;
+mod answer_buffer;
 mod exchange;
-mod fan;
-mod pen;
+mod fan_out;
+mod resend;
 
-pub(super) use exchange::{Asking, asking};
+pub(super) use exchange::{PendingAnswer, asking};
 
-use super::attempt::{Leg, Letter, Refused, Search, Sent, To, tell};
+use super::attempt::{
+    Attempt, AttemptTarget, Refused, SentRequest, UpstreamRequest, UpstreamSelection, tell,
+};
 use super::body::{Body, Broken as Unsendable};
 use super::clock::{Clock, Due, unix_seconds};
-use super::keep::{Keeper, Keeping};
+use super::persist::{PendingWrite, ResponseWriter};
 use super::quota::Ticket;
 use super::record::Record;
 use super::{event, headers, panics};
@@ -24,14 +26,14 @@ use crate::upstream::{Answer, Broken, Read, Upstream};
 use crate::wire::encode::Encode;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::Options;
-use crate::wire::{Ending, Out};
-use again::Again;
+use crate::wire::{Ending, OutputBuffer};
+use answer_buffer::AnswerBuffer;
 use bytes::Bytes;
-use exchange::{Engine, Exchange, Manner, Reading, manner, says_events};
-use fan::Other;
+use exchange::{BodyKind, EngineStep, Exchange, ReadOutcome, body_kind, says_events};
+use fan_out::SiblingExchange;
 use http::Response;
 use http_body::Frame;
-use pen::Pen;
+use resend::Resend;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -45,12 +47,12 @@ pub(super) struct Relay {
     /// The only one, or of several the one whose turn it is.
     exchange: Exchange,
     /// Those of the other choices, where each has one of its own.
-    others: Vec<Other>,
+    others: Vec<SiblingExchange>,
     /// The thread that this is polled by.
     thread: usize,
     /// The means to ask this upstream or another one again; `None` once it is too late.
-    again: Option<Box<Again>>,
-    pen: Pen,
+    again: Option<Box<Resend>>,
+    buffer: AnswerBuffer,
     /// Bytes received of the answer.
     received: usize,
     clock: Clock,
@@ -63,40 +65,40 @@ pub(super) struct Relay {
     /// SSE for the client, or one object.
     stream: bool,
     record: Record,
-    keep: Keep,
+    keep: StoreSink,
 }
 
 /// How a response gets into the store.
-enum Keep {
+enum StoreSink {
     /// It does not, or it is there.
     Nothing,
     /// When it is over.
-    Later(Box<Keeper>),
+    Later(Box<ResponseWriter>),
     /// Now; its end waits for that.
-    Now { storing: Keeping, end: Out },
+    Now { storing: PendingWrite, end: OutputBuffer },
 }
 
 /// What a request needs to be relayed.
-pub(super) struct Order {
-    pub(super) leg: Leg,
+pub(super) struct RelayParams {
+    pub(super) attempt: Attempt,
     /// The means to send the request again, if that is allowed.
-    pub(super) again: Option<(Box<dyn Letter>, Search)>,
+    pub(super) again: Option<(Box<dyn UpstreamRequest>, UpstreamSelection)>,
     /// The thread that this is polled by.
     pub(super) thread: usize,
     pub(super) options: Arc<Options>,
     pub(super) stream: bool,
     pub(super) record: Record,
     /// What stores the answer.
-    pub(super) keeper: Option<Box<Keeper>>,
+    pub(super) writer: Option<Box<ResponseWriter>>,
     /// Events are numbered.
     pub(super) numbered: bool,
 }
 
 impl Relay {
     /// Begins to send.
-    pub(super) fn new(order: Order) -> Box<Self> {
-        let Order { leg, again, thread, options, stream, mut record, keeper, numbered } = order;
-        let Leg { chosen, sent: Sent { asking, rewriter, fan, fallbacks } } = leg;
+    pub(super) fn new(order: RelayParams) -> Box<Self> {
+        let RelayParams { attempt, again, thread, options, stream, mut record, writer, numbered } = order;
+        let Attempt { chosen, sent: SentRequest { asking, rewriter, fan_out, fallbacks } } = attempt;
         record.attempts = 1;
         record.upstream = Some(Arc::clone(chosen.upstream()));
         let clock = Clock::new(stream, &record.app.config.timeouts, &options);
@@ -104,8 +106,8 @@ impl Relay {
             exchange: Exchange::begin(chosen, asking, 0, fallbacks),
             others: Vec::new(),
             thread,
-            again: again.map(|(letter, search)| Box::new(Again::new(letter, search))),
-            pen: Pen::new(rewriter, numbered, false),
+            again: again.map(|(request, selection)| Box::new(Resend::new(request, selection))),
+            buffer: AnswerBuffer::new(rewriter, numbered, false),
             received: 0,
             clock,
             comment: false,
@@ -113,11 +115,11 @@ impl Relay {
             goes_on: false,
             stream,
             record,
-            keep: keeper.map_or(Keep::Nothing, Keep::Later),
+            keep: writer.map_or(StoreSink::Nothing, StoreSink::Later),
         });
         this.tell_limits();
-        if let Some(fan) = fan {
-            this.fan_out(*fan, Duration::ZERO);
+        if let Some(fan_out) = fan_out {
+            this.fan_out(*fan_out, Duration::ZERO);
         }
         this
     }
@@ -125,7 +127,7 @@ impl Relay {
     /// Tells the encoder what there was of the key's quota.
     fn tell_limits(&mut self) {
         if let Some(limits) = self.record.ticket.as_ref().and_then(Ticket::limits) {
-            self.pen.rewriter.limits(limits);
+            self.buffer.rewriter.limits(limits);
         }
     }
 
@@ -151,7 +153,7 @@ impl Relay {
 
     /// The status has gone out: whatever becomes of the answer is told in events.
     pub(super) fn go_on(&mut self) {
-        self.pen.commit();
+        self.buffer.commit();
         self.clock.committed();
         self.record.answered(200);
     }
@@ -167,12 +169,12 @@ impl Relay {
         if !self.exchange.is_done() {
             self.close();
         }
-        self.pen.rewriter.into_encoder()
+        self.buffer.rewriter.into_encoder()
     }
 
     /// The answer ends here.
     pub(super) fn give_up(&mut self, failure: impl Into<Failure>) {
-        if !self.pen.ended() {
+        if !self.buffer.ended() {
             self.fail(failure.into());
         }
     }
@@ -185,7 +187,7 @@ impl Relay {
     /// whole answer (wire-format 3.1).
     pub(super) async fn answer(mut self: Box<Self>) -> Response<Body> {
         std::future::poll_fn(|cx| self.poll_fill(cx)).await;
-        if let Some(failure) = self.pen.refusal().cloned() {
+        if let Some(failure) = self.buffer.refusal().cloned() {
             let Exchange { refused, fallbacks, lacks, .. } = &self.exchange;
             let failure = Refused::or_first(refused.as_deref(), *fallbacks, failure);
             let failure = match lacks {
@@ -202,13 +204,13 @@ impl Relay {
         };
         if self.stream {
             let response = head.stream();
-            self.pen.committed = true;
+            self.buffer.committed = true;
             return response.map(|()| Body::relay(self));
         }
         let response = head.object(self.record.started.elapsed());
         self.hold_end();
         std::future::poll_fn(|cx| self.poll_keep(cx)).await;
-        let out = std::mem::take(&mut self.pen.out);
+        let out = std::mem::take(&mut self.buffer.out);
         self.record.bytes = out.len();
         self.close();
         response.map(|()| Body::full(out))
@@ -216,7 +218,7 @@ impl Relay {
 
     fn refusal(mut self: Box<Self>, failure: &Failure) -> Response<Body> {
         headers::soonest(&mut self.exchange.passed, self.again.as_ref().and_then(|again| again.wait));
-        let is_poison = self.again.as_ref().is_some_and(|again| again.search.is_poison());
+        let is_poison = self.again.as_ref().is_some_and(|again| again.selection.is_poison());
         self.close();
         let refusal = headers::Refusal {
             failure,
@@ -234,10 +236,10 @@ impl Relay {
     /// Ready when there is something for the client, or nothing more will be. All that is ready at once goes together.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.clock.reads();
-        self.pen.rewriter.clock(unix_seconds());
+        self.buffer.rewriter.clock(unix_seconds());
         let mut waits = false;
         for _ in 0..READS {
-            if self.pen.ended() || self.is_full() {
+            if self.buffer.ended() || self.is_full() {
                 break;
             }
             if self.record.app.is_cut() {
@@ -247,14 +249,14 @@ impl Relay {
             }
             waits = self.poll_engines(cx).is_pending();
             // What is due goes out before it is asked whether there is more: then there mostly is none.
-            if waits || self.stream && self.has_drained() && self.pen.is_due() {
+            if waits || self.stream && self.has_drained() && self.buffer.is_due() {
                 break;
             }
         }
-        if self.pen.ended() {
+        if self.buffer.ended() {
             return self.over(cx);
         }
-        if self.stream && self.pen.is_due() {
+        if self.stream && self.buffer.is_due() {
             return Poll::Ready(());
         }
         let due = self.clock.poll(cx);
@@ -269,7 +271,7 @@ impl Relay {
             }
             Due::Comment => {
                 self.clock.committed();
-                self.pen.commit();
+                self.buffer.commit();
                 self.comment = true;
             }
         }
@@ -278,8 +280,8 @@ impl Relay {
 
     /// The attempt is over, and with it the answer, if no other one is made.
     fn over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let goes_on = if self.pen.is_of_several() {
-            !self.pen.ended()
+        let goes_on = if self.buffer.is_of_several() {
+            !self.buffer.ended()
         } else {
             self.is_sent_again() || self.asks_for_the_rest()
         };
@@ -295,31 +297,31 @@ impl Relay {
     /// What may not be sent yet does not count: only the engine can release it, and it is about as long as the request
     /// that it repeats.
     fn is_full(&self) -> bool {
-        self.stream && self.pen.out.len() >= self.limits().stream_buffer_bytes / 8 && self.pen.is_due()
+        self.stream && self.buffer.out.len() >= self.limits().stream_buffer_bytes / 8 && self.buffer.is_due()
     }
 
     /// The engine's socket held no more than what was read. Of several that is not asked.
     fn has_drained(&self) -> bool {
-        !self.pen.is_of_several()
-            && matches!(&self.exchange.engine, Engine::Answers(answer, _) if answer.has_drained())
+        !self.buffer.is_of_several()
+            && matches!(&self.exchange.engine, EngineStep::Answers(answer, _) if answer.has_drained())
     }
 
     fn poll_engine(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.exchange.engine {
-            Engine::Asked(asked) => {
+            EngineStep::Asked(asked) => {
                 let answer = ready!(asked.as_mut().poll(cx));
                 match answer {
                     Ok(answer) => self.begin(answer),
                     Err(error) => {
-                        self.exchange.engine = Engine::Done;
+                        self.exchange.engine = EngineStep::Done;
                         self.record.because(&error);
                         self.exchange.class = Some(error.class);
                         self.fail(error.public);
                     }
                 }
             }
-            Engine::Answers(..) => ready!(self.poll_body(cx)),
-            Engine::Done => {}
+            EngineStep::Answers(..) => ready!(self.poll_body(cx)),
+            EngineStep::Done => {}
         }
         Poll::Ready(())
     }
@@ -331,35 +333,36 @@ impl Relay {
         if self.record.ticket.is_none()
             && let Some(limits) = headers::limits(&self.exchange.passed)
         {
-            self.pen.rewriter.limits(limits);
+            self.buffer.rewriter.limits(limits);
         }
         self.record.attempts += answer.attempts.saturating_sub(1);
         let (request_id, status) = (&self.record.request_id, answer.head.status);
         tracing::debug!(request_id, upstream = self.upstream().config.name, status, "an engine answers");
-        match manner(&answer.head) {
-            Some(manner) => self.exchange.engine = Engine::Answers(Box::new(answer), manner),
+        match body_kind(&answer.head) {
+            Some(body_kind) => self.exchange.engine = EngineStep::Answers(Box::new(answer), body_kind),
             None => self.fail(Fault::InvalidResponse.into()),
         }
     }
 
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Self { exchange: Exchange { engine, chosen, .. }, pen, received, record, .. } = self;
-        let Engine::Answers(answer, manner) = engine else { return Poll::Ready(()) };
+        let Self { exchange: Exchange { engine, chosen, .. }, buffer, received, record, .. } = self;
+        let EngineStep::Answers(answer, body_kind) = engine else { return Poll::Ready(()) };
         let (limits, upstream) = (&record.app.config.limits, chosen.upstream());
-        let mut reading = Reading { pen, received, manner, limits, upstream, wrong: false, began: None };
+        let mut reading =
+            ReadOutcome { buffer, received, body_kind, limits, upstream, wrong: false, began: None };
         let read = ready!(answer.poll_read(cx, &mut |bytes| reading.bytes(bytes)));
-        let Reading { wrong, began, .. } = reading;
+        let ReadOutcome { wrong, began, .. } = reading;
         let now = Instant::now();
         if let Some(began) = began {
             self.record.rewriting += now.saturating_duration_since(began);
         }
-        if self.clock.heard(now, self.pen.spoken() || !self.stream) {
+        if self.clock.heard(now, self.buffer.spoken() || !self.stream) {
             self.exchange.chosen.upstream().heard(now);
         }
-        if self.pen.rewriter.progress().spoken {
+        if self.buffer.rewriter.progress().spoken {
             self.exchange.answered();
         }
-        if self.pen.spoken() && self.record.first_token.is_none() {
+        if self.buffer.spoken() && self.record.first_token.is_none() {
             let elapsed = self.record.started.elapsed();
             self.record.first_token = Some(elapsed);
             self.exchange.chosen.upstream().figures.first_token.observe(elapsed);
@@ -376,7 +379,7 @@ impl Relay {
 
     /// An error's text is long enough to be told.
     fn refused_early(&mut self) {
-        if let Engine::Answers(_, Manner::Refusal(body)) = &self.exchange.engine
+        if let EngineStep::Answers(_, BodyKind::Refusal(body)) = &self.exchange.engine
             && body.len() >= self.limits().max_error_bytes
         {
             self.end(Ending::Reset);
@@ -385,33 +388,33 @@ impl Relay {
 
     /// The body is over.
     fn end(&mut self, ending: Ending) {
-        let Self { exchange: Exchange { engine, chosen, class, refused, fallbacks, .. }, pen, .. } = self;
-        let Engine::Answers(answer, manner) = engine else { return };
-        if pen.ended() {
+        let Self { exchange: Exchange { engine, chosen, class, refused, fallbacks, .. }, buffer, .. } = self;
+        let EngineStep::Answers(answer, body_kind) = engine else { return };
+        if buffer.ended() {
             return;
         }
         if ending == Ending::Reset {
             *class = Some(Class::Reset);
         }
-        match manner {
-            Manner::Refusal(body) => {
+        match body_kind {
+            BodyKind::Refusal(body) => {
                 let body = if answer.head.is_encoded() { &[] } else { body.as_ref() };
                 *class = Some(Class::of_status(answer.head.status));
                 let own_key = chosen.upstream().config.auth.are_ours();
                 let failure = Failure::of_answer(answer.head.status, body, own_key);
-                pen.fail(Refused::or_first(refused.as_deref(), *fallbacks, failure));
+                buffer.fail(Refused::or_first(refused.as_deref(), *fallbacks, failure));
             }
-            Manner::Whole(body) if ending == Ending::Clean => pen.whole(body),
-            Manner::Unknown(_) if ending == Ending::Clean && !says_events(&answer.head) => {
-                pen.fail(Fault::InvalidResponse.into());
+            BodyKind::Whole(body) if ending == Ending::Clean => buffer.whole(body),
+            BodyKind::Unknown(_) if ending == Ending::Clean && !says_events(&answer.head) => {
+                buffer.fail(Fault::InvalidResponse.into());
             }
-            _ => pen.finish(ending),
+            _ => buffer.finish(ending),
         }
     }
 
     /// HTTP that cannot be read on. What was complete stays complete.
     fn malformed(&mut self) {
-        if let Engine::Answers(_, Manner::Events) = &self.exchange.engine {
+        if let EngineStep::Answers(_, BodyKind::Events) = &self.exchange.engine {
             self.end(Ending::Reset);
         } else {
             self.exchange.class = Some(Class::Perhaps);
@@ -421,15 +424,16 @@ impl Relay {
 
     fn fail(&mut self, failure: Failure) {
         self.exchange.let_go();
-        self.pen.fail(failure);
+        self.buffer.fail(failure);
     }
 
     /// The attempt is over, and counted.
     fn counted(&mut self) {
-        let Self { pen, exchange, record, again, .. } = self;
-        let (failure, upstream) = (pen.rewriter.any_failure(), exchange.chosen.upstream());
+        let Self { buffer, exchange, record, again, .. } = self;
+        let (failure, upstream) = (buffer.rewriter.any_failure(), exchange.chosen.upstream());
         if let Some(failure) = failure.filter(|failure| failure.engine.is_some()) {
-            let request = again.as_ref().and_then(|again| again.letter.text(&To::first(upstream)));
+            let request =
+                again.as_ref().and_then(|again| again.request.text(&AttemptTarget::first(upstream)));
             if let Some(request) = request {
                 record.engine_said(failure, &request);
             }
@@ -440,13 +444,13 @@ impl Relay {
     /// The upstream's account of this attempt.
     fn told(&mut self) {
         self.counted();
-        let failure = self.pen.rewriter.any_failure();
+        let failure = self.buffer.rewriter.any_failure();
         if failure.is_none() {
             self.exchange.answered();
         }
         let Exchange { engine, chosen, passed, .. } = &mut self.exchange;
         let status = match engine {
-            Engine::Answers(answer, Manner::Refusal(_)) => Some(answer.head.status),
+            EngineStep::Answers(answer, BodyKind::Refusal(_)) => Some(answer.head.status),
             _ => None,
         };
         tell(chosen, failure, status, passed);
@@ -454,16 +458,16 @@ impl Relay {
 
     /// The last bytes are on their way: the record is complete, and the engine's connection may serve again.
     fn close(&mut self) {
-        self.record.summarised(self.pen.summary());
-        let is_good = self.pen.rewriter.any_failure().is_none();
-        let refused = matches!(&self.exchange.engine, Engine::Answers(_, Manner::Refusal(_)));
+        self.record.summarised(self.buffer.summary());
+        let is_good = self.buffer.rewriter.any_failure().is_none();
+        let refused = matches!(&self.exchange.engine, EngineStep::Answers(_, BodyKind::Refusal(_)));
         let whole = is_good || refused;
         // Of several each is told of when it is over.
-        if !(self.pen.is_of_several() && is_good) {
+        if !(self.buffer.is_of_several() && is_good) {
             self.told();
         }
         self.again = None;
-        match self.pen.rewriter.any_failure() {
+        match self.buffer.rewriter.any_failure() {
             Some(failure) => self.record.failed(failure),
             None => self.record.completed(),
         }
@@ -475,7 +479,8 @@ impl Relay {
 
     /// The engine's connection may serve again.
     fn give_back(&mut self) {
-        if let Engine::Answers(answer, _) = std::mem::replace(&mut self.exchange.engine, Engine::Done) {
+        if let EngineStep::Answers(answer, _) = std::mem::replace(&mut self.exchange.engine, EngineStep::Done)
+        {
             self.exchange.chosen.client(self.thread).give_back_soon(*answer);
         }
     }
@@ -486,12 +491,12 @@ impl Relay {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Unsendable>>> {
         panics::point("stream", Some(&self.record.request_id));
-        if !self.comment && !self.pen.is_due() {
+        if !self.comment && !self.buffer.is_due() {
             ready!(self.poll_fill(cx));
         }
-        if self.pen.ended() {
+        if self.buffer.ended() {
             self.hold_end();
-            if self.pen.out.is_empty() && !self.comment {
+            if self.buffer.out.is_empty() && !self.comment {
                 ready!(self.poll_keep(cx));
             }
         }
@@ -503,7 +508,7 @@ impl Relay {
             self.hand_over()
         };
         self.record.bytes += bytes.len();
-        let goes_on = std::mem::replace(&mut self.goes_on, !self.pen.out.is_empty());
+        let goes_on = std::mem::replace(&mut self.goes_on, !self.buffer.out.is_empty());
         if let Some(pause) = self.clock.wrote().filter(|_| !goes_on) {
             self.exchange.chosen.upstream().figures.inter_token.observe(pause);
         }
@@ -515,35 +520,38 @@ impl Relay {
 
     fn hand_over(&mut self) -> Bytes {
         // The choices that an answer lacks are asked for behind it.
-        if !self.pen.rewriter.may_lack() {
+        if !self.buffer.rewriter.may_lack() {
             self.again = None;
         }
-        if self.by_events { self.pen.out.join() } else { self.pen.out.take() }
+        if self.by_events { self.buffer.out.join() } else { self.buffer.out.take() }
     }
 
     /// Everything has been handed over.
     pub(super) fn is_end(&self) -> bool {
-        self.pen.ended() && self.pen.out.is_empty() && !self.comment && matches!(self.keep, Keep::Nothing)
+        self.buffer.ended()
+            && self.buffer.out.is_empty()
+            && !self.comment
+            && matches!(self.keep, StoreSink::Nothing)
     }
 
     /// The answer is over: what says so is held until the answer is stored.
     fn hold_end(&mut self) {
-        let Keep::Later(_) = &self.keep else { return };
-        let Keep::Later(keeper) = std::mem::replace(&mut self.keep, Keep::Nothing) else { return };
-        let Self { pen, stream, .. } = self;
-        let end = if *stream { pen.out.split_end() } else { Some(std::mem::take(&mut pen.out)) };
+        let StoreSink::Later(_) = &self.keep else { return };
+        let StoreSink::Later(writer) = std::mem::replace(&mut self.keep, StoreSink::Nothing) else { return };
+        let Self { buffer, stream, .. } = self;
+        let end = if *stream { buffer.out.split_end() } else { Some(std::mem::take(&mut buffer.out)) };
         let Some(end) = end else { return };
         let said = end.copied();
         let object = if *stream { event::response_in(&said) } else { std::str::from_utf8(&said).ok() };
-        let storing = keeper.keep(object.unwrap_or_default());
-        self.keep = Keep::Now { storing, end };
+        let storing = writer.keep(object.unwrap_or_default());
+        self.keep = StoreSink::Now { storing, end };
     }
 
     fn poll_keep(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Keep::Now { storing, end } = &mut self.keep {
+        if let StoreSink::Now { storing, end } = &mut self.keep {
             let kept = ready!(storing.as_mut().poll(cx));
-            self.pen.out = kept.honest(std::mem::take(end), &self.record.request_id);
-            self.keep = Keep::Nothing;
+            self.buffer.out = kept.honest(std::mem::take(end), &self.record.request_id);
+            self.keep = StoreSink::Nothing;
         }
         Poll::Ready(())
     }
@@ -551,6 +559,6 @@ impl Relay {
 
 impl std::fmt::Debug for Relay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Relay").field("rewriter", &self.pen.rewriter).finish_non_exhaustive()
+        f.debug_struct("Relay").field("rewriter", &self.buffer.rewriter).finish_non_exhaustive()
     }
 }

@@ -6,13 +6,13 @@
 
 mod client_body;
 
-use super::attempt::{Search, Sender, To, tell};
+use super::attempt::{AttemptTarget, Sender, UpstreamSelection, tell};
+use super::azure::RouteFamily;
 use super::body::Body;
-use super::budget::Share;
-use super::door::Door;
+use super::budget::BudgetShare;
 use super::headers::{self, RETRY_AFTER, Success};
 use super::pass_through::{Opened, PassThrough, Underway};
-use super::routes::Handling;
+use super::routes::RequestContext;
 use crate::config::Relayed;
 use crate::error::{Class, Error};
 use crate::request::relayed::Scan;
@@ -37,20 +37,20 @@ const WHOLE: usize = 256 << 10;
 const LOOK: usize = 64 << 10;
 
 /// Returns how a path leads to a relayed route: by which routes, and to which path of the engine.
-pub(super) fn find(path: &str, relayed: &Relayed) -> Option<(Door, String)> {
+pub(super) fn find(path: &str, relayed: &Relayed) -> Option<(RouteFamily, String)> {
     let of_deployment = || path.strip_prefix("/openai/deployments/")?.split_once('/').map(|(_, rest)| rest);
-    let below = |door, rest: Option<&str>| rest.map(|rest| (door, format!("/v1/{rest}")));
+    let below = |family, rest: Option<&str>| rest.map(|rest| (family, format!("/v1/{rest}")));
     let ways = [
-        Some((Door::Plain, path.to_owned())),
-        below(Door::Undated, path.strip_prefix("/openai/v1/")),
-        below(Door::Deployment, of_deployment()),
-        below(Door::Dated, path.strip_prefix("/openai/")),
+        Some((RouteFamily::Plain, path.to_owned())),
+        below(RouteFamily::Undated, path.strip_prefix("/openai/v1/")),
+        below(RouteFamily::Deployment, of_deployment()),
+        below(RouteFamily::Dated, path.strip_prefix("/openai/")),
     ];
     ways.into_iter().flatten().find(|(_, path)| relayed.has(path))
 }
 
 /// The part of a request's body that is held.
-struct Held {
+struct HeldBody {
     front: Bytes,
     scan: Scan,
     /// The part that is still to come.
@@ -61,7 +61,7 @@ struct Held {
 
 /// The model that a request is for.
 #[derive(Default)]
-struct Wanted {
+struct RequestedModel {
     /// The client's name for it; empty, if the engine chooses.
     model: String,
     /// The engine is told it by name.
@@ -69,20 +69,20 @@ struct Wanted {
 }
 
 /// An attempt from which nothing has gone to the client.
-struct Refused {
+struct FailedAttempt {
     error: Error,
     /// The engine's, where it is an error.
     status: Option<u16>,
     passed: HeaderMap,
 }
 
-impl From<Error> for Refused {
+impl From<Error> for FailedAttempt {
     fn from(error: Error) -> Self {
         Self { error, status: None, passed: HeaderMap::new() }
     }
 }
 
-impl Handling {
+impl RequestContext {
     /// Answers a request for a route that is relayed.
     pub(super) async fn relayed(
         &mut self,
@@ -94,18 +94,18 @@ impl Handling {
             return Err(Fault::UnknownUrl.into());
         };
         let mut held = self.hold(head, body).await?;
-        let Wanted { model, is_written } = self.model_of(head, &mut held).await?;
-        let Held { front, scan, rest, rest_length } = held;
+        let RequestedModel { model, is_written } = self.model_of(head, &mut held).await?;
+        let HeldBody { front, scan, rest, rest_length } = held;
         if let Some(record) = &mut self.record {
             record.model = self.app.pool.label(&model);
         }
         let progress = rest.as_ref().map(ClientBody::progress);
         let upload = rest.map(|rest| Upload::new(rest, rest_length));
         let sender = self.sender(&head.headers);
-        let mut search = self.search(&model, &head.headers, None, Vec::<&str>::new);
-        let path = format!("{path}{}", query(head.uri.query(), self.door));
+        let mut selection = self.selection(&model, &head.headers, None, Vec::<&str>::new);
+        let path = format!("{path}{}", query(head.uri.query(), self.family));
         let (accept, content_type) = (accept(&head.headers), content_type(&head.headers, &scan));
-        let request = |to: &To<'_>| {
+        let request = |to: &AttemptTarget<'_>| {
             let route = sender.route(to, &model);
             let name = route.model_alias.as_deref().unwrap_or(&model);
             let is_named = !is_written || scan.named().is_some_and(|named| named.model == name);
@@ -115,7 +115,7 @@ impl Handling {
             let (accept, content_type) = (accept.clone(), content_type.clone());
             Ok(Outgoing { accept, content_type, upload: upload.clone(), ..outgoing })
         };
-        let result = self.pass_on(&sender, &mut search, progress.as_deref(), request).await;
+        let result = self.pass_on(&sender, &mut selection, progress.as_deref(), request).await;
         if let Some(progress) = progress {
             self.unread = !progress.has_ended();
         }
@@ -123,13 +123,13 @@ impl Handling {
     }
 
     /// Reads as much of a body as is needed to choose an upstream, or all of it if it is short.
-    async fn hold(&mut self, head: &request::Parts, body: Option<Incoming>) -> Result<Held, Failure> {
+    async fn hold(&mut self, head: &request::Parts, body: Option<Incoming>) -> Result<HeldBody, Failure> {
         let label = head.headers.get(CONTENT_TYPE).and_then(|label| label.to_str().ok()).unwrap_or("");
         let scan = Scan::of(label);
         let app = Arc::clone(&self.app);
         let Some(body) = body else {
             self.held_all(&scan, b"");
-            return Ok(Held { front: Bytes::new(), scan, rest: None, rest_length: None });
+            return Ok(HeldBody { front: Bytes::new(), scan, rest: None, rest_length: None });
         };
         let limits = &app.config.limits;
         let declared = body.size_hint().exact();
@@ -141,7 +141,7 @@ impl Handling {
         let is_short =
             declared.is_some_and(|length| usize::try_from(length).is_ok_and(|length| length <= WHOLE));
         let is_restricted = self.caller.as_ref().is_some_and(|caller| !caller.models.is_empty());
-        let decides = is_restricted || app.pool.goes_by_model() || self.door.deployment(head).is_some();
+        let decides = is_restricted || app.pool.goes_by_model() || self.family.deployment(head).is_some();
         let most = if decides { limits.relay_buffer_bytes.max(LOOK) } else { LOOK };
         let mut body = ClientBody::new(body, scan, &app, &self.busy);
         if let Some(record) = &mut self.record {
@@ -167,15 +167,15 @@ impl Handling {
             share.reach(front.len() + piece.len())?;
             front.extend_from_slice(&piece);
         }
-        let front = Share::hold(self.share.insert(Arc::new(share)), front.freeze());
+        let front = BudgetShare::hold(self.share.insert(Arc::new(share)), front.freeze());
         let scan = body.scan.clone();
         if body.progress().has_ended() {
             self.held_all(&scan, &front);
-            return Ok(Held { front, scan, rest: None, rest_length: None });
+            return Ok(HeldBody { front, scan, rest: None, rest_length: None });
         }
         let length = u64::try_from(front.len()).unwrap_or(u64::MAX);
         let rest_length = declared.map(|declared| declared.saturating_sub(length));
-        Ok(Held { front, scan, rest: Some(body), rest_length })
+        Ok(HeldBody { front, scan, rest: Some(body), rest_length })
     }
 
     /// The whole body is held.
@@ -189,12 +189,16 @@ impl Handling {
     }
 
     /// Returns the model that a request is for, by the client's name for it; empty, if it does not matter which one it is.
-    async fn model_of(&mut self, head: &request::Parts, held: &mut Held) -> Result<Wanted, Failure> {
+    async fn model_of(
+        &mut self,
+        head: &request::Parts,
+        held: &mut HeldBody,
+    ) -> Result<RequestedModel, Failure> {
         let is_restricted = self.caller.as_ref().is_some_and(|caller| !caller.models.is_empty());
-        let wanted = match (self.door.deployment(head), held.scan.named()) {
-            (Some(deployment), _) => Wanted { model: deployment, is_written: true },
+        let wanted = match (self.family.deployment(head), held.scan.named()) {
+            (Some(deployment), _) => RequestedModel { model: deployment, is_written: true },
             (None, Some(named)) if !named.model.is_empty() => {
-                Wanted { model: named.model.clone(), is_written: true }
+                RequestedModel { model: named.model.clone(), is_written: true }
             }
             _ => self.unnamed_model(&head.headers, held.scan.is_settled(), is_restricted).await?,
         };
@@ -221,23 +225,23 @@ impl Handling {
         headers: &HeaderMap,
         is_settled: bool,
         is_restricted: bool,
-    ) -> Result<Wanted, Failure> {
+    ) -> Result<RequestedModel, Failure> {
         if let Some([only]) = self.caller.as_ref().map(|caller| caller.models.as_slice()) {
-            return Ok(Wanted { model: only.clone(), is_written: true });
+            return Ok(RequestedModel { model: only.clone(), is_written: true });
         }
         if !is_restricted && !self.app.pool.goes_by_model() {
-            return Ok(Wanted::default());
+            return Ok(RequestedModel::default());
         }
         if !is_settled && (is_restricted || !self.app.pool.is_single()) {
             let message = "Missing required parameter: 'model'. Put it before the file and other long parts of the body.";
             return Err(Failure::from(Fault::MissingParameter).with_message(message).with_param("model"));
         }
         match self.default_model(headers).await {
-            Ok(Some(model)) => Ok(Wanted { model: model.to_string(), is_written: is_restricted }),
-            Ok(None) => Ok(Wanted::default()),
+            Ok(Some(model)) => Ok(RequestedModel { model: model.to_string(), is_written: is_restricted }),
+            Ok(None) => Ok(RequestedModel::default()),
             // Engines that are all the same choose by themselves.
             Err(_) if !is_restricted && self.app.pool.look("", self.chance.number()).1 => {
-                Ok(Wanted::default())
+                Ok(RequestedModel::default())
             }
             Err(failure) => Err(failure),
         }
@@ -247,18 +251,19 @@ impl Handling {
     pub(super) async fn pass_on(
         &mut self,
         sender: &Sender,
-        search: &mut Search,
+        selection: &mut UpstreamSelection,
         progress: Option<&Progress>,
-        mut request: impl FnMut(&To<'_>) -> Result<Outgoing, Failure>,
+        mut request: impl FnMut(&AttemptTarget<'_>) -> Result<Outgoing, Failure>,
     ) -> Result<Response<Body>, Failure> {
         let app = Arc::clone(&self.app);
-        let mut underway = Underway::begin(self.choose(search)?);
+        let mut underway = Underway::begin(self.choose(selection)?);
         let mut wait = None;
         loop {
             let upstream = Arc::clone(underway.chosen.upstream());
-            let outgoing = request(&To { attempt: search.attempts(), ..To::first(&upstream) })?;
+            let outgoing =
+                request(&AttemptTarget { attempt: selection.attempts(), ..AttemptTarget::first(&upstream) })?;
             if let Some(record) = &mut self.record {
-                record.attempts = search.attempts();
+                record.attempts = selection.attempts();
                 record.upstream = Some(Arc::clone(&upstream));
             }
             underway.is_over = false;
@@ -266,7 +271,7 @@ impl Handling {
                 Ok(opened) => return self.passing(opened, underway, outgoing.upload),
                 Err(refused) => refused,
             };
-            let Refused { error, status, passed } = refused;
+            let FailedAttempt { error, status, passed } = refused;
             tell(&mut underway.chosen, Some(&error.public), status, &passed);
             self.passed = passed;
             if let Some(record) = &mut self.record {
@@ -280,10 +285,10 @@ impl Handling {
             underway.is_over = !matches!(error.public.fault, Fault::Timeout | Fault::Draining);
             drop(underway);
             let may_again = !outgoing.upload.as_ref().is_some_and(Upload::has_begun);
-            let next = if may_again { search.after(error.class, &app) } else { None };
+            let next = if may_again { selection.after(error.class, &app) } else { None };
             let Some((next, pause)) = next else {
                 headers::soonest(&mut self.passed, wait);
-                self.is_poison = search.is_poison();
+                self.is_poison = selection.is_poison();
                 return Err(error.public);
             };
             if error.class == Class::Pushed {
@@ -302,7 +307,7 @@ impl Handling {
         upstream: &Arc<Upstream>,
         outgoing: &Outgoing,
         progress: Option<&Progress>,
-    ) -> Result<Opened, Refused> {
+    ) -> Result<Opened, FailedAttempt> {
         let patience = *self.app.config.timeouts.first_token;
         tokio::select! {
             opened = self.open(sender, upstream, outgoing) => opened,
@@ -316,7 +321,7 @@ impl Handling {
         sender: &Sender,
         upstream: &Arc<Upstream>,
         outgoing: &Outgoing,
-    ) -> Result<Opened, Refused> {
+    ) -> Result<Opened, FailedAttempt> {
         let mut answer = sender.client(upstream).send(outgoing).await?;
         let (status, passed) = (answer.head.status, headers::passed(&answer.head.headers));
         if status >= 400 {
@@ -329,10 +334,10 @@ impl Handling {
             let failure = Failure::of_answer(status, &body, upstream.config.auth.are_ours());
             let error =
                 Error::from(no_such_route(failure, status, outgoing)).classed(Class::of_status(status));
-            return Err(Refused { error, status: Some(status), passed });
+            return Err(FailedAttempt { error, status: Some(status), passed });
         }
         if !(200..300).contains(&status) {
-            return Err(Refused { passed, ..Error::from(Fault::InvalidResponse).into() });
+            return Err(FailedAttempt { passed, ..Error::from(Fault::InvalidResponse).into() });
         }
         let (length, mut first) = (answer.length(), BytesMut::new());
         let reading = std::future::poll_fn(|cx| {
@@ -348,7 +353,7 @@ impl Handling {
         let read =
             tokio::time::timeout(Duration::from_secs(longest), reading).await.unwrap_or(Ok(Read::More));
         if read.is_err() && first.is_empty() {
-            return Err(Refused { passed, ..Error::from(Fault::Reset).into() });
+            return Err(FailedAttempt { passed, ..Error::from(Fault::Reset).into() });
         }
         Ok(Opened { answer: Box::new(answer), length, first, read, passed })
     }
@@ -396,10 +401,10 @@ fn no_such_route(failure: Failure, status: u16, outgoing: &Outgoing) -> Failure 
 }
 
 /// The query as the engine gets it, with its question mark; that of Azure's routes without the version.
-fn query(query: Option<&str>, door: Door) -> String {
+fn query(query: Option<&str>, family: RouteFamily) -> String {
     let mut out = String::new();
     for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
-        if door != Door::Plain && pair.split('=').next() == Some("api-version") {
+        if family != RouteFamily::Plain && pair.split('=').next() == Some("api-version") {
             continue;
         }
         out.push(if out.is_empty() { '?' } else { '&' });
@@ -434,16 +439,16 @@ mod tests {
 
     #[test]
     fn queries_pass_as_they_are() {
-        for (given, door, expected) in [
-            (None, Door::Plain, ""),
-            (Some(""), Door::Plain, ""),
-            (Some("a=b&c=%20d"), Door::Plain, "?a=b&c=%20d"),
-            (Some("a=b&&api-version=1"), Door::Plain, "?a=b&api-version=1"),
-            (Some("api-version=2024-10-21&a=b"), Door::Deployment, "?a=b"),
-            (Some("api-version=2024-10-21"), Door::Dated, ""),
-            (Some("a=é"), Door::Plain, "?a=%C3%A9"),
+        for (given, family, expected) in [
+            (None, RouteFamily::Plain, ""),
+            (Some(""), RouteFamily::Plain, ""),
+            (Some("a=b&c=%20d"), RouteFamily::Plain, "?a=b&c=%20d"),
+            (Some("a=b&&api-version=1"), RouteFamily::Plain, "?a=b&api-version=1"),
+            (Some("api-version=2024-10-21&a=b"), RouteFamily::Deployment, "?a=b"),
+            (Some("api-version=2024-10-21"), RouteFamily::Dated, ""),
+            (Some("a=é"), RouteFamily::Plain, "?a=%C3%A9"),
         ] {
-            assert_eq!(query(given, door), expected, "{given:?}");
+            assert_eq!(query(given, family), expected, "{given:?}");
         }
     }
 }

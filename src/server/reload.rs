@@ -2,9 +2,9 @@
 //!
 //! What is wrong changes nothing. What is right is in force for requests that come after that, all of it at once.
 
-use super::{App, Present, watch};
+use super::{ActiveConfig, App, watch};
 use crate::config::{Config, Mistakes, Source};
-use crate::marks::Watch;
+use crate::file_watch::Watch;
 use crate::telemetry::CONTENT_LOGGED;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(super) async fn in_time<T: Send + 'static>(read: impl FnOnce() -> T + Send +
 
 /// What the configuration in force came from.
 pub(super) struct Reload {
-    present: Arc<Present>,
+    present: Arc<ActiveConfig>,
     source: Source,
     watch: Watch,
     hangup: Signal,
@@ -33,7 +33,7 @@ pub(super) struct Reload {
 
 impl Reload {
     /// That of this process. `hangup`: the signal, which does not end the process once it is taken.
-    pub(super) fn new(present: &Arc<Present>, source: Source, hangup: Signal) -> Self {
+    pub(super) fn new(present: &Arc<ActiveConfig>, source: Source, hangup: Signal) -> Self {
         let watch = Watch::new(present.app().config.read.clone());
         Self { present: Arc::clone(present), source, watch, hangup }
     }

@@ -1,25 +1,25 @@
 //! Routes: read, plan, send, relay.
 
-use super::attempt::{Fan, Letter, Part, Sender, Sent, To};
+use super::attempt::{AttemptTarget, FanOut, FanOutPart, Sender, SentRequest, UpstreamRequest};
+use super::azure::{self, RouteFamily};
 use super::body::{self, Body};
 use super::browsers::{self, Sharing};
-use super::budget::Share;
+use super::budget::BudgetShare;
 use super::clock;
-use super::connection::{Busy, Stage};
-use super::door::{self, Door};
+use super::connection::{ActiveRequest, ConnectionState};
 use super::page;
 use super::paths::{self, Target};
 use super::quota::Standing;
 use super::readiness::Trouble;
 use super::record::Record;
-use super::relay::{Asking, Order, Relay, asking};
+use super::relay::{PendingAnswer, Relay, RelayParams, asking};
 use super::{App, Worker, auth, headers, leavings, panics, relayed};
 use crate::auth::Caller;
 use crate::config::Limits;
 use crate::plan::{Plan, plan};
-use crate::request::embeddings::Wanted;
+use crate::request::embeddings::EmbeddingsRequest;
 use crate::request::relayed::api_of;
-use crate::request::{Ask, Rules};
+use crate::request::{ChatRequest, Rules};
 use crate::telemetry::Route;
 use crate::upstream::models::{self, Model};
 use crate::upstream::{Hops, Outgoing};
@@ -40,22 +40,22 @@ use std::time::{Duration, Instant};
 /// The routes, each to its [`Target`]. Paths are compared as they stand: what is decoded or normalised in one place and
 /// not in the other opens doors.
 pub(super) fn router(worker: Arc<Worker>) -> Router {
-    let to = |target, door| move |State(worker), request| answer(worker, request, target, door);
-    let mut router = Router::new().route(paths::HEALTH, get(to(Target::Health, Door::Plain)));
+    let to = |target, family| move |State(worker), request| answer(worker, request, target, family);
+    let mut router = Router::new().route(paths::HEALTH, get(to(Target::Health, RouteFamily::Plain)));
     if worker.present.app().page.is_some() {
-        router = router.route("/", get(to(Target::Page, Door::Plain)));
+        router = router.route("/", get(to(Target::Page, RouteFamily::Plain)));
     }
-    for (pattern, door, path) in paths::all() {
+    for (pattern, family, path) in paths::all() {
         let mut methods = MethodRouter::new();
-        methods = path.get.into_iter().fold(methods, |methods, target| methods.get(to(target, door)));
-        methods = path.post.into_iter().fold(methods, |methods, target| methods.post(to(target, door)));
-        methods = path.delete.into_iter().fold(methods, |methods, target| methods.delete(to(target, door)));
+        methods = path.get.into_iter().fold(methods, |methods, target| methods.get(to(target, family)));
+        methods = path.post.into_iter().fold(methods, |methods, target| methods.post(to(target, family)));
+        methods = path.delete.into_iter().fold(methods, |methods, target| methods.delete(to(target, family)));
         router = router.route(&pattern, methods);
     }
     let root_path = worker.present.app().config.root_path.clone();
     let router = router
-        .method_not_allowed_fallback(to(Target::OtherMethod, Door::Plain))
-        .fallback(to(Target::Nothing, Door::Plain))
+        .method_not_allowed_fallback(to(Target::OtherMethod, RouteFamily::Plain))
+        .fallback(to(Target::Nothing, RouteFamily::Plain))
         .with_state(worker);
     match root_path {
         // The path is removed before any route sees the request.
@@ -65,13 +65,18 @@ pub(super) fn router(worker: Arc<Worker>) -> Router {
 }
 
 /// Answers one request, and lets the page that it comes from read the answer, if it may.
-async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Door) -> Response<Body> {
+async fn answer(
+    worker: Arc<Worker>,
+    request: Request,
+    target: Target,
+    family: RouteFamily,
+) -> Response<Body> {
     let app = worker.present.app();
     let sharing = Sharing::of(&app.config.cors, request.headers());
     let (head, body) = request.into_parts();
-    let stage = head.extensions.get::<Stage>().cloned().unwrap_or_default();
-    let busy = Busy::begin(&stage);
-    let mut response = match (refused_by_its_head(&head, &app.config.limits), Chance::draw()) {
+    let stage = head.extensions.get::<ConnectionState>().cloned().unwrap_or_default();
+    let busy = ActiveRequest::begin(&stage);
+    let mut response = match (refused_by_its_head(&head, &app.config.limits), IdSource::draw()) {
         (Some(status), _) => bare(status),
         (None, Err(_)) => bare(StatusCode::INTERNAL_SERVER_ERROR),
         (None, Ok(chance)) => {
@@ -84,7 +89,7 @@ async fn answer(worker: Arc<Worker>, request: Request, target: Target, door: Doo
             let open = sharing.preflight(&head).or_else(own);
             match open {
                 Some(answer) => unrecorded(answer, &head, has_body(&head, &body), &chance, busy, &app),
-                None => handle((app, worker, busy, chance), (head, body), target, door).await,
+                None => handle((app, worker, busy, chance), (head, body), target, family).await,
             }
         }
     };
@@ -112,8 +117,8 @@ fn unrecorded(
     answer: Result<Response<Bytes>, Failure>,
     head: &request::Parts,
     has_body: bool,
-    chance: &Chance,
-    busy: Busy,
+    chance: &IdSource,
+    busy: ActiveRequest,
     app: &App,
 ) -> Response<Body> {
     let mut response = answer.unwrap_or_else(|failure| {
@@ -142,10 +147,10 @@ fn has_body(head: &request::Parts, body: &Incoming) -> bool {
 
 /// Answers a request that is one for somebody.
 async fn handle(
-    (app, worker, busy, chance): (Arc<App>, Arc<Worker>, Busy, Chance),
+    (app, worker, busy, chance): (Arc<App>, Arc<Worker>, ActiveRequest, IdSource),
     (head, body): (request::Parts, Incoming),
     target: Target,
-    door: Door,
+    family: RouteFamily,
 ) -> Response<Body> {
     let request_id =
         headers::request_id(&head.headers).map_or_else(|| chance.request_id(), ToOwned::to_owned);
@@ -156,23 +161,23 @@ async fn handle(
     let is_other = target == Target::Nothing && head.uri.authority().is_none();
     let way = is_other.then(|| relayed::find(head.uri.path(), &app.config.relayed)).flatten();
     let is_relayed = way.is_some();
-    let (target, door) = match way {
-        Some((door, path)) if head.method == Method::POST && app.config.relayed.rewrites(&path) => {
-            (Target::ByBody, door)
+    let (target, family) = match way {
+        Some((family, path)) if head.method == Method::POST && app.config.relayed.rewrites(&path) => {
+            (Target::ByBody, family)
         }
-        Some((door, _)) if head.method == Method::POST => (Target::Relayed, door),
-        Some((door, _)) => (Target::OtherMethod, door),
-        None => (target, door),
+        Some((family, _)) if head.method == Method::POST => (Target::Relayed, family),
+        Some((family, _)) => (Target::OtherMethod, family),
+        None => (target, family),
     };
     let record = Record::new(&app, target.route(), request_id).traced(&head).asked(&head);
     let has_body = has_body(&head, &body);
     let body = has_body.then_some(body);
-    let mut handling = Handling {
+    let mut context = RequestContext {
         app: Arc::clone(&app),
         worker,
         chance,
         busy,
-        door,
+        family,
         caller: None,
         record: Some(record),
         unread: has_body,
@@ -183,8 +188,8 @@ async fn handle(
         share: None,
         standing: None,
     };
-    let result = handling.dispatch(&head, target, body).await;
-    let mut response = result.unwrap_or_else(|failure| handling.refuse(&failure));
+    let result = context.dispatch(&head, target, body).await;
+    let mut response = result.unwrap_or_else(|failure| context.refuse(&failure));
     if target == Target::Nothing && response.status() == StatusCode::METHOD_NOT_ALLOWED {
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, POST"));
     }
@@ -195,16 +200,16 @@ async fn handle(
         headers::offer_socket(&mut response);
     }
     let stays = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    let last = handling.unread || handling.app.is_draining() || head.headers.contains_key(TRANSFER_ENCODING);
+    let last = context.unread || context.app.is_draining() || head.headers.contains_key(TRANSFER_ENCODING);
     if last && !stays {
         headers::close(&mut response);
     }
-    if let Some(standing) = handling.standing {
+    if let Some(standing) = context.standing {
         standing.sign(response.headers_mut());
     }
-    let asked = door::client_request_id(&head.headers);
-    door.sign(&mut response, asked, door::known_version(&head), &app.config.azure);
-    response.map(|body| body.with(handling.busy))
+    let asked = azure::client_request_id(&head.headers);
+    family.sign(&mut response, asked, azure::known_version(&head), &app.config.azure);
+    response.map(|body| body.with(context.busy))
 }
 
 /// What the HTTP library lets through although it should not.
@@ -230,13 +235,13 @@ fn bare(status: StatusCode) -> Response<Body> {
 }
 
 /// One request being handled.
-pub(super) struct Handling {
+pub(super) struct RequestContext {
     /// What was in force when it came.
     pub(super) app: Arc<App>,
     pub(super) worker: Arc<Worker>,
-    pub(super) chance: Chance,
-    pub(super) busy: Busy,
-    pub(super) door: Door,
+    pub(super) chance: IdSource,
+    pub(super) busy: ActiveRequest,
+    pub(super) family: RouteFamily,
     /// Who asks, where keys are checked.
     pub(super) caller: Option<Arc<Caller>>,
     pub(super) record: Option<Record>,
@@ -251,19 +256,19 @@ pub(super) struct Handling {
     /// It came as a message of a WebSocket, where nobody waits for a status or for comments.
     pub(super) by_socket: bool,
     /// What its body takes of the memory for bodies.
-    pub(super) share: Option<Arc<Share>>,
+    pub(super) share: Option<Arc<BudgetShare>>,
     /// What there is of its key's quota.
     pub(super) standing: Option<Standing>,
 }
 
-impl Handling {
+impl RequestContext {
     /// A request that came in a message, on the credentials that its connection began with.
     ///
     /// # Errors
     /// They open nothing any more.
     pub(super) fn of_message(
         worker: &Arc<Worker>,
-        door: Door,
+        family: RouteFamily,
         (head, request_id): (&request::Parts, String),
     ) -> Result<Self, Failure> {
         let app = worker.present.app();
@@ -271,10 +276,10 @@ impl Handling {
         let mut this = Self {
             app,
             worker: Arc::clone(worker),
-            chance: Chance::draw().map_err(|_| Fault::Proxy)?,
+            chance: IdSource::draw().map_err(|_| Fault::Proxy)?,
             // The connection is busy by itself.
-            busy: Busy::begin(&Stage::default()),
-            door,
+            busy: ActiveRequest::begin(&ConnectionState::default()),
+            family,
             caller: None,
             record: Some(record),
             unread: false,
@@ -318,7 +323,7 @@ impl Handling {
         if target.asks_engine() {
             self.count(head).await?;
         }
-        self.door.check(head, &self.app.config.azure)?;
+        self.family.check(head, &self.app.config.azure)?;
         if target == Target::Socket {
             return if self.unread { Err(Fault::UpgradeRequired.into()) } else { self.upgrade(head).await };
         }
@@ -386,31 +391,31 @@ impl Handling {
         let limit = if api == Api::Chat { limits.max_body_bytes } else { limits.other_body_bytes };
         let body = self.body(body, limit).await?;
         let start = Instant::now();
-        let mut model = self.door.deployment(head);
+        let mut model = self.family.deployment(head);
         let body = self.with_defaults(body, &mut model, &head.headers).await?;
-        let mut ask = Ask::read_for(api, &body, model.as_deref(), self.rules())?;
+        let mut ask = ChatRequest::read_for(api, &body, model.as_deref(), self.rules())?;
         if ask.model.is_empty()
             && let Some(model) = self.default_model(&head.headers).await?
         {
             ask.name_model(&model);
         }
         self.check_model(&ask.model)?;
-        let mut search = self.search(&ask.model, &head.headers, None, || ask.beginning(&body));
+        let mut selection = self.selection(&ask.model, &head.headers, None, || ask.beginning(&body));
         let (model, stream) = (ask.model.clone(), ask.stream);
         let sender = self.sender(&head.headers);
-        let mut letter = Box::new(Chat { ask, body, stamp: self.stamp(), sender });
-        let leg = self.begin(&mut search, &mut *letter)?;
+        let mut request = Box::new(Chat { ask, body, stamp: self.stamp(), sender });
+        let attempt = self.begin(&mut selection, &mut *request)?;
         let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
         record.model = self.app.pool.label(&model);
-        let options = letter.sender.options(leg.chosen.upstream(), &model);
-        let order = Order {
-            leg,
-            again: Some((letter, search)),
+        let options = request.sender.options(attempt.chosen.upstream(), &model);
+        let order = RelayParams {
+            attempt,
+            again: Some((request, selection)),
             thread: self.worker.thread,
             options,
             stream,
             record,
-            keeper: None,
+            writer: None,
             numbered: false,
         };
         let mut relay = Relay::new(order);
@@ -426,8 +431,8 @@ impl Handling {
         let limits = &self.app.config.limits;
         let (limit, answer_limit) = (limits.other_body_bytes, limits.max_answer_bytes);
         let body = self.body(body, limit).await?;
-        let mut wanted = Wanted::read(&body, self.rules())?;
-        if let Some(deployment) = self.door.deployment(head) {
+        let mut wanted = EmbeddingsRequest::read(&body, self.rules())?;
+        if let Some(deployment) = self.family.deployment(head) {
             wanted.name_model(&deployment);
         } else if wanted.model.is_empty()
             && let Some(model) = self.default_model(&head.headers).await?
@@ -440,8 +445,8 @@ impl Handling {
             record.model = self.app.pool.label(&model);
         }
         let sender = self.sender(&head.headers);
-        let mut search = self.search(&model, &head.headers, None, Vec::<&str>::new);
-        let request = |to: &To<'_>| {
+        let mut selection = self.selection(&model, &head.headers, None, Vec::<&str>::new);
+        let request = |to: &AttemptTarget<'_>| {
             let route = sender.route(to, &model);
             let body = wanted.body(&body, route.model_alias.as_deref(), route.options.request_unknown)?;
             let outgoing = sender.outgoing(to, "POST", "/v1/embeddings", body);
@@ -449,9 +454,9 @@ impl Handling {
             Ok(Outgoing { accept, ..outgoing })
         };
         if wanted.is_foreign {
-            return self.pass_on(&sender, &mut search, None, request).await;
+            return self.pass_on(&sender, &mut selection, None, request).await;
         }
-        let answer = self.ask(&sender, &mut search, answer_limit, request).await?;
+        let answer = self.ask(&sender, &mut selection, answer_limit, request).await?;
         let mut out = BytesMut::new();
         let prompt = wire::embeddings::rewrite(&answer, &model, &mut out)?;
         if let Some(record) = &mut self.record {
@@ -486,7 +491,7 @@ impl Handling {
                     read = body::read(body, limit, app) => read?,
                     () = app.cut() => return Err(Fault::Draining.into()),
                 };
-                Share::hold(self.share.insert(Arc::new(share)), bytes)
+                BudgetShare::hold(self.share.insert(Arc::new(share)), bytes)
             }
         };
         self.unread = false;
@@ -506,7 +511,7 @@ impl Handling {
     /// The same bytes, counted among those of bodies.
     pub(super) fn counted(&mut self, body: Bytes) -> Result<Bytes, Failure> {
         let share = self.app.budget.share(body.len())?;
-        Ok(Share::hold(self.share.insert(Arc::new(share)), body))
+        Ok(BudgetShare::hold(self.share.insert(Arc::new(share)), body))
     }
 
     pub(super) fn object(&mut self, bytes: Bytes) -> Response<Body> {
@@ -561,20 +566,20 @@ impl Handling {
 
 /// A request for Chat Completions or Completions.
 struct Chat {
-    ask: Ask,
+    ask: ChatRequest,
     body: Bytes,
     stamp: Stamp,
     sender: Sender,
 }
 
-impl Letter for Chat {
-    fn send(&mut self, to: &To<'_>) -> Result<Sent, Failure> {
+impl UpstreamRequest for Chat {
+    fn send(&mut self, to: &AttemptTarget<'_>) -> Result<SentRequest, Failure> {
         let route = self.sender.route(to, &self.ask.model);
-        if let Some(Part { choice, gather }) = to.part {
+        if let Some(FanOutPart { choice, gather }) = to.part {
             let plan = plan(&self.ask.one_of_several(choice), &self.body, &route)?;
             let asking = self.asking(to, plan.path, plan.body);
             let rewriter = gather.rewriter(choice, plan.shape, &self.stamp);
-            return Ok(Sent::alone(asking, rewriter, plan.fallbacks));
+            return Ok(SentRequest::alone(asking, rewriter, plan.fallbacks));
         }
         let plan = plan(&self.ask, &self.body, &route)?;
         if !plan.others.is_empty() {
@@ -582,10 +587,10 @@ impl Letter for Chat {
         }
         let asking = self.asking(to, plan.path, plan.body);
         let shape = Shape { may_lack: plan.may_lack, ..plan.shape };
-        Ok(Sent::alone(asking, Rewriter::new(shape, self.stamp.clone()), plan.fallbacks))
+        Ok(SentRequest::alone(asking, Rewriter::new(shape, self.stamp.clone()), plan.fallbacks))
     }
 
-    fn text(&self, _: &To<'_>) -> Option<Bytes> {
+    fn text(&self, _: &AttemptTarget<'_>) -> Option<Bytes> {
         Some(self.body.clone())
     }
 
@@ -596,12 +601,16 @@ impl Letter for Chat {
 
 impl Chat {
     /// Sends one request for each choice.
-    fn fan_out(&self, to: &To<'_>, plan: Plan) -> Result<Sent, Failure> {
+    fn fan_out(&self, to: &AttemptTarget<'_>, plan: Plan) -> Result<SentRequest, Failure> {
         let Plan { path, body, others, shape, fallbacks, .. } = plan;
         self.sender.at_once();
         let gather = Gather::new(&shape, &self.stamp);
         let one = |choice: u32, body: Bytes| {
-            let asking = self.asking(&To { part: Some(Part { choice, gather: &gather }), ..*to }, path, body);
+            let asking = self.asking(
+                &AttemptTarget { part: Some(FanOutPart { choice, gather: &gather }), ..*to },
+                path,
+                body,
+            );
             (asking, gather.rewriter(choice, shape.clone(), &self.stamp))
         };
         let counted = |other: Bytes| match other.as_ptr() == body.as_ptr() {
@@ -611,10 +620,10 @@ impl Chat {
         let others: Vec<_> = others.into_iter().map(counted).collect::<Result<_, _>>()?;
         let others = (1..).zip(others).map(|(choice, body)| one(choice, body)).collect();
         let (asking, rewriter) = one(0, body);
-        Ok(Sent { asking, rewriter, fan: Some(Box::new(Fan { gather, others })), fallbacks })
+        Ok(SentRequest { asking, rewriter, fan_out: Some(Box::new(FanOut { gather, others })), fallbacks })
     }
 
-    fn asking(&self, to: &To<'_>, path: &'static str, body: Bytes) -> Asking {
+    fn asking(&self, to: &AttemptTarget<'_>, path: &'static str, body: Bytes) -> PendingAnswer {
         let mut request = self.sender.outgoing(to, "POST", path, body);
         if self.ask.stream {
             request.accept = HeaderValue::from_static("text/event-stream");
@@ -649,9 +658,9 @@ pub(super) fn decoded(text: &str) -> String {
 }
 
 /// Everything random that one request needs, drawn at once.
-pub(super) struct Chance([u8; 40]);
+pub(super) struct IdSource([u8; 40]);
 
-impl Chance {
+impl IdSource {
     pub(super) fn draw() -> Result<Self, getrandom::Error> {
         let mut bytes = [0; 40];
         getrandom::fill(&mut bytes)?;

@@ -9,7 +9,7 @@ use super::connection::LINGER;
 use super::reload::{UNREAD, in_time};
 use super::{App, Phase, closing};
 use crate::config::TlsConfig;
-use crate::marks::Watch;
+use crate::file_watch::Watch;
 use crate::telemetry::Metrics;
 use crate::tls::{Identity, IdentityFiles, Socket, Wrong};
 use crate::wire::fault::{Failure, Fault};
@@ -37,7 +37,7 @@ const PLAIN: &str =
     "This port speaks HTTPS, and the request came without TLS: the address must begin with https://.";
 
 /// Who samewire is, for clients.
-pub(super) struct Front {
+pub(super) struct ServerIdentity {
     files: IdentityFiles,
     identity: RwLock<Identity>,
     places: Semaphore,
@@ -46,7 +46,7 @@ pub(super) struct Front {
     patience: Duration,
 }
 
-impl Front {
+impl ServerIdentity {
     pub(super) fn new(config: &TlsConfig, metrics: &Metrics) -> Self {
         metrics.tls.taken(config.identity.ends);
         Self {
@@ -66,8 +66,8 @@ impl Front {
     async fn greet(&self, stream: TcpStream) -> io::Result<Socket> {
         let begun = tokio::time::timeout(self.patience, self.begin(stream)).await;
         match begun.unwrap_or(Err(ErrorKind::TimedOut.into()))? {
-            Begun::Tls(socket) => Ok(socket),
-            Begun::Plain { stream, is_head } => {
+            NegotiatedConnection::Tls(socket) => Ok(socket),
+            NegotiatedConnection::Plain { stream, is_head } => {
                 if let Ok(_place) = self.plain.try_acquire() {
                     let failure = Failure::from(Fault::InvalidRequest).with_message(PLAIN);
                     let _ = tokio::time::timeout(LINGER, closing::answer(stream, &failure, !is_head)).await;
@@ -78,7 +78,7 @@ impl Front {
     }
 
     /// Finds out what a client speaks, and shakes hands if that is TLS. The place of a handshake is free afterwards.
-    async fn begin(&self, mut stream: TcpStream) -> io::Result<Begun> {
+    async fn begin(&self, mut stream: TcpStream) -> io::Result<NegotiatedConnection> {
         let _place = self.places.acquire().await.map_err(io::Error::other)?;
         let mut first = [0];
         // TLS begins with the number of a kind of record, and no such number is a letter.
@@ -86,9 +86,9 @@ impl Front {
             let line = first_line(&mut stream).await?;
             let no_tls = || io::Error::new(ErrorKind::InvalidData, "the client speaks neither TLS nor HTTP");
             let method = method(&line).ok_or_else(no_tls)?;
-            return Ok(Begun::Plain { stream, is_head: method == "HEAD" });
+            return Ok(NegotiatedConnection::Plain { stream, is_head: method == "HEAD" });
         }
-        self.identity().accept(stream).await.map(Begun::Tls)
+        self.identity().accept(stream).await.map(NegotiatedConnection::Tls)
     }
 
     /// Reads the files anew.
@@ -110,7 +110,7 @@ impl Front {
 }
 
 /// A connection whose protocol is known.
-enum Begun {
+enum NegotiatedConnection {
     Tls(Socket),
     /// The client has sent a request line as it is, without TLS.
     Plain {
@@ -152,7 +152,7 @@ fn not_over(identity: Identity) -> Result<Identity, Wrong> {
 /// Shakes hands with a client where that is asked for. Nothing: it does not get in.
 pub(super) async fn greet(app: &App, stream: TcpStream) -> Option<Socket> {
     let Some(front) = &app.front else { return Some(stream.into()) };
-    let mut phases = app.course.subscribe();
+    let mut phases = app.shutdown.subscribe();
     let greeted = Box::pin(front.greet(stream));
     let result = tokio::select! {
         result = greeted => result,
@@ -170,7 +170,7 @@ pub(super) async fn greet(app: &App, stream: TcpStream) -> Option<Socket> {
 }
 
 /// Looks after the files for ever.
-pub(super) async fn tend(front: &Front, metrics: &Metrics) {
+pub(super) async fn tend(front: &ServerIdentity, metrics: &Metrics) {
     let mut watch = Watch::new(front.identity().marks);
     let mut warned: Option<Instant> = None;
     loop {

@@ -4,8 +4,8 @@
 
 use super::counters::Counters;
 use super::record::{
-    Ask, CLOSING, Caps, Conversation, Error, Events, Finish, Item, Json, Key, Kind, LINKS, Millis, New, Page,
-    Record, Replay, Running, Side, State, Totals, weight_of_events, weight_of_items,
+    CLOSING, Caps, Conversation, Error, Events, Finish, Item, Json, Key, Kind, LINKS, Millis, New, Page,
+    PageRequest, Record, Replay, Running, Side, State, Totals, weight_of_events, weight_of_items,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl Row {
         self.items.get(&side).into_iter().flatten().map(|(place, item)| (*place, item))
     }
 
-    fn page(&self, side: Side, ask: &Ask) -> Result<Page, Error> {
+    fn page(&self, side: Side, ask: &PageRequest) -> Result<Page, Error> {
         let all: Vec<&Item> = if ask.descending {
             self.side(side).rev().map(|(_, item)| item).collect()
         } else {
@@ -276,7 +276,7 @@ impl Memory {
         &mut self,
         _: &Caps,
         key: &Key,
-        ask: &Ask,
+        ask: &PageRequest,
         now: &Millis,
     ) -> Result<Page, Error> {
         self.row(key, Kind::Response, *now)?.page(Side::Input, ask)
@@ -631,7 +631,7 @@ impl Memory {
         &mut self,
         _: &Caps,
         key: &Key,
-        ask: &Ask,
+        ask: &PageRequest,
         now: &Millis,
     ) -> Result<Page, Error> {
         self.row(key, Kind::Conversation, *now)?.page(Side::Conversation, ask)

@@ -22,8 +22,8 @@ mod sql;
 mod sqlite;
 
 pub use record::{
-    Ask, CLOSING, Caps, Conversation, Error, Events, FORMAT, Finish, Item, Json, Key, LEASE, LINKS, Millis,
-    New, Page, Record, Replay, Running, State, Totals,
+    CLOSING, Caps, Conversation, Error, Events, FORMAT, Finish, Item, Json, Key, LEASE, LINKS, Millis, New,
+    Page, PageRequest, Record, Replay, Running, State, Totals,
 };
 
 pub use counters::{Count, Counter};
@@ -178,7 +178,7 @@ impl Sound for Vec<Arc<str>> {
     }
 }
 
-impl Sound for Ask {
+impl Sound for PageRequest {
     fn sound(&self) -> Result<(), Error> {
         if self.after.as_deref().is_none_or(is_sound) { Ok(()) } else { Err(Error::NoCursor) }
     }
@@ -277,7 +277,7 @@ operations! {
     /// Removes a response in whatever state, with all that belongs to it.
     write delete(key: Key, now: Millis) -> ();
     /// A part of the response's input.
-    read input_items(key: Key, ask: Ask, now: Millis) -> Page;
+    read input_items(key: Key, ask: PageRequest, now: Millis) -> Page;
     /// At most `limit` events with a number above `after`; from the first on if there is none.
     read events_after(key: Key, after: Option<u64>, limit: usize, now: Millis) -> Replay;
     /// Asks the owner to cancel. Gives the state found: one that has ended stays as it is.
@@ -332,7 +332,7 @@ operations! {
     /// All of a conversation, oldest first. `Full` if it is more than `bytes`.
     read transcript(key: Key, bytes: u64, now: Millis) -> Vec<Item>;
     /// A part of the conversation.
-    read conversation_items(key: Key, ask: Ask, now: Millis) -> Page;
+    read conversation_items(key: Key, ask: PageRequest, now: Millis) -> Page;
     /// An item of a conversation.
     read conversation_item(key: Key, item: Arc<str>, now: Millis) -> Item;
     /// Removes an item of a conversation.

@@ -13,11 +13,11 @@ mod pool;
 mod tls;
 
 use super::record::{Caps, Error, Millis, Totals};
-use super::sql::{self, Row, Sql, Val};
+use super::sql::{self, Row, Sql, SqlValue};
 use bytes::BytesMut;
 use connect::Server;
 use futures::{TryStreamExt, future};
-use pool::{Held, Line, Pool};
+use pool::{Held, Pool, PooledConnection};
 use std::pin::pin;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_postgres::Client;
@@ -57,7 +57,7 @@ impl Postgres {
         let sql = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
         let wrong = |error: tokio_postgres::Error| from_postgres(&error);
         let mut held = self.pool.take().await?;
-        let row = held.line()?.client.query_typed_one(sql, &[]).await.map_err(wrong)?;
+        let row = held.connection()?.client.query_typed_one(sql, &[]).await.map_err(wrong)?;
         let now: i64 = row.try_get(0).map_err(wrong)?;
         u64::try_from(now).map_err(Error::unavailable)
     }
@@ -79,7 +79,7 @@ fn from_postgres(error: &tokio_postgres::Error) -> Error {
 /// A statement whose answer nobody waits for.
 struct Later {
     sql: String,
-    values: Vec<Val>,
+    values: Vec<SqlValue>,
 }
 
 /// An operation under way. What writes is one transaction, and what only reads is none: at this level of isolation each
@@ -98,7 +98,7 @@ impl Session<'_> {
         match answer {
             Ok(answer) if self.held.open || !self.waiting.is_empty() => self.send(None).await.map(|_| answer),
             Err(error) if self.held.open => {
-                let ended = batch(&self.held.line()?.client, "ROLLBACK").await;
+                let ended = batch(&self.held.connection()?.client, "ROLLBACK").await;
                 self.held.open = ended.is_err();
                 ended.and(Err(error))
             }
@@ -108,21 +108,21 @@ impl Session<'_> {
 
     /// Sends what waits and then `last`, or the end of the transaction, without waiting in between. Gives the answer to
     /// `last`, if nothing before it has failed.
-    async fn send(&mut self, last: Option<(&str, &[Val])>) -> Result<Answer, Error> {
+    async fn send(&mut self, last: Option<(&str, &[SqlValue])>) -> Result<Answer, Error> {
         let (begins, ends) = (self.writes && !self.held.open, last.is_none());
         let waiting = std::mem::take(&mut self.waiting);
         let all = waiting.iter().map(|later| (&*later.sql, &*later.values)).chain(last);
-        let line = self.held.line()?;
+        let connection = self.held.connection()?;
         let typed: Vec<_> = all.map(|(sql, values)| (sql, values.iter().map(type_of).collect())).collect();
-        line.prepare(&typed).await?;
+        connection.prepare(&typed).await?;
         self.held.open = self.writes;
-        let line: &Line = self.held.line()?;
-        let begun = async { if begins { batch(&line.client, "BEGIN").await } else { Ok(()) } };
-        let before = future::join_all(waiting.iter().map(|later| run(line, &later.sql, &later.values)));
+        let connection: &PooledConnection = self.held.connection()?;
+        let begun = async { if begins { batch(&connection.client, "BEGIN").await } else { Ok(()) } };
+        let before = future::join_all(waiting.iter().map(|later| run(connection, &later.sql, &later.values)));
         let last = async {
             match last {
-                Some((sql, values)) => run(line, sql, values).await,
-                None => batch(&line.client, "COMMIT").await.map(|()| (Vec::new(), 0)),
+                Some((sql, values)) => run(connection, sql, values).await,
+                None => batch(&connection.client, "COMMIT").await.map(|()| (Vec::new(), 0)),
             }
         };
         // Each sends when it is first polled, and these are polled in their order.
@@ -143,11 +143,13 @@ async fn batch(client: &Client, sql: &str) -> Result<(), Error> {
 type Answer = (Vec<tokio_postgres::Row>, u64);
 
 /// One statement.
-async fn run(line: &Line, sql: &str, values: &[Val]) -> Result<Answer, Error> {
+async fn run(connection: &PooledConnection, sql: &str, values: &[SqlValue]) -> Result<Answer, Error> {
     let wrong = |error: tokio_postgres::Error| from_postgres(&error);
-    let stream = match line.prepared(sql) {
-        Some(statement) => line.client.query_raw(statement, values).await,
-        None => line.client.query_typed_raw(sql, values.iter().map(|value| (value, type_of(value)))).await,
+    let stream = match connection.prepared(sql) {
+        Some(statement) => connection.client.query_raw(statement, values).await,
+        None => {
+            connection.client.query_typed_raw(sql, values.iter().map(|value| (value, type_of(value)))).await
+        }
     };
     let mut stream = pin!(stream.map_err(wrong)?);
     let mut rows = Vec::new();
@@ -157,11 +159,11 @@ async fn run(line: &Line, sql: &str, values: &[Val]) -> Result<Answer, Error> {
     Ok((rows, stream.rows_affected().unwrap_or(0)))
 }
 
-fn type_of(value: &Val) -> Type {
-    if matches!(value, Val::Int(_)) { Type::INT8 } else { Type::TEXT }
+fn type_of(value: &SqlValue) -> Type {
+    if matches!(value, SqlValue::Int(_)) { Type::INT8 } else { Type::TEXT }
 }
 
-impl ToSql for Val {
+impl ToSql for SqlValue {
     fn to_sql(
         &self,
         kind: &Type,
@@ -184,18 +186,18 @@ impl ToSql for Val {
 impl Sql for Session<'_> {
     const LOCK: &'static str = " FOR UPDATE";
 
-    async fn query(&mut self, sql: &str, values: &[Val]) -> Result<Vec<Row>, Error> {
+    async fn query(&mut self, sql: &str, values: &[SqlValue]) -> Result<Vec<Row>, Error> {
         let (rows, _) = self.send(Some((sql, values))).await?;
         rows.iter()
             .map(|row| (0..row.len()).map(|at| from_column(row, at)).collect::<Result<_, _>>().map(Row))
             .collect()
     }
 
-    async fn execute(&mut self, sql: &str, values: &[Val]) -> Result<u64, Error> {
+    async fn execute(&mut self, sql: &str, values: &[SqlValue]) -> Result<u64, Error> {
         self.send(Some((sql, values))).await.map(|(_, count)| count)
     }
 
-    async fn later(&mut self, sql: &str, values: &[Val]) -> Result<(), Error> {
+    async fn later(&mut self, sql: &str, values: &[SqlValue]) -> Result<(), Error> {
         if self.waiting.len() == AHEAD {
             return self.send(Some((sql, values))).await.map(|_| ());
         }
@@ -215,11 +217,14 @@ impl Sql for Session<'_> {
     }
 }
 
-fn from_column(row: &tokio_postgres::Row, at: usize) -> Result<Val, Error> {
+fn from_column(row: &tokio_postgres::Row, at: usize) -> Result<SqlValue, Error> {
     let wrong = |error: tokio_postgres::Error| from_postgres(&error);
     let is_number = row.columns().get(at).is_some_and(|column| *column.type_() == Type::INT8);
     if is_number {
-        return Ok(row.try_get::<_, Option<i64>>(at).map_err(wrong)?.map_or(Val::Null, Val::Int));
+        return Ok(row.try_get::<_, Option<i64>>(at).map_err(wrong)?.map_or(SqlValue::Null, SqlValue::Int));
     }
-    Ok(row.try_get::<_, Option<&str>>(at).map_err(wrong)?.map_or(Val::Null, |text| Val::Text(text.into())))
+    Ok(row
+        .try_get::<_, Option<&str>>(at)
+        .map_err(wrong)?
+        .map_or(SqlValue::Null, |text| SqlValue::Text(text.into())))
 }

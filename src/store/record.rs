@@ -298,7 +298,7 @@ pub struct Running {
 
 /// Which part of a list is asked for.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct PageRequest {
     /// The item before the first one wanted.
     pub after: Option<Arc<str>>,
     /// How many, 1 to 100; what lies outside is brought inside.
@@ -307,13 +307,13 @@ pub struct Ask {
     pub descending: bool,
 }
 
-impl Default for Ask {
+impl Default for PageRequest {
     fn default() -> Self {
         Self { after: None, limit: 20, descending: true }
     }
 }
 
-impl Ask {
+impl PageRequest {
     pub(super) fn bounded(&self) -> usize {
         self.limit.clamp(1, 100)
     }

@@ -9,7 +9,7 @@
 //! a power cut it has lost responses that clients were told are stored.
 
 use super::record::{Error, Totals};
-use super::sql::{self, Row, SCHEMA, Sql, Val, ready};
+use super::sql::{self, Row, SCHEMA, Sql, SqlValue, ready};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
 use std::collections::VecDeque;
@@ -51,14 +51,14 @@ trait Job: Send {
 }
 
 /// One that is done by a function.
-struct Piece<T, W> {
+struct Operation<T, W> {
     writes: bool,
     work: W,
     answer: Option<Result<T, Error>>,
     reply: oneshot::Sender<Result<T, Error>>,
 }
 
-impl<T: Send, W: Fn(&mut Session) -> Result<T, Error> + Send> Job for Piece<T, W> {
+impl<T: Send, W: Fn(&mut Session) -> Result<T, Error> + Send> Job for Operation<T, W> {
     fn writes(&self) -> bool {
         self.writes
     }
@@ -116,7 +116,10 @@ impl Sqlite {
         work: impl Fn(&mut Session) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
-        self.jobs.send(Box::new(Piece { writes, work, answer: None, reply })).await.map_err(|_| gone())?;
+        self.jobs
+            .send(Box::new(Operation { writes, work, answer: None, reply }))
+            .await
+            .map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
 }
@@ -161,7 +164,7 @@ impl Disk {
 }
 
 /// There is no room for a piece of work.
-struct Short {
+struct NoSpace {
     /// Bytes.
     wanted: u64,
 }
@@ -272,8 +275,8 @@ impl Session {
     fn piece<T>(
         &mut self,
         work: &impl Fn(&mut Self) -> Result<T, Error>,
-        short: Option<Short>,
-    ) -> Result<Result<T, Error>, Short> {
+        short: Option<NoSpace>,
+    ) -> Result<Result<T, Error>, NoSpace> {
         let (totals, log) = (self.totals, self.log);
         if let Err(error) = self.batch("SAVEPOINT piece") {
             return Ok(Err(error));
@@ -302,7 +305,7 @@ impl Session {
         }
         let released = self.batch("RELEASE piece");
         self.short |= is_short;
-        if is_short { Err(Short { wanted }) } else { Ok(released.and(answer)) }
+        if is_short { Err(NoSpace { wanted }) } else { Ok(released.and(answer)) }
     }
 
     /// Whether the log has room for this transaction, and the file for it afterwards. `evicts`: what is old is gone.
@@ -333,7 +336,7 @@ impl Session {
     }
 
     /// The oldest make room for what was too much.
-    fn evict(&mut self, short: &Short) -> Result<(), Error> {
+    fn evict(&mut self, short: &NoSpace) -> Result<(), Error> {
         let none = Arc::from("");
         while self.hollow()? < short.wanted && ready(sql::evict(self, &none, &none))? {
             self.log += PAGE;
@@ -350,7 +353,7 @@ impl Session {
 impl Sql for Session {
     const LOCK: &'static str = "";
 
-    async fn query(&mut self, sql: &str, values: &[Val]) -> Result<Vec<Row>, Error> {
+    async fn query(&mut self, sql: &str, values: &[SqlValue]) -> Result<Vec<Row>, Error> {
         let mut statement = self.db.prepare_cached(sql).map_err(from_sqlite)?;
         let width = statement.column_count();
         let mut rows = statement.query(rusqlite::params_from_iter(values)).map_err(from_sqlite)?;
@@ -362,7 +365,7 @@ impl Sql for Session {
         Ok(found)
     }
 
-    async fn execute(&mut self, sql: &str, values: &[Val]) -> Result<u64, Error> {
+    async fn execute(&mut self, sql: &str, values: &[SqlValue]) -> Result<u64, Error> {
         let mut statement = self.db.prepare_cached(sql).map_err(from_sqlite)?;
         statement.execute(rusqlite::params_from_iter(values)).map(|rows| rows as u64).map_err(from_sqlite)
     }
@@ -393,7 +396,7 @@ impl Sql for Session {
     }
 }
 
-impl rusqlite::ToSql for Val {
+impl rusqlite::ToSql for SqlValue {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match self {
             Self::Int(number) => ValueRef::Integer(*number),
@@ -403,13 +406,13 @@ impl rusqlite::ToSql for Val {
     }
 }
 
-fn from_column(value: ValueRef<'_>) -> Result<Val, Error> {
+fn from_column(value: ValueRef<'_>) -> Result<SqlValue, Error> {
     match value {
-        ValueRef::Integer(number) => Ok(Val::Int(number)),
+        ValueRef::Integer(number) => Ok(SqlValue::Int(number)),
         ValueRef::Text(text) => {
-            std::str::from_utf8(text).map(|text| Val::Text(text.into())).map_err(Error::unavailable)
+            std::str::from_utf8(text).map(|text| SqlValue::Text(text.into())).map_err(Error::unavailable)
         }
-        ValueRef::Null => Ok(Val::Null),
+        ValueRef::Null => Ok(SqlValue::Null),
         ValueRef::Real(_) | ValueRef::Blob(_) => Err(Error::unavailable("a column of a strange type")),
     }
 }

@@ -1,7 +1,7 @@
 //! The way to the collector: a queue that never fills up memory, and a thread that posts what is in it.
 
 use super::spans;
-use super::trace::{self, Told};
+use super::trace::{self, FinishedRequest};
 use crate::config::TraceConfig;
 use http::header::CONTENT_TYPE;
 use reqwest::Client;
@@ -25,7 +25,7 @@ const LEAVE: Duration = Duration::from_secs(1);
 /// What takes finished requests.
 #[derive(Debug)]
 pub(super) struct Exporter {
-    queue: mpsc::Sender<Told>,
+    queue: mpsc::Sender<FinishedRequest>,
     end: Mutex<Option<(oneshot::Sender<()>, oneshot::Receiver<()>)>>,
 }
 
@@ -46,7 +46,7 @@ impl Exporter {
     }
 
     /// Never waits: what finds no room is lost, and counted.
-    pub(super) fn take(&self, told: Told) {
+    pub(super) fn take(&self, told: FinishedRequest) {
         if let Err(full) = self.queue.try_send(told) {
             trace::dropped(full.into_inner().spans());
         }
@@ -62,7 +62,11 @@ impl Exporter {
 }
 
 /// Posts what comes until it is told to end, and then what is left.
-async fn export(mut waiting: mpsc::Receiver<Told>, mut ended: oneshot::Receiver<()>, mut post: Post) {
+async fn export(
+    mut waiting: mpsc::Receiver<FinishedRequest>,
+    mut ended: oneshot::Receiver<()>,
+    mut post: Post,
+) {
     let mut batch = Vec::new();
     loop {
         let exporting = async {
@@ -96,7 +100,7 @@ async fn export(mut waiting: mpsc::Receiver<Told>, mut ended: oneshot::Receiver<
     }
 }
 
-fn fill(batch: &mut Vec<Told>, waiting: &mut mpsc::Receiver<Told>) {
+fn fill(batch: &mut Vec<FinishedRequest>, waiting: &mut mpsc::Receiver<FinishedRequest>) {
     while batch.len() < TOGETHER
         && let Ok(told) = waiting.try_recv()
     {
@@ -113,7 +117,7 @@ struct Post {
 }
 
 impl Post {
-    async fn send(&mut self, batch: &[Told]) {
+    async fn send(&mut self, batch: &[FinishedRequest]) {
         let count = batch.iter().map(|told| told.spans()).sum();
         let why = match self.post(spans::encoded(batch)).await {
             Ok(status) if status.is_success() => None,

@@ -112,9 +112,9 @@ impl Histograms {
 /// Series that may still be made. Labels come from closed sets, so it is not used up; it bounds what a mistake costs, and
 /// a very large configuration.
 #[derive(Clone, Debug)]
-pub struct Room(Arc<AtomicUsize>);
+pub struct SeriesBudget(Arc<AtomicUsize>);
 
-impl Room {
+impl SeriesBudget {
     /// For so many.
     pub fn of(series: usize) -> Self {
         Self(Arc::new(AtomicUsize::new(series)))
@@ -129,14 +129,14 @@ impl Room {
 /// nobody, however often the figures are read.
 #[derive(Debug)]
 pub struct Counters {
-    room: Room,
+    budget: SeriesBudget,
     series: RwLock<BTreeMap<String, AtomicU64>>,
 }
 
 impl Counters {
     /// Without a series.
-    pub fn new(room: &Room) -> Self {
-        Self { room: room.clone(), series: RwLock::default() }
+    pub fn new(budget: &SeriesBudget) -> Self {
+        Self { budget: budget.clone(), series: RwLock::default() }
     }
 
     /// Counts. Where no series can be made any more, all labels are `other`.
@@ -147,7 +147,7 @@ impl Counters {
             return;
         }
         let mut series = self.series.write().unwrap_or_else(PoisonError::into_inner);
-        let fits = series.contains_key(&labels) || self.room.take();
+        let fits = series.contains_key(&labels) || self.budget.take();
         let others = || self::labels(&pairs.iter().map(|(name, _)| (*name, "other")).collect::<Vec<_>>());
         series.entry(if fits { labels } else { others() }).or_default().fetch_add(by, Ordering::Relaxed);
     }
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn counters_escape_their_labels_and_are_bounded() {
-        let (most, counters) = (20, Counters::new(&Room::of(20)));
+        let (most, counters) = (20, Counters::new(&SeriesBudget::of(20)));
         counters.add(&[("a", "q\"\\\n")], 2);
         counters.add(&[("a", "q\"\\\n")], 3);
         let mut text = String::new();

@@ -4,7 +4,7 @@
 //! The messages are the few that are needed, of the many that the protocol has (opentelemetry-proto, `trace/v1`); tests
 //! read them with the protocol's own.
 
-use super::trace::{Peer, Told};
+use super::trace::{FinishedRequest, Peer};
 use super::{End, Route};
 use prost::{Message, Oneof};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -21,15 +21,15 @@ const IS_REMOTE: u32 = 0x200;
 #[derive(Clone, PartialEq, Message)]
 struct Export {
     #[prost(message, repeated, tag = "1")]
-    resources: Vec<OfResource>,
+    resources: Vec<ResourceSpans>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct OfResource {
+struct ResourceSpans {
     #[prost(message, optional, tag = "1")]
     resource: Option<Resource>,
     #[prost(message, repeated, tag = "2")]
-    scopes: Vec<OfScope>,
+    scopes: Vec<ScopeSpans>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -39,7 +39,7 @@ struct Resource {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct OfScope {
+struct ScopeSpans {
     #[prost(message, optional, tag = "1")]
     scope: Option<Scope>,
     #[prost(message, repeated, tag = "2")]
@@ -142,20 +142,20 @@ impl Attributes {
 }
 
 /// The body of a post.
-pub(super) fn encoded(all: &[Told]) -> Vec<u8> {
+pub(super) fn encoded(all: &[FinishedRequest]) -> Vec<u8> {
     let mut resource = Attributes::default();
     resource.add("service.name", env!("CARGO_PKG_NAME"));
     resource.add("service.version", env!("CARGO_PKG_VERSION"));
     let scope =
         Scope { name: env!("CARGO_PKG_NAME").to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
     let spans = all.iter().flat_map(spans).collect();
-    let of_scope = OfScope { scope: Some(scope), spans };
+    let of_scope = ScopeSpans { scope: Some(scope), spans };
     let resource = Some(Resource { attributes: resource.0 });
-    Export { resources: vec![OfResource { resource, scopes: vec![of_scope] }] }.encode_to_vec()
+    Export { resources: vec![ResourceSpans { resource, scopes: vec![of_scope] }] }.encode_to_vec()
 }
 
 /// One of the server, and one for each time that an engine was asked.
-fn spans(told: &Told) -> Vec<Span> {
+fn spans(told: &FinishedRequest) -> Vec<Span> {
     let attempts = told.trace.attempts();
     let all = (0..).zip(&attempts).map(|(at, (id, attempt))| {
         // One after the other, each as long as there is no next; lists of models are asked for of all at once, and so may
@@ -180,12 +180,12 @@ fn spans(told: &Told) -> Vec<Span> {
     [of_server(told)].into_iter().chain(all).collect()
 }
 
-fn common(told: &Told) -> Span {
+fn common(told: &FinishedRequest) -> Span {
     let (trace_id, trace_state) = (told.trace.ids().trace.to_vec(), told.trace.state().to_owned());
     Span { trace_id, trace_state, ..Span::default() }
 }
 
-fn of_server(told: &Told) -> Span {
+fn of_server(told: &FinishedRequest) -> Span {
     let ids = told.trace.ids();
     let remote = if ids.parent.is_some() { IS_REMOTE } else { 0 };
     let mut attributes = Attributes::default();
@@ -218,7 +218,12 @@ fn of_server(told: &Told) -> Span {
 }
 
 /// What an attempt adds. Only the last one had an answer that is told of; of several at once it tells of all.
-fn of_attempt(told: &Told, at: usize, peer: &Peer, (failed, tells): (bool, bool)) -> Vec<Attribute> {
+fn of_attempt(
+    told: &FinishedRequest,
+    at: usize,
+    peer: &Peer,
+    (failed, tells): (bool, bool),
+) -> Vec<Attribute> {
     let mut attributes = Attributes::default();
     of_model(told, &mut attributes);
     attributes.add("server.address", peer.host.trim_start_matches('[').trim_end_matches(']'));
@@ -253,7 +258,7 @@ fn of_attempt(told: &Told, at: usize, peer: &Peer, (failed, tells): (bool, bool)
     attributes.0
 }
 
-fn of_model(told: &Told, attributes: &mut Attributes) {
+fn of_model(told: &FinishedRequest, attributes: &mut Attributes) {
     if let Some(operation) = operation(told.route) {
         attributes.add("gen_ai.operation.name", operation);
         attributes.add("gen_ai.request.model", &*told.model);
@@ -261,7 +266,7 @@ fn of_model(told: &Told, attributes: &mut Attributes) {
 }
 
 /// What is done, and to what.
-fn name(told: &Told, kind: i32) -> String {
+fn name(told: &FinishedRequest, kind: i32) -> String {
     match (operation(told.route), route(told.route)) {
         (Some(operation), _) if kind == CLIENT => format!("{operation} {}", told.model),
         (_, Some(route)) => format!("{} {route}", told.trace.ids().method),
@@ -293,7 +298,7 @@ fn route(route: Route) -> Option<&'static str> {
 }
 
 /// The time of day that it was then. Spans are measured by the clock that does not jump, and end now.
-fn nanoseconds(told: &Told, at: Instant) -> u64 {
+fn nanoseconds(told: &FinishedRequest, at: Instant) -> u64 {
     let (end, wall) = told.ended;
     let then = wall.checked_sub(end.saturating_duration_since(at)).unwrap_or(SystemTime::UNIX_EPOCH);
     let since = then.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();

@@ -3,7 +3,7 @@
 //! Takes: an event. Gives: one line, coloured where the terminal shows colours. Never: a control character of a field's value,
 //! so that no line can be forged and no terminal obeys what a client wrote.
 
-use super::lines::is_rude;
+use super::log::is_rude;
 use std::fmt::{self, Debug};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tracing::field::{Field, Visit};

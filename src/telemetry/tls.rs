@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What is counted of certificates and handshakes.
 #[derive(Debug, Default)]
-pub struct OfTls {
+pub struct TlsMetrics {
     /// There is a certificate at all.
     on: AtomicBool,
     good: Gauge,
@@ -14,7 +14,7 @@ pub struct OfTls {
     failed: Gauge,
 }
 
-impl OfTls {
+impl TlsMetrics {
     /// A certificate has been taken into use; it ends then.
     pub fn taken(&self, ends: Option<i64>) {
         self.on.store(true, Ordering::Relaxed);

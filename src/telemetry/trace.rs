@@ -123,14 +123,14 @@ fn state(headers: &HeaderMap) -> Option<HeaderValue> {
 
 /// What engines are told of a request's trace.
 #[derive(Clone, Debug)]
-pub enum Onward {
+pub enum Propagation {
     /// What the client says, if that can be read: nothing is traced here.
     Passed(Vec<(&'static str, HeaderValue)>),
     /// That they are part of ours.
     Traced(Arc<Trace>),
 }
 
-impl Onward {
+impl Propagation {
     /// Of a request that is traced, or is not.
     pub fn of(trace: Option<&Arc<Trace>>, headers: &HeaderMap) -> Self {
         match trace {
@@ -305,7 +305,7 @@ fn known(method: &Method) -> &'static str {
 
 /// A finished request, as its trace tells it. Nothing in it is a client's or an answer's text, except the request's id.
 #[derive(Debug)]
-pub struct Told {
+pub struct FinishedRequest {
     /// Its trace.
     pub trace: Arc<Trace>,
     /// What was asked for.
@@ -336,7 +336,7 @@ pub struct Told {
     pub ended: (Instant, SystemTime),
 }
 
-impl Told {
+impl FinishedRequest {
     /// How many spans it is.
     pub(super) fn spans(&self) -> usize {
         1 + self.trace.attempts.lock().unwrap_or_else(PoisonError::into_inner).len()
@@ -379,7 +379,7 @@ impl Tracer {
     }
 
     /// A request is over.
-    pub fn finished(&self, trace: &Arc<Trace>, told: impl FnOnce(Arc<Trace>) -> Told) {
+    pub fn finished(&self, trace: &Arc<Trace>, told: impl FnOnce(Arc<Trace>) -> FinishedRequest) {
         if let Some(tracing) = self.0.as_ref().filter(|_| trace.is_sampled()) {
             tracing.take(told(Arc::clone(trace)));
         }
@@ -396,13 +396,13 @@ impl Tracer {
 
 impl Tracing {
     #[cfg(feature = "otlp")]
-    fn take(&self, told: Told) {
+    fn take(&self, told: FinishedRequest) {
         self.exporter.take(told);
     }
 
     /// The configuration asks for none in a build that has no exporter.
     #[cfg(not(feature = "otlp"))]
-    fn take(&self, told: Told) {
+    fn take(&self, told: FinishedRequest) {
         dropped(told.spans());
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// What is counted of one upstream.
 #[derive(Debug)]
-pub struct OfUpstream {
+pub struct UpstreamMetrics {
     /// Its name.
     pub name: String,
     labels: String,
@@ -31,7 +31,7 @@ pub struct OfUpstream {
     request_seconds: [Histogram; Route::ALL.len()],
 }
 
-impl OfUpstream {
+impl UpstreamMetrics {
     pub(super) fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),

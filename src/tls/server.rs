@@ -1,7 +1,7 @@
 //! TLS towards clients: a certificate, its key, and which clients may come at all.
 
 use super::{HTTP, HTTP2, Socket, Wrong, dates, pem, provider, roots};
-use crate::marks::Marks;
+use crate::file_watch::FileStamps;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,9 +28,9 @@ pub struct IdentityFiles {
 
 impl IdentityFiles {
     /// How they look now.
-    pub fn marks(&self) -> Marks {
+    pub fn marks(&self) -> FileStamps {
         let all = [&self.certificate, &self.key].into_iter().chain(&self.clients);
-        Marks::of(all.map(PathBuf::as_path))
+        FileStamps::of(all.map(PathBuf::as_path))
     }
 }
 
@@ -41,7 +41,7 @@ pub struct Identity {
     /// When the first of its certificates ends, in seconds since 1970; nothing, if none of them says.
     pub ends: Option<i64>,
     /// The files, as they were before they were read.
-    pub marks: Marks,
+    pub marks: FileStamps,
 }
 
 impl Identity {

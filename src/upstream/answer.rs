@@ -3,9 +3,9 @@
 //! Dropped before its end it closes the connection, or resets its stream: the engine stops working. Read to its end it
 //! leaves a connection that may serve again.
 
-use super::client::Line;
+use super::client::Connection;
 use super::http1::{Framing, Head};
-use super::http2::{Piece, Stream};
+use super::http2::{ReadProgress, Stream};
 use super::upload::{Sending, Sent};
 use bytes::{Buf, BytesMut};
 use http::header::CONTENT_LENGTH;
@@ -59,13 +59,13 @@ pub struct Answer {
 #[derive(Debug)]
 enum Source {
     /// A connection of its own.
-    Line(Line),
+    Line(Connection),
     /// Its part of an HTTP/2 connection.
     Stream(Stream),
 }
 
 impl Answer {
-    pub(super) fn new(head: Head, line: Line, rest: BytesMut) -> Self {
+    pub(super) fn new(head: Head, line: Connection, rest: BytesMut) -> Self {
         Self::from(head, Source::Line(line), rest)
     }
 
@@ -175,12 +175,12 @@ impl Answer {
         self.drained
     }
 
-    fn piece(&mut self, piece: Piece) -> Result<Read, Broken> {
+    fn piece(&mut self, piece: ReadProgress) -> Result<Read, Broken> {
         match piece {
-            Piece::Some => return Ok(Read::More),
-            Piece::Last => {}
-            Piece::Malformed => return Err(Broken::Malformed),
-            Piece::Reset => {
+            ReadProgress::Some => return Ok(Read::More),
+            ReadProgress::Last => {}
+            ReadProgress::Malformed => return Err(Broken::Malformed),
+            ReadProgress::Reset => {
                 self.closed = true;
                 return Err(Broken::Reset);
             }
@@ -250,7 +250,7 @@ impl Answer {
     }
 
     /// The connection, if the answer was read to its end and another request may follow.
-    pub(super) fn into_connection(self) -> Option<Line> {
+    pub(super) fn into_connection(self) -> Option<Connection> {
         let clean = self.head.framing == Framing::Over && self.head.reusable && self.rest.is_empty();
         match self.source {
             Source::Line(line) if clean => Some(line),

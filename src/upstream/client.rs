@@ -7,15 +7,15 @@
 //! There is one client for each thread: connections stay with the thread that made them, and nothing is shared but what is
 //! known of the engine's name.
 
-use super::addresses::Addresses;
 use super::answer::Answer;
 use super::hops::{self, Hops};
 use super::http1::{HEAD_LIMIT, Head, Malformed};
-use super::http2::{self, Lines};
+use super::http2::{self, ConnectionPool};
+use super::resolver::Addresses;
 use super::upload::{self, Upload};
 use crate::config::{HttpVersion, Timeouts, UpstreamConfig};
 use crate::error::{Class, Error};
-use crate::telemetry::{Onward, Peer};
+use crate::telemetry::{Peer, Propagation};
 use crate::tls::{self, Socket, Trust};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Buf, Bytes, BytesMut};
@@ -61,7 +61,7 @@ pub struct Outgoing {
     /// for that, not one at each upstream (faults 7, class A').
     pub again: bool,
     /// The trace that it is part of.
-    pub trace: Onward,
+    pub trace: Propagation,
     /// Its way so far.
     pub hops: Hops,
     /// The body, or as much of it as is held.
@@ -107,21 +107,21 @@ pub struct Client {
     /// All requests go where the connection leads that is there, if there is one.
     stays: bool,
     /// Connections for many requests at once, where the engine is spoken to in HTTP/2.
-    lines: Option<Lines>,
+    connections: Option<ConnectionPool>,
     /// Its name in traces.
     peer: Arc<Peer>,
 }
 
 /// A connection, and to which of the addresses.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct Connection {
     pub(super) stream: Socket,
     pub(super) to: SocketAddr,
 }
 
 #[derive(Debug)]
 struct Idle {
-    line: Line,
+    connection: Connection,
     since: Instant,
 }
 
@@ -142,14 +142,14 @@ impl Client {
         let (secure, pool_idle) = (upstream.tls.is_some(), *timeouts.pool_idle);
         let usual = if secure { 443 } else { 80 };
         let authority = if port == usual { host } else { format!("{host}:{port}") };
-        let lines = match upstream.http {
+        let connections = match upstream.http {
             HttpVersion::Http1 => None,
-            HttpVersion::Http2 => Lines::new(secure, &authority, pool_idle),
+            HttpVersion::Http2 => ConnectionPool::new(secure, &authority, pool_idle),
         };
         Self {
             authority,
             stays: false,
-            lines,
+            connections,
             addresses: Arc::clone(addresses),
             tls: upstream.tls.clone(),
             prefix: upstream.prefix.clone(),
@@ -170,9 +170,9 @@ impl Client {
 
     /// Whose turn it is.
     fn turn(&self) -> Option<SocketAddr> {
-        let last = || match &self.lines {
-            Some(lines) => lines.last(),
-            None => Some(self.idle.lock().unwrap_or_else(PoisonError::into_inner).last()?.line.to),
+        let last = || match &self.connections {
+            Some(connections) => connections.last(),
+            None => Some(self.idle.lock().unwrap_or_else(PoisonError::into_inner).last()?.connection.to),
         };
         self.stays.then(last).flatten().or_else(|| self.addresses.next())
     }
@@ -182,22 +182,22 @@ impl Client {
     /// # Errors
     /// No connection, no answer, or nothing that is HTTP.
     pub async fn send(&self, request: &Outgoing) -> Result<Answer, Error> {
-        if let Some(lines) = &self.lines {
-            return Box::pin(self.send_http2(lines, request)).await;
+        if let Some(connections) = &self.connections {
+            return Box::pin(self.send_http2(connections, request)).await;
         }
         let head = self.head(request);
         // Whose turn it is comes before who has a connection, so that new engines behind a name get their part.
         let to = self.turn();
         if let Some(rest) = &request.upload {
             // Of a connection that has died with age it would be known too late.
-            let line = self.connection(to).await?;
-            return Box::pin(upload::exchange(line, &head, request.body.clone(), rest)).await;
+            let connection = self.connection(to).await?;
+            return Box::pin(upload::exchange(connection, &head, request.body.clone(), rest)).await;
         }
         if !request.again
-            && let Some(line) = self.checkout(to)
+            && let Some(connection) = self.checkout(to)
         {
-            tracing::trace!(upstream = self.authority, address = %line.to, "a connection is used again");
-            match exchange(line, &head, &request.body, true).await {
+            tracing::trace!(upstream = self.authority, address = %connection.to, "a connection is used again");
+            match exchange(connection, &head, &request.body, true).await {
                 Err(error) if error.aged => {}
                 other => return other,
             }
@@ -207,14 +207,15 @@ impl Client {
 
     /// The same in HTTP/2. A request that the engine has not begun is sent once more, on a connection that is newer; so is one
     /// that may have died with an old connection, if that is its first upstream.
-    async fn send_http2(&self, lines: &Lines, request: &Outgoing) -> Result<Answer, Error> {
-        let head = lines.head(request, &self.prefix, &self.peer).ok_or_else(|| Error::from(Fault::Proxy))?;
-        let (mut after, newest) = (0, lines.newest());
+    async fn send_http2(&self, connections: &ConnectionPool, request: &Outgoing) -> Result<Answer, Error> {
+        let head =
+            connections.head(request, &self.prefix, &self.peer).ok_or_else(|| Error::from(Fault::Proxy))?;
+        let (mut after, newest) = (0, connections.newest());
         loop {
             let to = self.turn();
-            let place = match lines.place(to, after) {
+            let place = match connections.place(to, after) {
                 Some(place) => place,
-                None => lines.place_or(to, after, self.handshake, self.connection(to)).await?,
+                None => connections.place_or(to, after, self.handshake, self.connection(to)).await?,
             };
             let first = after == 0;
             after = newest.max(place.number());
@@ -231,47 +232,47 @@ impl Client {
 
     fn head(&self, request: &Outgoing) -> Vec<u8> {
         let mut head = Vec::with_capacity(512);
-        let mut line = |parts: &[&[u8]]| {
+        let mut connection = |parts: &[&[u8]]| {
             parts.iter().for_each(|part| head.extend_from_slice(part));
             head.extend_from_slice(b"\r\n");
         };
         let path = request.path.as_bytes();
-        line(&[request.method.as_bytes(), b" ", self.prefix.as_bytes(), path, b" HTTP/1.1"]);
-        line(&[b"host: ", self.authority.as_bytes()]);
-        line(&[b"user-agent: samewire/", env!("CARGO_PKG_VERSION").as_bytes()]);
-        line(&[b"accept: ", request.accept.as_bytes()]);
-        line(&[b"accept-encoding: identity"]);
-        line(&[b"x-request-id: ", request.request_id.as_bytes()]);
-        line(&[hops::HEADER.as_str().as_bytes(), b": ", request.hops.value().as_bytes()]);
+        connection(&[request.method.as_bytes(), b" ", self.prefix.as_bytes(), path, b" HTTP/1.1"]);
+        connection(&[b"host: ", self.authority.as_bytes()]);
+        connection(&[b"user-agent: samewire/", env!("CARGO_PKG_VERSION").as_bytes()]);
+        connection(&[b"accept: ", request.accept.as_bytes()]);
+        connection(&[b"accept-encoding: identity"]);
+        connection(&[b"x-request-id: ", request.request_id.as_bytes()]);
+        connection(&[hops::HEADER.as_str().as_bytes(), b": ", request.hops.value().as_bytes()]);
         if let Some(key) = &request.authorization {
-            line(&[b"authorization: ", key.as_bytes()]);
+            connection(&[b"authorization: ", key.as_bytes()]);
         }
         for (name, value) in request.trace.begin(&self.peer) {
-            line(&[name.as_bytes(), b": ", value.as_bytes()]);
+            connection(&[name.as_bytes(), b": ", value.as_bytes()]);
         }
         if request.method == "POST" {
             if let Some(kind) = &request.content_type {
-                line(&[b"content-type: ", kind.as_bytes()]);
+                connection(&[b"content-type: ", kind.as_bytes()]);
             }
             match request.length() {
-                Some(length) => line(&[b"content-length: ", length.to_string().as_bytes()]),
-                None => line(&[b"transfer-encoding: chunked"]),
+                Some(length) => connection(&[b"content-length: ", length.to_string().as_bytes()]),
+                None => connection(&[b"transfer-encoding: chunked"]),
             }
         }
-        line(&[]);
+        connection(&[]);
         head
     }
 
     /// A connection to this address that served before, if one is left that seems alive; without an address, to any: a name
     /// that leads nowhere any more is no reason to leave what is connected.
-    fn checkout(&self, to: Option<SocketAddr>) -> Option<Line> {
+    fn checkout(&self, to: Option<SocketAddr>) -> Option<Connection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = |idle: &Idle| to.is_none_or(|to| idle.line.to == to);
+        let fits = |idle: &Idle| to.is_none_or(|to| idle.connection.to == to);
         while let Some(at) = idle.iter().rposition(fits) {
-            let Idle { mut line, since } = idle.remove(at);
+            let Idle { mut connection, since } = idle.remove(at);
             // Anything to read means its end, or an answer to nothing: it cannot serve.
-            if line.stream.is_quiet() && since.elapsed() < self.pool_idle {
-                return Some(line);
+            if connection.stream.is_quiet() && since.elapsed() < self.pool_idle {
+                return Some(connection);
             }
         }
         None
@@ -279,11 +280,11 @@ impl Client {
 
     /// Takes back the connection of an answer that was read to its end.
     pub fn give_back(&self, answer: Answer) {
-        if let Some(line) = answer.into_connection() {
+        if let Some(connection) = answer.into_connection() {
             let since = Instant::now();
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
             if !self.retired.load(Ordering::Relaxed) {
-                idle.push(Idle { line, since });
+                idle.push(Idle { connection, since });
             }
         }
     }
@@ -318,8 +319,8 @@ impl Client {
 
     /// Closes connections that are too old to serve.
     pub fn sweep(&self) {
-        if let Some(lines) = &self.lines {
-            lines.sweep();
+        if let Some(connections) = &self.connections {
+            connections.sweep();
         }
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|idle| idle.since.elapsed() < self.pool_idle);
@@ -330,29 +331,29 @@ impl Client {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         self.retired.store(true, Ordering::Relaxed);
         idle.clear();
-        if let Some(lines) = &self.lines {
-            lines.retire();
+        if let Some(connections) = &self.connections {
+            connections.retire();
         }
     }
 
     /// Closes all connections that wait for a request.
     pub(super) fn forget(&self) {
-        if let Some(lines) = &self.lines {
-            lines.forget();
+        if let Some(connections) = &self.connections {
+            connections.forget();
         }
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    async fn connection(&self, first: Option<SocketAddr>) -> Result<Line, Error> {
+    async fn connection(&self, first: Option<SocketAddr>) -> Result<Connection, Error> {
         let (stream, to) = self.connected(self.addresses.order(first).await?).await?;
         // Small writes leave at once, and an engine that vanished without a word is noticed.
         let keepalive =
             TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(15));
         let _ = stream.set_nodelay(true);
         let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive.with_retries(3));
-        let Some(trust) = &self.tls else { return Ok(Line { stream: stream.into(), to }) };
+        let Some(trust) = &self.tls else { return Ok(Connection { stream: stream.into(), to }) };
         match tokio::time::timeout(self.handshake, Box::pin(trust.connect(stream))).await {
-            Ok(Ok(stream)) => Ok(Line { stream, to }),
+            Ok(Ok(stream)) => Ok(Connection { stream, to }),
             Ok(Err(error)) => Err(Error::from(Fault::Unreachable).because(error)),
             Err(_) => Err(Error::from(Fault::Timeout).classed(Class::Unsent)),
         }
@@ -399,9 +400,14 @@ fn in_want(error: io::Error) -> Error {
 }
 
 /// One request and the head of its answer on one connection.
-async fn exchange(mut line: Line, head: &[u8], body: &[u8], reused: bool) -> Result<Answer, Error> {
+async fn exchange(
+    mut connection: Connection,
+    head: &[u8],
+    body: &[u8],
+    reused: bool,
+) -> Result<Answer, Error> {
     let mut buffer = BytesMut::with_capacity(2048);
-    let delivered = match &mut line.stream {
+    let delivered = match &mut connection.stream {
         Socket::Plain(stream) => deliver(stream, head, body).await,
         stream => deliver_over_tls(stream, head, body, &mut buffer).await,
     };
@@ -415,13 +421,13 @@ async fn exchange(mut line: Line, head: &[u8], body: &[u8], reused: bool) -> Res
             Ok(Some((mut head, length))) => {
                 buffer.advance(length);
                 head.reusable &= delivered;
-                let mut answer = Answer::new(head, line, buffer);
+                let mut answer = Answer::new(head, connection, buffer);
                 answer.surplus();
                 return Ok(answer);
             }
             Ok(None) => {
                 buffer.reserve(1024.min(HEAD_LIMIT));
-                let cause = match line.stream.read_buf(&mut buffer).await {
+                let cause = match connection.stream.read_buf(&mut buffer).await {
                     Ok(0) => ErrorKind::UnexpectedEof.into(),
                     Ok(_) => continue,
                     Err(error) => error,

@@ -1,12 +1,12 @@
 //! Probes: whether the engine is there, and which models it has (faults 8). What it is, is looked at more closely now and
 //! then (`look`).
 
-use super::look::Looks;
+use super::identify::Identification;
 use super::{Hops, Outgoing, Upstream, models};
 use crate::config::{Credentials, Health};
 use crate::engine::{self, Engine};
 use crate::error::{Class, Side};
-use crate::telemetry::Onward;
+use crate::telemetry::Propagation;
 use bytes::{Bytes, BytesMut};
 use http::HeaderValue;
 use std::time::Duration;
@@ -24,11 +24,11 @@ const LIST: usize = 1 << 20;
 /// Probes as long as the upstream is one. `config`: how, at present.
 pub async fn watch(upstream: &Upstream, config: impl Fn() -> Health) {
     let mut verdict = Verdict::going_on(upstream.trouble(), upstream.is_down());
-    let mut looks = Looks::default();
+    let mut identification = Identification::default();
     while !upstream.is_retired() {
         let config = &config();
         let mut probe = Probe::new(upstream, *config.timeout);
-        let found = probe.result(&mut looks, config).await;
+        let found = probe.result(&mut identification, config).await;
         if upstream.is_retired() {
             return;
         }
@@ -182,7 +182,7 @@ impl<'u> Probe<'u> {
         Self { upstream, patience, owner: None, server: None, cause: None }
     }
 
-    async fn result(&mut self, looks: &mut Looks, config: &Health) -> Result<(), Trouble> {
+    async fn result(&mut self, identification: &mut Identification, config: &Health) -> Result<(), Trouble> {
         let mut result = Err(Trouble::Silent);
         let patience = self.patience.max(self.upstream.identity().engine.detection.patience);
         let (mut count, mut asked) = (1, 0);
@@ -199,9 +199,9 @@ impl<'u> Probe<'u> {
             asked += 1;
         }
         match result {
-            Ok(()) => self.look(looks, config).await,
+            Ok(()) => self.look(identification, config).await,
             // Whatever comes back may be another one.
-            Err(_) => self.doubt(looks),
+            Err(_) => self.doubt(identification),
         }
         // Until the next one, the engine would close it.
         self.upstream.probes.forget();
@@ -260,7 +260,7 @@ impl<'u> Probe<'u> {
             authorization,
             request_id: "samewire-probe".to_owned(),
             again: false,
-            trace: Onward::Passed(Vec::new()),
+            trace: Propagation::Passed(Vec::new()),
             hops: Hops::default(),
             body: Bytes::new(),
             upload: None,

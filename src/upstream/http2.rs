@@ -14,7 +14,7 @@ use crate::telemetry::Peer;
 use crate::tls::Socket;
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
-use h2::client::{Builder, Connection, SendRequest};
+use h2::client::{Builder, SendRequest};
 use h2::{Ping, PingPong, Reason, RecvStream, SendStream};
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT,
@@ -45,11 +45,11 @@ const PONG: Duration = Duration::from_secs(30);
 
 /// The connections of one client.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct ConnectionPool {
     scheme: Scheme,
     authority: Authority,
     pool_idle: Duration,
-    all: Mutex<Vec<Line>>,
+    all: Mutex<Vec<Connection>>,
     /// Numbers them.
     count: AtomicU64,
     /// Held while one is made: whoever waits meanwhile may find room on it.
@@ -62,7 +62,7 @@ pub(super) struct Lines {
 
 /// One connection.
 #[derive(Clone, Debug)]
-struct Line {
+struct Connection {
     number: u64,
     to: SocketAddr,
     requests: SendRequest<Bytes>,
@@ -85,23 +85,23 @@ struct State {
 
 /// A request's place on a connection, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    line: Line,
+pub(super) struct StreamSlot {
+    connection: Connection,
     /// What had been heard before it.
     heard: u64,
 }
 
-impl Drop for Place {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
-        *lock(&self.line.state.since) = Instant::now();
-        self.line.state.streams.fetch_sub(1, Ordering::Relaxed);
+        *lock(&self.connection.state.since) = Instant::now();
+        self.connection.state.streams.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Place {
+impl StreamSlot {
     /// Later connections have higher numbers.
     pub(super) fn number(&self) -> u64 {
-        self.line.number
+        self.connection.number
     }
 }
 
@@ -109,16 +109,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Line {
+impl Connection {
     /// A place, if there is one.
-    fn place(&self) -> Option<Place> {
+    fn place(&self) -> Option<StreamSlot> {
         let most = self.requests.current_max_send_streams().min(STREAMS);
         let before = self.state.streams.load(Ordering::Relaxed);
         if before >= most {
             return None;
         }
         self.state.streams.fetch_add(1, Ordering::Relaxed);
-        Some(Place { line: self.clone(), heard: self.state.heard.load(Ordering::Relaxed) })
+        Some(StreamSlot { connection: self.clone(), heard: self.state.heard.load(Ordering::Relaxed) })
     }
 
     /// Requests may be sent on it, as far as is known.
@@ -133,7 +133,7 @@ impl Line {
     }
 }
 
-impl Lines {
+impl ConnectionPool {
     /// None yet. `secure`: over TLS.
     pub(super) fn new(secure: bool, authority: &str, pool_idle: Duration) -> Option<Self> {
         Some(Self {
@@ -150,7 +150,7 @@ impl Lines {
 
     /// Closes connections that nobody has used for a while; what still runs on one that is closed runs on.
     pub(super) fn sweep(&self) {
-        lock(&self.all).retain_mut(|line| line.is_open() && !line.is_old(self.pool_idle));
+        lock(&self.all).retain_mut(|connection| connection.is_open() && !connection.is_old(self.pool_idle));
     }
 
     /// From now on none waits for a request.
@@ -176,11 +176,12 @@ impl Lines {
     }
 
     /// A place on a connection that was made after the one of this number; without an address, to any.
-    pub(super) fn place(&self, to: Option<SocketAddr>, after: u64) -> Option<Place> {
+    pub(super) fn place(&self, to: Option<SocketAddr>, after: u64) -> Option<StreamSlot> {
         let mut all = lock(&self.all);
-        all.retain_mut(|line| line.is_open() && !line.is_old(self.pool_idle));
-        let fits = |line: &&Line| line.number > after && to.is_none_or(|to| line.to == to);
-        all.iter().filter(fits).find_map(Line::place)
+        all.retain_mut(|connection| connection.is_open() && !connection.is_old(self.pool_idle));
+        let fits =
+            |connection: &&Connection| connection.number > after && to.is_none_or(|to| connection.to == to);
+        all.iter().filter(fits).find_map(Connection::place)
     }
 
     /// The same, on a new connection if need be.
@@ -192,8 +193,8 @@ impl Lines {
         to: Option<SocketAddr>,
         after: u64,
         handshake: Duration,
-        connect: impl Future<Output = Result<super::client::Line, Error>>,
-    ) -> Result<Place, Error> {
+        connect: impl Future<Output = Result<super::client::Connection, Error>>,
+    ) -> Result<StreamSlot, Error> {
         let since = Instant::now();
         let _making = self.making.lock().await;
         if let Some(place) = self.place(to, after) {
@@ -205,7 +206,7 @@ impl Lines {
             return Err(Error::from(fault).classed(Class::Unsent));
         }
         let made = match connect.await {
-            Ok(line) => match tokio::time::timeout(handshake, Box::pin(self.made(line))).await {
+            Ok(connection) => match tokio::time::timeout(handshake, Box::pin(self.made(connection))).await {
                 Ok(made) => made.map_err(|why| Error::from(Fault::Unreachable).because(why)),
                 Err(_) => Err(Error::from(Fault::Timeout).classed(Class::Unsent)),
             },
@@ -216,7 +217,7 @@ impl Lines {
 
     /// Begins HTTP/2 on a connection. That a ping comes back says that it is spoken there, and behind how many requests at
     /// once the engine draws the line.
-    async fn made(&self, line: super::client::Line) -> io::Result<Place> {
+    async fn made(&self, raw: super::client::Connection) -> io::Result<StreamSlot> {
         let mut builder = Builder::new();
         builder
             .enable_push(false)
@@ -232,12 +233,12 @@ impl Lines {
             Some(error) => error,
             None => io::Error::new(ErrorKind::InvalidData, "it speaks no HTTP/2"),
         };
-        let (requests, mut connection) = builder.handshake(line.stream).await.map_err(no_http2)?;
-        let mut pings = connection.ping_pong().ok_or(ErrorKind::InvalidInput)?;
+        let (requests, mut driver) = builder.handshake(raw.stream).await.map_err(no_http2)?;
+        let mut pings = driver.ping_pong().ok_or(ErrorKind::InvalidInput)?;
         let pong = tokio::select! {
             biased;
             pong = pings.ping(Ping::opaque()) => pong.map(|_| ()),
-            ended = &mut connection => Err(ended.err().ok_or(ErrorKind::UnexpectedEof)?),
+            ended = &mut driver => Err(ended.err().ok_or(ErrorKind::UnexpectedEof)?),
         };
         pong.map_err(no_http2)?;
         let state = Arc::new(State {
@@ -248,13 +249,13 @@ impl Lines {
             since: Mutex::new(Instant::now()),
         });
         #[expect(clippy::disallowed_methods, reason = "it drives a connection, for all requests on it")]
-        tokio::spawn(drive(connection, pings, Arc::clone(&state)));
+        tokio::spawn(drive(driver, pings, Arc::clone(&state)));
         let number = self.count.fetch_add(1, Ordering::Relaxed);
-        let line = Line { number, to: line.to, requests, state };
-        let place = line.place().ok_or_else(|| io::Error::other("it allows no requests"))?;
+        let connection = Connection { number, to: raw.to, requests, state };
+        let place = connection.place().ok_or_else(|| io::Error::other("it allows no requests"))?;
         let mut all = lock(&self.all);
         if !self.retired.load(Ordering::Relaxed) {
-            all.push(line);
+            all.push(connection);
         }
         drop(all);
         Ok(place)
@@ -298,7 +299,7 @@ impl Lines {
 }
 
 /// Drives a connection to its end, and ends it where the engine is not there any more.
-async fn drive(connection: Connection<Socket, Bytes>, pings: PingPong, state: Arc<State>) {
+async fn drive(connection: h2::client::Connection<Socket, Bytes>, pings: PingPong, state: Arc<State>) {
     tokio::select! {
         _ = connection => {}
         () = silence(pings, &state) => {}
@@ -323,13 +324,13 @@ async fn silence(mut pings: PingPong, state: &State) {
 /// # Errors
 /// No answer, or nothing that is HTTP/2.
 pub(super) async fn exchange(
-    mut place: Place,
+    mut place: StreamSlot,
     head: Request<()>,
     request: &Outgoing,
 ) -> Result<Answer, Error> {
     let body = request.body.clone();
     let is_over = body.is_empty() && request.upload.is_none();
-    let sent = place.line.requests.send_request(head, is_over);
+    let sent = place.connection.requests.send_request(head, is_over);
     // It has not left this process.
     let (mut response, mut stream) = sent.map_err(|error| refused(&error))?;
     let mut upload = None;
@@ -349,8 +350,8 @@ pub(super) async fn exchange(
         },
     };
     let (head, body) = response.map_err(|error| failed(&error, &place))?.into_parts();
-    place.line.state.served.store(true, Ordering::Relaxed);
-    place.line.state.heard.fetch_add(1, Ordering::Relaxed);
+    place.connection.state.served.store(true, Ordering::Relaxed);
+    place.connection.state.heard.fetch_add(1, Ordering::Relaxed);
     let head = Head::of_stream(head.status.as_u16(), head.headers);
     // Who is refused need not be sent the rest.
     let upload = upload.filter(|_| head.status < 400).map(Box::new);
@@ -394,7 +395,7 @@ fn refused(error: &h2::Error) -> Error {
     Error { aged: true, ..Error::from(Fault::Unreachable).because(io_error(error)) }
 }
 
-fn failed(error: &h2::Error, place: &Place) -> Error {
+fn failed(error: &h2::Error, place: &StreamSlot) -> Error {
     let reason = error.reason();
     // A stream above the last one that is named in a GOAWAY has not been looked at.
     let untouched =
@@ -405,9 +406,9 @@ fn failed(error: &h2::Error, place: &Place) -> Error {
     if error.is_library() {
         return Error::from(Fault::InvalidResponse).classed(Class::Perhaps).because(io_error(error));
     }
-    let served = place.line.state.served.load(Ordering::Relaxed);
+    let served = place.connection.state.served.load(Ordering::Relaxed);
     // Nothing has come on it since, for nobody: it had died before.
-    let silent = place.line.state.heard.load(Ordering::Relaxed) == place.heard;
+    let silent = place.connection.state.heard.load(Ordering::Relaxed) == place.heard;
     let aged = error.is_io() && served && silent;
     Error { aged, ..Error::from(Fault::Reset).because(io_error(error)) }
 }
@@ -416,13 +417,13 @@ fn failed(error: &h2::Error, place: &Place) -> Error {
 #[derive(Debug)]
 pub(super) struct Stream {
     body: RecvStream,
-    place: Place,
+    place: StreamSlot,
     /// The rest of the request's body, where the answer has come before it was sent.
     upload: Option<Box<Streaming>>,
 }
 
 /// How far reading has come.
-pub(super) enum Piece {
+pub(super) enum ReadProgress {
     Some,
     Last,
     Reset,
@@ -431,26 +432,30 @@ pub(super) enum Piece {
 
 impl Stream {
     /// Gives the next piece to `sink`.
-    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, sink: &mut dyn FnMut(&[u8])) -> Poll<Piece> {
+    pub(super) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Poll<ReadProgress> {
         if let Some(upload) = &mut self.upload
             && let Poll::Ready(sent) = upload.poll(cx)
         {
             self.upload = None;
             if let Sent::Broken(_) = sent {
-                return Poll::Ready(Piece::Reset);
+                return Poll::Ready(ReadProgress::Reset);
             }
         }
         let piece = match std::task::ready!(self.body.poll_data(cx)) {
             Some(Ok(bytes)) => {
-                self.place.line.state.heard.fetch_add(1, Ordering::Relaxed);
+                self.place.connection.state.heard.fetch_add(1, Ordering::Relaxed);
                 sink(&bytes);
                 // It fails for a stream that has ended, which nobody sends more of.
                 let _ = self.body.flow_control().release_capacity(bytes.len());
-                if self.body.is_end_stream() { Piece::Last } else { Piece::Some }
+                if self.body.is_end_stream() { ReadProgress::Last } else { ReadProgress::Some }
             }
-            None => Piece::Last,
-            Some(Err(error)) if error.is_library() => Piece::Malformed,
-            Some(Err(_)) => Piece::Reset,
+            None => ReadProgress::Last,
+            Some(Err(error)) if error.is_library() => ReadProgress::Malformed,
+            Some(Err(_)) => ReadProgress::Reset,
         };
         Poll::Ready(piece)
     }

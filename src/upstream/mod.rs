@@ -1,43 +1,43 @@
 //! Upstreams: the ways to engines, which of them is asked, and whether they are there.
 
-mod addresses;
 mod answer;
+mod circuit_breaker;
 mod client;
-mod condition;
-mod found;
 pub mod health;
 mod hops;
 mod http1;
 mod http2;
-mod learnt;
-mod look;
+mod identify;
+mod identity;
+mod learned;
 pub mod models;
 mod pool;
-mod tries;
+mod resolver;
+mod retry;
 mod upload;
 
 pub use answer::{Answer, Broken, Read};
+pub use circuit_breaker::Outcome;
 pub use client::{Client, Outgoing};
-pub use condition::Outcome;
-pub use found::{By, Found};
 pub use hops::Hops;
 pub use http1::Head;
-pub use pool::{Chosen, Nobody, Pool, Wish};
-pub use tries::Tries;
+pub use identity::{DetectedEngine, Evidence};
+pub use pool::{ChosenUpstream, NoUpstream, Pool, SelectionCriteria};
+pub use retry::RetryState;
 pub use upload::{Source, Upload};
 
 use crate::config::{Config, Timeouts, UpstreamConfig};
 use crate::engine::fallback::Fallbacks;
 use crate::engine::{self, Busy, Identity};
 use crate::plan::Route;
-use crate::telemetry::OfUpstream;
+use crate::telemetry::UpstreamMetrics;
 use crate::wire::Unparsed;
 use crate::wire::options::Options;
-use addresses::Addresses;
-use condition::{Condition, Standing};
-use learnt::Learnt;
+use circuit_breaker::{Availability, CircuitBreaker};
+use learned::Learnt;
 use models::Model;
 use pool::Ejected;
+use resolver::Addresses;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -54,7 +54,7 @@ const MODELS: usize = 256;
 
 /// The models that an engine lists.
 #[derive(Clone, Debug, Default)]
-struct Listed {
+struct ListedModels {
     /// All names.
     names: Vec<Arc<str>>,
     /// The names a request without a model can mean: without adapters and further names of the same model.
@@ -69,9 +69,9 @@ pub struct Upstream {
     /// Which of all that this process has had it is.
     pub id: u64,
     /// Its figures.
-    pub figures: Arc<OfUpstream>,
+    pub figures: Arc<UpstreamMetrics>,
     /// What it turned out to be.
-    found: RwLock<Found>,
+    found: RwLock<DetectedEngine>,
     /// So many pieces of its answers may tell what is not known of it.
     listens: AtomicU32,
     /// It has answered as it should not: it may be another one.
@@ -79,7 +79,7 @@ pub struct Upstream {
     /// Requests that it has from others than this process.
     elsewhere: AtomicU64,
     /// The models it lists; `None`: it has not said.
-    listed: RwLock<Option<Listed>>,
+    listed: RwLock<Option<ListedModels>>,
     /// Why it is not ready; `None` once it answered a probe.
     trouble: Mutex<Option<&'static str>>,
     /// Its probes say that it is not there.
@@ -87,7 +87,7 @@ pub struct Upstream {
     /// Since when it is known that something of it is not as configured.
     misplaced: Mutex<Option<Instant>>,
     /// What its answers come to.
-    condition: Mutex<Condition>,
+    breaker: Mutex<CircuitBreaker>,
     /// The kinds of text that it has left unparsed, by the family of the model.
     unparsed: Mutex<Vec<Unparsed>>,
     /// The forms in which it is asked for its models.
@@ -112,14 +112,19 @@ pub struct Upstream {
 
 impl Upstream {
     /// Available, but not proven.
-    fn new(config: UpstreamConfig, all: &Config, figures: Arc<OfUpstream>, ejected: Arc<Ejected>) -> Self {
+    fn new(
+        config: UpstreamConfig,
+        all: &Config,
+        figures: Arc<UpstreamMetrics>,
+        ejected: Arc<Ejected>,
+    ) -> Self {
         let addresses = Addresses::of(&config, &all.timeouts);
         let client = || Client::sharing(&addresses, &config, &all.timeouts);
         if config.tls.as_ref().is_some_and(|tls| tls.accepts_any) {
             let danger = "danger_accept_invalid_certs: whoever answers is taken for the engine";
             tracing::warn!(upstream = config.name, danger);
         }
-        let found = Found::configured(config.engine);
+        let found = DetectedEngine::configured(config.engine);
         figures.set_kind(found.identity.engine.name, None, found.identity.front);
         Self {
             client: Arc::new(client()),
@@ -137,7 +142,7 @@ impl Upstream {
             trouble: Mutex::new(Some("not probed yet")),
             down: AtomicBool::new(false),
             misplaced: Mutex::default(),
-            condition: Mutex::default(),
+            breaker: Mutex::default(),
             unparsed: Mutex::default(),
             learnt: Learnt::default(),
             ejected,
@@ -165,8 +170,8 @@ impl Upstream {
         self.since = before.since;
         self.heard = AtomicU64::new(before.heard.load(Ordering::Relaxed));
         // With its place among the ejected, if it has one.
-        self.condition =
-            Mutex::new(std::mem::take(&mut *before.condition.lock().unwrap_or_else(PoisonError::into_inner)));
+        self.breaker =
+            Mutex::new(std::mem::take(&mut *before.breaker.lock().unwrap_or_else(PoisonError::into_inner)));
         self.settle(before.found().under(self.config.engine));
         *self.listed.write().unwrap_or_else(PoisonError::into_inner) =
             before.listed.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -195,8 +200,8 @@ impl Upstream {
     /// It is asked nothing new: connections that wait for a request are closed, and none is kept any more.
     pub fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
-        let condition = std::mem::take(&mut *self.condition.lock().unwrap_or_else(PoisonError::into_inner));
-        if condition.is_ejected() {
+        let breaker = std::mem::take(&mut *self.breaker.lock().unwrap_or_else(PoisonError::into_inner));
+        if breaker.is_ejected() {
             self.ejected.one_less();
         }
         self.clients.iter().chain([&self.client]).for_each(|client| client.retire());
@@ -209,7 +214,7 @@ impl Upstream {
 
     /// It is new to traffic that is under way: it gets its part little by little.
     fn ramp(&self) {
-        self.with_condition(|condition| condition.come_back(Instant::now()));
+        self.with_condition(|breaker| breaker.come_back(Instant::now()));
     }
 
     /// What is behind it.
@@ -218,12 +223,12 @@ impl Upstream {
     }
 
     /// The same, with all that is known of it.
-    pub fn found(&self) -> Found {
+    pub fn found(&self) -> DetectedEngine {
         self.found.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// It has been looked at. What was overheard meanwhile counts.
-    fn settle(&self, found: Found) {
+    fn settle(&self, found: DetectedEngine) {
         let now = self.know(|known| *known = found.beside(known));
         let listens = now.lacks() || now.is_overheard();
         self.listens.store(if listens { HEARD } else { 0 }, Ordering::Relaxed);
@@ -246,7 +251,7 @@ impl Upstream {
     }
 
     /// Something is known of what is behind it.
-    fn know(&self, change: impl FnOnce(&mut Found)) -> Found {
+    fn know(&self, change: impl FnOnce(&mut DetectedEngine)) -> DetectedEngine {
         let mut known = self.found.write().unwrap_or_else(PoisonError::into_inner);
         let before = known.clone();
         change(&mut known);
@@ -384,7 +389,7 @@ impl Upstream {
         let main = names.iter().zip(models::are_main(&models)).filter(|(_, is_main)| *is_main);
         let main = main.map(|(name, _)| Arc::clone(name)).collect();
         let same = names == before;
-        *known = Some(Listed { names, main });
+        *known = Some(ListedModels { names, main });
         drop(known);
         if !same {
             *self.misplaced.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -450,16 +455,16 @@ impl Upstream {
         since.is_some_and(|since| since.elapsed() < MISPLACED)
     }
 
-    fn standing(&self, now: Instant) -> Standing {
-        self.condition.lock().unwrap_or_else(PoisonError::into_inner).standing(now)
+    fn availability(&self, now: Instant) -> Availability {
+        self.breaker.lock().unwrap_or_else(PoisonError::into_inner).availability(now)
     }
 
     fn try_out(&self) {
-        self.with_condition(Condition::try_out);
+        self.with_condition(CircuitBreaker::try_out);
     }
 
     fn found_nothing(&self) {
-        self.with_condition(Condition::found_nothing);
+        self.with_condition(CircuitBreaker::found_nothing);
     }
 
     /// What came of a request.
@@ -468,14 +473,14 @@ impl Upstream {
             self.doubtful.store(true, Ordering::Relaxed);
         }
         let may = || !self.retired.load(Ordering::Relaxed) && self.ejected.one_more();
-        self.with_condition(|condition| condition.after(outcome, now, self.since, may));
+        self.with_condition(|breaker| breaker.after(outcome, now, self.since, may));
     }
 
-    fn with_condition(&self, change: impl FnOnce(&mut Condition)) {
-        let mut condition = self.condition.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = condition.is_ejected();
-        change(&mut condition);
-        match (before, condition.is_ejected()) {
+    fn with_condition(&self, change: impl FnOnce(&mut CircuitBreaker)) {
+        let mut breaker = self.breaker.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = breaker.is_ejected();
+        change(&mut breaker);
+        match (before, breaker.is_ejected()) {
             (false, true) => {
                 self.figures.circuit_open.set(1);
                 tracing::warn!(upstream = self.config.name, "upstream fails: ejected for a while")
@@ -492,7 +497,7 @@ impl Upstream {
 
 impl Drop for Upstream {
     fn drop(&mut self) {
-        if self.condition.get_mut().unwrap_or_else(PoisonError::into_inner).is_ejected() {
+        if self.breaker.get_mut().unwrap_or_else(PoisonError::into_inner).is_ejected() {
             self.ejected.one_less();
         }
     }

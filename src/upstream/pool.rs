@@ -3,8 +3,8 @@
 //!
 //! Takes: a [`Wish`]. Gives: a [`Chosen`], which counts as a request of that upstream until it is dropped. Never: waits.
 
-use super::condition::{Outcome, Standing};
-use super::tries::Budget;
+use super::circuit_breaker::{Availability, Outcome};
+use super::retry::RetryBudget;
 use super::{Client, Upstream};
 use crate::config::{Affinity, Config, Layers, ModelConfig, Retry, UpstreamConfig};
 use crate::plan::Route;
@@ -35,12 +35,12 @@ pub struct Pool {
     /// Bytes of one event.
     max_event_bytes: usize,
     ejected: Arc<Ejected>,
-    budget: Arc<Budget>,
+    budget: Arc<RetryBudget>,
 }
 
 /// What a request needs of an upstream.
 #[derive(Clone, Copy, Debug)]
-pub struct Wish<'w> {
+pub struct SelectionCriteria<'w> {
     /// The model, by the client's name for it.
     pub model: &'w str,
     /// What it has in common with requests that went before.
@@ -55,7 +55,7 @@ pub struct Wish<'w> {
 
 /// Why no upstream is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Nobody {
+pub enum NoUpstream {
     /// None of them has the model.
     Unknown,
     /// All that could be asked were.
@@ -114,7 +114,7 @@ impl Pool {
     fn with(
         config: &Config,
         ejected: Arc<Ejected>,
-        budget: Arc<Budget>,
+        budget: Arc<RetryBudget>,
         upstream: impl Fn(&UpstreamConfig, &Arc<Ejected>) -> Arc<Upstream>,
     ) -> Option<Self> {
         ejected.most.store(config.upstreams.len() / 2, Ordering::Relaxed);
@@ -249,31 +249,31 @@ impl Pool {
     ///
     /// # Errors
     /// There is none.
-    pub fn choose(&self, wish: &Wish<'_>) -> Result<Chosen, Nobody> {
+    pub fn choose(&self, criteria: &SelectionCriteria<'_>) -> Result<ChosenUpstream, NoUpstream> {
         if let [only] = self.upstreams.as_slice() {
-            return Self::take_only(only, wish);
+            return Self::take_only(only, criteria);
         }
         let now = Instant::now();
-        let serving = self.serving(wish.model);
+        let serving = self.serving(criteria.model);
         if serving.is_empty() {
-            return Err(Nobody::Unknown);
+            return Err(NoUpstream::Unknown);
         }
         let is_left = |upstream: &&&Arc<Upstream>| {
             upstream.config.weight > 0
-                && !wish.visited.contains(&upstream.id)
-                && wish.like.is_none_or(|like| self.asks_alike(like, upstream, wish.model))
+                && !criteria.visited.contains(&upstream.id)
+                && criteria.like.is_none_or(|like| self.asks_alike(like, upstream, criteria.model))
         };
         let left: Vec<_> = serving.iter().filter(is_left).copied().collect();
         if left.is_empty() {
-            return Err(if wish.visited.is_empty() { Nobody::Unwell } else { Nobody::Left });
+            return Err(if criteria.visited.is_empty() { NoUpstream::Unwell } else { NoUpstream::Left });
         }
         let up: Vec<_> = left.into_iter().filter(|upstream| !upstream.is_down()).collect();
         if up.is_empty() {
-            return Err(Nobody::Unwell);
+            return Err(NoUpstream::Unwell);
         }
         // One that was told to be wrong is asked if no other is there.
         let right: Vec<_> = up.iter().filter(|upstream| !upstream.is_misplaced()).copied().collect();
-        self.among(if right.is_empty() { &up } else { &right }, wish, now)
+        self.among(if right.is_empty() { &up } else { &right }, criteria, now)
     }
 
     /// One that a request for this model may be read for, and whether there is one at all.
@@ -290,15 +290,18 @@ impl Pool {
     }
 
     /// The same again, for a request that goes on where it was.
-    pub fn again(upstream: &Arc<Upstream>) -> Chosen {
-        Chosen::new(upstream, false)
+    pub fn again(upstream: &Arc<Upstream>) -> ChosenUpstream {
+        ChosenUpstream::new(upstream, false)
     }
 
-    fn take_only(only: &Arc<Upstream>, wish: &Wish<'_>) -> Result<Chosen, Nobody> {
-        match (wish.visited.is_empty(), only.is_down()) {
-            (false, _) => Err(Nobody::Left),
-            (true, true) => Err(Nobody::Unwell),
-            (true, false) => Ok(Chosen::new(only, false)),
+    fn take_only(
+        only: &Arc<Upstream>,
+        criteria: &SelectionCriteria<'_>,
+    ) -> Result<ChosenUpstream, NoUpstream> {
+        match (criteria.visited.is_empty(), only.is_down()) {
+            (false, _) => Err(NoUpstream::Left),
+            (true, true) => Err(NoUpstream::Unwell),
+            (true, false) => Ok(ChosenUpstream::new(only, false)),
         }
     }
 
@@ -332,38 +335,45 @@ impl Pool {
             && a.request_unknown == b.request_unknown
     }
 
-    fn among(&self, all: &[&Arc<Upstream>], wish: &Wish<'_>, now: Instant) -> Result<Chosen, Nobody> {
-        let standings: Vec<_> = all.iter().map(|upstream| (*upstream, upstream.standing(now))).collect();
-        if let Some((upstream, _)) = standings.iter().find(|(_, standing)| *standing == Standing::Trial) {
-            return Ok(Chosen::new(upstream, true));
+    fn among(
+        &self,
+        all: &[&Arc<Upstream>],
+        criteria: &SelectionCriteria<'_>,
+        now: Instant,
+    ) -> Result<ChosenUpstream, NoUpstream> {
+        let standings: Vec<_> = all.iter().map(|upstream| (*upstream, upstream.availability(now))).collect();
+        if let Some((upstream, _)) =
+            standings.iter().find(|(_, availability)| *availability == Availability::Trial)
+        {
+            return Ok(ChosenUpstream::new(upstream, true));
         }
         let good = |ramped: bool| -> Vec<&Arc<Upstream>> {
-            let is_good = |(upstream, standing): &(&'_ Arc<Upstream>, Standing)| match standing {
-                Standing::Good(share) => !ramped || draw(wish.chance, upstream) < *share,
+            let is_good = |(upstream, availability): &(&'_ Arc<Upstream>, Availability)| match availability {
+                Availability::Good(share) => !ramped || draw(criteria.chance, upstream) < *share,
                 _ => false,
             };
             standings.iter().filter(|one| is_good(one)).map(|(upstream, _)| *upstream).collect()
         };
         // Who has just come back is there for a part of the requests, or if nobody else is.
         let good = Some(good(true)).filter(|some| !some.is_empty()).unwrap_or_else(|| good(false));
-        if let Some(upstream) = preferred(&good, wish).or_else(|| least_busy(&good, wish.chance)) {
-            return Ok(Chosen::new(upstream, false));
+        if let Some(upstream) = preferred(&good, criteria).or_else(|| least_busy(&good, criteria.chance)) {
+            return Ok(ChosenUpstream::new(upstream, false));
         }
-        let pushed = standings.iter().filter_map(|(_, standing)| match standing {
-            Standing::Pushed { status, left } => Some((*left, *status)),
+        let pushed = standings.iter().filter_map(|(_, availability)| match availability {
+            Availability::Pushed { status, left } => Some((*left, *status)),
             _ => None,
         });
         // Whoever asks to be left alone is left alone, and of those that failed the first to be back is tried: nothing
         // but their answers speaks against them.
         if let Some((wait, status)) = pushed.min() {
-            return Err(Nobody::Pushed { status, wait });
+            return Err(NoUpstream::Pushed { status, wait });
         }
-        let ejected = standings.iter().filter_map(|(upstream, standing)| match standing {
-            Standing::Ejected { left } => Some((*left, *upstream)),
+        let ejected = standings.iter().filter_map(|(upstream, availability)| match availability {
+            Availability::Ejected { left } => Some((*left, *upstream)),
             _ => None,
         });
-        let least_bad = ejected.min_by_key(|(left, _)| *left).ok_or(Nobody::Unwell)?;
-        Ok(Chosen::new(least_bad.1, false))
+        let least_bad = ejected.min_by_key(|(left, _)| *left).ok_or(NoUpstream::Unwell)?;
+        Ok(ChosenUpstream::new(least_bad.1, false))
     }
 }
 
@@ -383,8 +393,8 @@ fn weighted(seed: u64, upstream: &Upstream) -> f64 {
 
 /// Where the conversation has been, unless that one has much more to do than the others (rendezvous hashing with bounded
 /// loads).
-fn preferred<'u>(good: &[&'u Arc<Upstream>], wish: &Wish<'_>) -> Option<&'u Arc<Upstream>> {
-    let together = wish.together?;
+fn preferred<'u>(good: &[&'u Arc<Upstream>], criteria: &SelectionCriteria<'_>) -> Option<&'u Arc<Upstream>> {
+    let together = criteria.together?;
     let drawn = good.iter().max_by(|a, b| weighted(together, a).total_cmp(&weighted(together, b)))?;
     let weight = |upstream: &Upstream| f64::from(upstream.config.weight);
     let requests = good.iter().map(|upstream| upstream.load()).sum::<f64>() + 1.0;
@@ -423,13 +433,13 @@ impl Ejected {
 
 /// An upstream with a request; counted until dropped.
 #[derive(Debug)]
-pub struct Chosen {
+pub struct ChosenUpstream {
     upstream: Arc<Upstream>,
     /// The request finds out whether it is back.
     trial: bool,
 }
 
-impl Chosen {
+impl ChosenUpstream {
     fn new(upstream: &Arc<Upstream>, trial: bool) -> Self {
         upstream.figures.active.add(1);
         if trial {
@@ -455,7 +465,7 @@ impl Chosen {
     }
 }
 
-impl Drop for Chosen {
+impl Drop for ChosenUpstream {
     fn drop(&mut self) {
         self.upstream.figures.active.add(-1);
         if self.trial {

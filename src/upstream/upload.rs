@@ -4,7 +4,7 @@
 //! of the body before the one before it has been sent.
 
 use super::answer::Answer;
-use super::client::{INTERIM, Line};
+use super::client::{Connection, INTERIM};
 use super::http1::{HEAD_LIMIT, Head, Malformed};
 use crate::error::{Class, Error};
 use crate::tls::{self, Socket};
@@ -186,7 +186,7 @@ fn poll_answer(
 /// # Errors
 /// No answer, nothing that is HTTP, or a body that breaks off.
 pub(super) async fn exchange(
-    mut line: Line,
+    mut line: Connection,
     head: &[u8],
     body: Bytes,
     upload: &Upload,

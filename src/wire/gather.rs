@@ -10,11 +10,11 @@
 //! answer: one head, each choice at its place, usage of all, one end. Remembers: which choices exist, what each used. Never:
 //! says that an answer has failed before it is told that nobody else is asked for it.
 
+use super::detached_riders::HeldRiders;
 use super::encode::{Encode, encoder};
 use super::event::{Delta, Event, Riders, Usage};
 use super::fault::Failure;
-use super::held::HeldRiders;
-use super::{Given, Out, Rewriter, Shape, Stamp};
+use super::{MissingChoices, OutputBuffer, Rewriter, Shape, Stamp};
 use crate::json::Extras;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -61,8 +61,8 @@ impl Gather {
 
     /// Goes on with an answer that has fewer choices than were asked for: the others have answers of their own. Takes the
     /// place of the encoder of `first`, which is over.
-    pub fn behind(first: &mut Rewriter, given: Given) -> Self {
-        let Given { choices, asked, usage } = given;
+    pub fn behind(first: &mut Rewriter, given: MissingChoices) -> Self {
+        let MissingChoices { choices, asked, usage } = given;
         // What the first ones used is told of them together.
         let nothing = |usage| Usage {
             completion: 0,
@@ -78,7 +78,7 @@ impl Gather {
             ended: at < choices,
         };
         Self(Arc::new(Mutex::new(State {
-            encoder: std::mem::replace(&mut first.core.encoder, Box::new(Gone)),
+            encoder: std::mem::replace(&mut first.core.encoder, Box::new(FinishedPart)),
             choices: (0..asked).map(choice).collect(),
             leader: Some(NOBODY),
             riders: HeldRiders::default(),
@@ -93,7 +93,7 @@ impl Gather {
         // The head is said already; an answer that is read anew has another one.
         state.leader = state.leader.map(|leader| if leader == choice { NOBODY } else { leader });
         drop(state);
-        let voice = Box::new(Voice { choice, gather: self.clone() });
+        let voice = Box::new(PartOutput { choice, gather: self.clone() });
         let shape = Shape { choices: 1, choice, ..shape };
         let mut rewriter = Rewriter::with_encoder(shape, stamp.clone(), voice);
         // What of a failure becomes an HTTP answer depends on the others: it is not told here.
@@ -107,7 +107,7 @@ impl Gather {
     }
 
     /// One of the answers has failed, and with it all of it.
-    pub fn fail(&self, failure: Failure, out: &mut Out) {
+    pub fn fail(&self, failure: Failure, out: &mut OutputBuffer) {
         let mut state = self.state();
         if !std::mem::replace(&mut state.over, true) {
             state.encoder.event(Event::Fail(failure), out);
@@ -120,20 +120,20 @@ impl Gather {
 }
 
 /// The encoder of an answer that others go on with.
-struct Gone;
+struct FinishedPart;
 
-impl Encode for Gone {
-    fn event(&mut self, _: Event<'_>, _: &mut Out) {}
+impl Encode for FinishedPart {
+    fn event(&mut self, _: Event<'_>, _: &mut OutputBuffer) {}
 }
 
 /// What one of the answers is told to.
-struct Voice {
+struct PartOutput {
     choice: u32,
     gather: Gather,
 }
 
-impl Encode for Voice {
-    fn event(&mut self, event: Event<'_>, out: &mut Out) {
+impl Encode for PartOutput {
+    fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
         let mut state = self.gather.state();
         if !state.over {
             state.event(self.choice, event, out);
@@ -144,7 +144,7 @@ impl Encode for Voice {
 }
 
 impl State {
-    fn event(&mut self, choice: u32, event: Event<'_>, out: &mut Out) {
+    fn event(&mut self, choice: u32, event: Event<'_>, out: &mut OutputBuffer) {
         match event {
             Event::Head(_) if *self.leader.get_or_insert(choice) != choice => {}
             Event::Delta { delta: Delta::Role, riders, .. } => self.introduce(choice, riders, out),
@@ -169,7 +169,7 @@ impl State {
     }
 
     /// Sees to the role frames up to this choice's, in ascending order: client libraries index a list by them.
-    fn introduce(&mut self, choice: u32, mut riders: Riders<'_>, out: &mut Out) {
+    fn introduce(&mut self, choice: u32, mut riders: Riders<'_>, out: &mut OutputBuffer) {
         let Self { encoder, choices, prompt_told, .. } = self;
         // Each of the answers is to the same prompt.
         if !riders.chunk_extensions.is_empty() && std::mem::replace(prompt_told, true) {
@@ -185,7 +185,7 @@ impl State {
         }
     }
 
-    fn end(&mut self, choice: u32, out: &mut Out) {
+    fn end(&mut self, choice: u32, out: &mut OutputBuffer) {
         if let Some(choice) = self.choices.get_mut(choice as usize) {
             choice.ended = true;
         }
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn what_is_made_of_an_id_is_not_made_twice() {
         let (gather, rewriter) = two();
-        let mut out = Out::default();
+        let mut out = OutputBuffer::default();
         let call = chunk("", r#"{"tool_calls":[{"index":0,"function":{"name":"f"}}]}"#);
         for choice in [0, 1] {
             rewriter(&gather, choice).push(&call, &mut out);
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn the_head_stays() {
         let (gather, rewriter) = two();
-        let mut out = Out::default();
+        let mut out = OutputBuffer::default();
         rewriter(&gather, 0).push(&chunk("\"id\":\"a\",", r#"{"role":"assistant"}"#), &mut out);
         for (choice, id) in [(0, "\"id\":\"b\","), (1, "\"id\":\"c\",")] {
             let mut anew = rewriter(&gather, choice);

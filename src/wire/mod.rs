@@ -19,40 +19,40 @@
 
 mod arguments;
 pub mod decode;
+mod detached_riders;
 pub mod disclosure;
 pub mod embeddings;
 pub mod encode;
 pub mod event;
+mod fast_path;
 pub mod fault;
 mod gather;
-mod held;
 pub(crate) mod ident;
 mod naming;
 mod normalise;
 pub mod options;
-mod out;
+mod output;
 mod parse;
 pub mod rule;
 pub mod sse;
-mod stencil;
 pub mod tools;
 
 use crate::json::Raw;
 use decode::{Decode, Quirks, Reading, Sink};
 use encode::{Encode, Limits};
 use event::{Delta, Event, Reason, Riders, ToolEntry, Usage};
+use fast_path::{FastPath, FrameShape};
 use fault::{Failure, Fault};
 pub use gather::Gather;
 use normalise::{Normaliser, Output};
 use options::{ContinuousUsage, InvalidEvent, Options};
-pub use out::Out;
-pub(crate) use out::{Rope, Spelled};
+pub use output::OutputBuffer;
+pub(crate) use output::{Rope, Spelled};
 pub use parse::{EngineParsers, Offer, Script, Unparsed, Vocabulary};
-use parse::{Lane, Parsing};
+use parse::{Parsing, TextRoute};
 use rule::{Rule, Tally};
 use sse::{Found, Frame, Framer};
 use std::sync::Arc;
-use stencil::{Said, Stencil};
 
 /// The APIs whose answers are read and written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +140,7 @@ pub struct Shape {
     /// The client gets no reasoning.
     pub hide_reasoning: bool,
     /// The names of the rules that changed the request.
-    pub fitted: Vec<&'static str>,
+    pub adapted: Vec<&'static str>,
     /// Bytes of one engine event (`max_event_bytes`).
     pub max_event_bytes: usize,
     /// The engine may end fewer choices than were asked for: the others are asked for behind them.
@@ -176,7 +176,7 @@ impl Shape {
             custom_tools: Vec::new(),
             legacy_functions: false,
             hide_reasoning: options.reasoning_field == options::ReasoningField::None,
-            fitted: Vec::new(),
+            adapted: Vec::new(),
             may_lack: false,
             models: None,
             max_event_bytes: 4 << 20,
@@ -267,7 +267,7 @@ pub struct Summary {
     /// What was mended.
     pub tally: Tally,
     /// The names of the rules that changed the request.
-    pub fitted: Vec<&'static str>,
+    pub adapted: Vec<&'static str>,
     /// Engine events read.
     pub events: u64,
     /// What the engine left in the text although nobody had said so.
@@ -287,9 +287,9 @@ impl Summary {
         for (rule, times) in other.tally.iter() {
             self.tally.add(rule, times);
         }
-        for rule in other.fitted {
-            if !self.fitted.contains(&rule) {
-                self.fitted.push(rule);
+        for rule in other.adapted {
+            if !self.adapted.contains(&rule) {
+                self.adapted.push(rule);
             }
         }
         self.events += other.events;
@@ -300,7 +300,7 @@ impl Summary {
 
 /// The choices of an answer that has fewer than were asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Given {
+pub struct MissingChoices {
     /// The number of choices that exist, counted from the first.
     pub choices: u32,
     /// The number of choices that the client asked for.
@@ -321,7 +321,7 @@ struct Core {
     parsing: Option<Box<Parsing>>,
     normaliser: Normaliser,
     encoder: Box<dyn Encode>,
-    stencil: Stencil,
+    fast_path: FastPath,
     skip_invalid: bool,
     whole: bool,
     /// The status has gone out, or bytes have: a failure must be told in the stream.
@@ -336,7 +336,7 @@ struct Core {
     /// What the client called the model.
     asked: String,
     /// The names of the rules that changed the request.
-    fitted: Vec<&'static str>,
+    adapted: Vec<&'static str>,
 }
 
 /// What an answer's model may be called (faults U50).
@@ -386,10 +386,10 @@ impl Rewriter {
                 whole: false,
                 models: shape.models.clone(),
                 asked: shape.models.as_ref().map_or_else(String::new, |_| shape.model.clone()),
-                fitted: std::mem::take(&mut shape.fitted),
+                adapted: std::mem::take(&mut shape.adapted),
                 normaliser: Normaliser::new(shape, stamp),
                 encoder,
-                stencil: Stencil::default(),
+                fast_path: FastPath::default(),
                 committed: false,
                 prompt_told: false,
                 failure: None,
@@ -399,14 +399,14 @@ impl Rewriter {
     }
 
     /// Reads on in the engine's event stream and writes what has become certain.
-    pub fn push(&mut self, bytes: &[u8], out: &mut Out) -> Progress {
+    pub fn push(&mut self, bytes: &[u8], out: &mut OutputBuffer) -> Progress {
         let Self { framer, core } = self;
         framer.push(bytes, |found| core.found(found, out));
         self.progress()
     }
 
     /// The engine's event stream has ended.
-    pub fn finish(&mut self, ending: Ending, out: &mut Out) -> Progress {
+    pub fn finish(&mut self, ending: Ending, out: &mut OutputBuffer) -> Progress {
         let Self { framer, core } = self;
         let complete = |data: &[u8]| {
             data.trim_ascii() == b"[DONE]"
@@ -418,7 +418,7 @@ impl Rewriter {
     }
 
     /// The engine's answer is one complete JSON object instead of an event stream.
-    pub fn whole(&mut self, body: &[u8], out: &mut Out) -> Progress {
+    pub fn whole(&mut self, body: &[u8], out: &mut OutputBuffer) -> Progress {
         let (before, committed) = (out.mark(), self.core.committed);
         self.core.whole = true;
         if let Some(parsing) = &mut self.core.parsing {
@@ -436,7 +436,7 @@ impl Rewriter {
     }
 
     /// The answer fails for a reason the engine's bytes do not show.
-    pub fn fail(&mut self, failure: Failure, out: &mut Out) -> Progress {
+    pub fn fail(&mut self, failure: Failure, out: &mut OutputBuffer) -> Progress {
         self.core.fail(failure, out);
         self.progress()
     }
@@ -463,12 +463,12 @@ impl Rewriter {
 
     /// Returns the part of an answer that ended with fewer choices than the client asked for, as long as the client has
     /// not been told of its end.
-    pub fn lacks(&self) -> Option<Given> {
+    pub fn lacks(&self) -> Option<MissingChoices> {
         self.core.normaliser.lacks()
     }
 
     /// The choices that it lacks do not come: the answer is incomplete.
-    pub fn lacks_for_good(&mut self, out: &mut Out) {
+    pub fn lacks_for_good(&mut self, out: &mut OutputBuffer) {
         self.core.normaliser.goes_on();
         self.core.fail(Fault::Incomplete.into(), out);
     }
@@ -499,7 +499,7 @@ impl Rewriter {
             usage: self.core.normaliser.usage(),
             finishes: self.core.normaliser.finishes().collect(),
             tally: self.core.normaliser.tally.clone(),
-            fitted: self.core.fitted.clone(),
+            adapted: self.core.adapted.clone(),
             events: self.core.events,
             unparsed: self.core.parsing.as_deref().and_then(Parsing::unparsed),
             told_reasoning: self.core.parsing.as_deref().is_some_and(Parsing::was_told_reasoning),
@@ -508,7 +508,7 @@ impl Rewriter {
 }
 
 impl Core {
-    fn found(&mut self, found: Found<'_>, out: &mut Out) {
+    fn found(&mut self, found: Found<'_>, out: &mut OutputBuffer) {
         if self.normaliser.is_ended() {
             return self.normaliser.tally.count(Rule::AfterDone);
         }
@@ -517,8 +517,8 @@ impl Core {
             Found::TooLarge => self.fail(Fault::InvalidEvent.into(), out),
             Found::Frame(frame) => {
                 self.events += 1;
-                let lane = lane(self.parsing.as_deref());
-                if !self.stencil.fill(&frame, out.open(), &mut self.normaliser.tally, lane) {
+                let route = route(self.parsing.as_deref());
+                if !self.fast_path.fill(&frame, out.open(), &mut self.normaliser.tally, route) {
                     self.read(frame, out);
                 }
             }
@@ -526,17 +526,17 @@ impl Core {
     }
 
     /// Takes a frame apart.
-    fn read(&mut self, frame: Frame<'_>, out: &mut Out) {
+    fn read(&mut self, frame: Frame<'_>, out: &mut OutputBuffer) {
         let (skip_invalid, whole) = (self.skip_invalid, self.whole);
-        let learns = self.encoder.is_plain() && self.stencil.is_learning();
+        let learns = self.encoder.is_plain() && self.fast_path.is_learning();
         let known = learns.then(|| self.normaliser.tally.clone());
         let start = out.open().len();
-        let mut said = Said::default();
+        let mut said = FrameShape::default();
         let mut expected = self.models.take().map(|models| (models, std::mem::take(&mut self.asked)));
         let (decoder, parsing, on) = self.joined(out);
         let data = frame.data;
         let stage =
-            &mut Stage { on, parsing, data, said: &mut said, expected: &mut expected, skip_invalid, whole };
+            &mut Stages { on, parsing, data, said: &mut said, expected: &mut expected, skip_invalid, whole };
         decoder.frame(frame, stage);
         if let Some((models, asked)) = expected {
             (self.models, self.asked) = (Some(models), asked);
@@ -544,13 +544,13 @@ impl Core {
         if let Some(known) = known {
             let written = out.open().get(start..).unwrap_or_default();
             let counts = self.normaliser.tally.since(&known);
-            let Self { stencil, encoder, parsing, .. } = self;
-            let encode = |event: Event<'_>, out: &mut Out| encoder.event(event, out);
-            stencil.learn(&frame, &said, written, counts, lane(parsing.as_deref()), encode);
+            let Self { fast_path, encoder, parsing, .. } = self;
+            let encode = |event: Event<'_>, out: &mut OutputBuffer| encoder.event(event, out);
+            fast_path.learn(&frame, &said, written, counts, route(parsing.as_deref()), encode);
         }
     }
 
-    fn end_of_input(&mut self, ending: Ending, out: &mut Out) {
+    fn end_of_input(&mut self, ending: Ending, out: &mut OutputBuffer) {
         let (_, parsing, mut on) = self.joined(out);
         if let Some(parsing) = parsing {
             parsing.end(ending == Ending::Whole, &mut on);
@@ -558,7 +558,7 @@ impl Core {
         on.normaliser.end_of_input(ending, &mut on.to);
     }
 
-    fn fail(&mut self, failure: Failure, out: &mut Out) {
+    fn fail(&mut self, failure: Failure, out: &mut OutputBuffer) {
         let (_, parsing, mut on) = self.joined(out);
         if let Some(parsing) = parsing {
             parsing.end(false, &mut on);
@@ -568,26 +568,26 @@ impl Core {
 
     fn joined<'a>(
         &'a mut self,
-        out: &'a mut Out,
-    ) -> (&'a mut dyn Decode, Option<&'a mut Parsing>, Onward<'a>) {
+        out: &'a mut OutputBuffer,
+    ) -> (&'a mut dyn Decode, Option<&'a mut Parsing>, Downstream<'a>) {
         let Self { decoder, parsing, normaliser, encoder, committed, prompt_told, failure, .. } = self;
         let to = Output { encoder: encoder.as_mut(), out, committed, prompt_told, failure };
-        (decoder.as_mut(), parsing.as_deref_mut(), Onward { normaliser, to })
+        (decoder.as_mut(), parsing.as_deref_mut(), Downstream { normaliser, to })
     }
 }
 
 /// How the text of a choice goes through what parses it; it is spelled as in JSON.
-fn lane(parsing: Option<&Parsing>) -> impl FnOnce(u32, &str) -> Option<Lane> {
-    move |choice, spelled| parsing.map_or(Some(Lane::Plain), |parsing| parsing.lane(choice, spelled))
+fn route(parsing: Option<&Parsing>) -> impl FnOnce(u32, &str) -> Option<TextRoute> {
+    move |choice, spelled| parsing.map_or(Some(TextRoute::Plain), |parsing| parsing.route(choice, spelled))
 }
 
 /// Normaliser and encoder as what stands before them sees them.
-struct Onward<'s> {
+struct Downstream<'s> {
     normaliser: &'s mut Normaliser,
     to: Output<'s>,
 }
 
-impl Sink for Onward<'_> {
+impl Sink for Downstream<'_> {
     fn event(&mut self, event: Event<'_>) {
         self.normaliser.event(event, &mut self.to);
     }
@@ -606,17 +606,17 @@ impl Sink for Onward<'_> {
 }
 
 /// All that follows as the decoder sees it.
-struct Stage<'s> {
-    on: Onward<'s>,
+struct Stages<'s> {
+    on: Downstream<'s>,
     parsing: Option<&'s mut Parsing>,
     data: &'s [u8],
-    said: &'s mut Said,
+    said: &'s mut FrameShape,
     expected: &'s mut Option<(Models, String)>,
     skip_invalid: bool,
     whole: bool,
 }
 
-impl Sink for Stage<'_> {
+impl Sink for Stages<'_> {
     fn event(&mut self, event: Event<'_>) {
         self.said.event(&event);
         let event = match event {

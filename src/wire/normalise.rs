@@ -8,14 +8,14 @@ mod digest;
 mod resent;
 mod short;
 
+use super::detached_riders::HeldRiders;
 use super::encode::Encode;
 use super::event::{Delta, Event, Finish, Head, Reason, Riders, ToolEntry, ToolKind, Usage};
 use super::fault::{Failure, Fault};
-use super::held::HeldRiders;
 use super::naming::Naming;
 use super::options::{MissingFinish, NamedToolChoiceFinish, SystemFingerprint};
 use super::rule::{Rule, Tally};
-use super::{Api, Ending, Out, PROMPT_TOKEN_IDS, Shape, Stamp, TOKEN_IDS, ident};
+use super::{Api, Ending, OutputBuffer, PROMPT_TOKEN_IDS, Shape, Stamp, TOKEN_IDS, ident};
 use crate::json::{Extras, Kept, Raw, Text};
 use calls::Calls;
 
@@ -25,7 +25,7 @@ const CALLS: usize = 1024;
 /// Where grammatical events go.
 pub(super) struct Output<'o> {
     pub(super) encoder: &'o mut dyn Encode,
-    pub(super) out: &'o mut Out,
+    pub(super) out: &'o mut OutputBuffer,
     /// Something has gone to the client.
     pub(super) committed: &'o mut bool,
     /// The tokens of the prompt have been told.
@@ -77,7 +77,7 @@ pub(super) struct Normaliser {
     /// The envelope has changed since it was said.
     head_due: bool,
     choices: Vec<Choice>,
-    held: Option<Held>,
+    held: Option<HeldFinish>,
     usage: Option<Usage>,
     /// Leftovers of the usage chunk: they ride on the usage frame, which is written at the end.
     usage_riders: HeldRiders,
@@ -113,7 +113,7 @@ struct Choice {
 
 /// A finish that waits for the next event of the engine (wire-format 2.3 rule 7).
 #[derive(Debug)]
-struct Held {
+struct HeldFinish {
     choice: u32,
     reason: Reason,
     stop: Option<Kept>,
@@ -572,7 +572,8 @@ impl Normaliser {
                 None
             }
         };
-        self.held = Some(Held { choice: index, reason: finish.reason, stop, riders: HeldRiders::of(riders) });
+        self.held =
+            Some(HeldFinish { choice: index, reason: finish.reason, stop, riders: HeldRiders::of(riders) });
     }
 
     /// Writes the held finish: nothing can come before it any more.

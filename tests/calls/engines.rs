@@ -4,7 +4,7 @@ use crate::cases::{Case, Cut, captures};
 use crate::{Said, case, said, stream, tools};
 use proptest::prelude::*;
 use proptest::sample::select;
-use samewire::wire::{Api, Ending, Out};
+use samewire::wire::{Api, Ending, OutputBuffer};
 use serde_json::{Value, json};
 
 fn chunk(delta: &Value, logprobs: &Value, finish: Value) -> String {
@@ -216,7 +216,7 @@ fn what_the_engine_left_is_known_afterwards() {
         let mut case = stream(parser, &[text], "stop");
         case.request["model"] = model.into();
         let mut rewriter = case.rewriter(false);
-        let mut out = Out::default();
+        let mut out = OutputBuffer::default();
         rewriter.push(&case.input, &mut out);
         rewriter.finish(case.ending, &mut out);
         let unparsed = rewriter.summary().unparsed;

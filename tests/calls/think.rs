@@ -4,7 +4,7 @@ use crate::cases::{Case, Cut};
 use crate::{cut, said, stream, whole};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use samewire::wire::Out;
+use samewire::wire::OutputBuffer;
 use serde_json::{Value, json};
 
 const START: &str = "<think>";
@@ -432,7 +432,7 @@ fn what_is_no_call_goes_on_at_once() {
         let said = pieces.map(|piece| {
             let choice = json!({"index": 0, "delta": {"content": piece}, "finish_reason": null});
             let chunk = json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]});
-            let mut out = Out::default();
+            let mut out = OutputBuffer::default();
             rewriter.push(format!("data: {chunk}\n\n").as_bytes(), &mut out);
             String::from_utf8(out.copied()).unwrap().matches("reasoning_content").count()
         });

@@ -6,7 +6,7 @@ pub mod said;
 
 use crate::cases::{Answer, Case};
 use bytes::Bytes;
-use samewire::request::Ask;
+use samewire::request::ChatRequest;
 use samewire::wire::{Api, Extensions};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ pub struct Asked {
 
 impl Asked {
     pub fn of(case: &Case) -> Self {
-        let ask = Ask::recall(case.api, &Bytes::from(case.request.to_string())).unwrap();
+        let ask = ChatRequest::recall(case.api, &Bytes::from(case.request.to_string())).unwrap();
         Self {
             api: case.api,
             stream: case.streams(),

@@ -4,12 +4,12 @@
 use bytes::{Bytes, BytesMut};
 use samewire::engine::named;
 use samewire::plan::{Route, response, shape};
-use samewire::request::Ask;
-use samewire::request::responses::{Asked, Way};
+use samewire::request::ChatRequest;
+use samewire::request::responses::{ResponsesMode, ResponsesRequest};
 use samewire::wire::encode::{Encode, Response, Transcript};
 use samewire::wire::fault::Failure;
 use samewire::wire::options::Options;
-use samewire::wire::{Api, Ending, Out, Rewriter, Stamp};
+use samewire::wire::{Api, Ending, OutputBuffer, Rewriter, Stamp};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -68,7 +68,8 @@ impl Case {
         if self.api == Api::Responses {
             return self.responder(&route, stamp, transcript);
         }
-        let ask = Ask::recall(self.api, &body).unwrap_or_else(|failure| panic!("{}: {failure:?}", self.name));
+        let ask = ChatRequest::recall(self.api, &body)
+            .unwrap_or_else(|failure| panic!("{}: {failure:?}", self.name));
         let shape = shape(&ask, &route);
         match transcript {
             true => Rewriter::with_encoder(shape, stamp, Box::new(Transcript)),
@@ -82,8 +83,8 @@ impl Case {
         let mut request = self.request.clone();
         request.as_object_mut().map(|request| request.remove("request_id"));
         let body = Bytes::from(request.to_string());
-        let way = if self.upstream == Api::Responses { Way::Native } else { Way::Chat };
-        let asked = Asked::recall(&body, &route.options, way)
+        let way = if self.upstream == Api::Responses { ResponsesMode::Native } else { ResponsesMode::Chat };
+        let asked = ResponsesRequest::recall(&body, &route.options, way)
             .unwrap_or_else(|failure| panic!("{}: {failure:?}", self.name));
         let (_, shape, reply) = response(&asked, &Route { responses: way, ..route.clone() });
         let encoder: Box<dyn Encode> = match transcript {
@@ -104,7 +105,7 @@ impl Case {
             return error(&Failure::of_answer(self.status, &self.input, false));
         }
         let mut rewriter = self.rewriter_within(max_event_bytes, false);
-        let mut out = Out::default();
+        let mut out = OutputBuffer::default();
         if self.events {
             for read in reads(&self.input, cut) {
                 rewriter.push(read, &mut out);
@@ -128,7 +129,7 @@ impl Case {
     /// The grammatical events of the case, a line each.
     pub fn transcript(&self) -> String {
         let mut rewriter = self.rewriter(true);
-        let mut out = Out::default();
+        let mut out = OutputBuffer::default();
         if self.events {
             rewriter.push(&self.input, &mut out);
             rewriter.finish(self.ending, &mut out);
@@ -340,7 +341,7 @@ fn capture(engine: &str, folder: PathBuf) -> Option<Fixture> {
     // Some captures show what an engine says to a request that the proxy itself refuses: what is left of it then is
     // what matters to the answer.
     if api != Api::Responses
-        && Ask::recall(api, &Bytes::from(body.to_string())).is_err()
+        && ChatRequest::recall(api, &Bytes::from(body.to_string())).is_err()
         && let Some(body) = body.as_object_mut()
     {
         body.retain(|key, _| ["model", "stream", "stream_options"].contains(&key.as_str()));

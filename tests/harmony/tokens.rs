@@ -5,8 +5,8 @@ use crate::{Cut, data, word};
 use bytes::Bytes;
 use samewire::engine::named;
 use samewire::plan::{Route, shape};
-use samewire::request::Ask;
-use samewire::wire::{Api, Out, Rewriter, Stamp, Vocabulary};
+use samewire::request::ChatRequest;
+use samewire::wire::{Api, OutputBuffer, Rewriter, Stamp, Vocabulary};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -80,12 +80,12 @@ fn stream(option: &str, chunks: &[Value], finish: &str) -> Case {
 
 fn run(case: &Case, size: usize) -> String {
     let body = Bytes::from(case.request.to_string());
-    let ask = Ask::recall(Api::Chat, &body).unwrap();
+    let ask = ChatRequest::recall(Api::Chat, &body).unwrap();
     let options = Arc::new(serde_json::from_value(case.options.clone()).unwrap());
     let route = Route::new(named("vllm").unwrap(), options, 1 << 20);
     let route = Route { vocabulary: Some(vocabulary()), ..route };
     let mut rewriter = Rewriter::new(shape(&ask, &route), Stamp { now: 7, ..Stamp::default() });
-    let mut out = Out::default();
+    let mut out = OutputBuffer::default();
     for read in case.input.chunks(size) {
         rewriter.push(read, &mut out);
     }

@@ -1,7 +1,7 @@
 //! A Responses request is refused with a reason, or becomes a chat request that says all of it.
 
 use samewire::engine::ENGINES;
-use samewire::request::responses::{Asked, Material};
+use samewire::request::responses::{ChatInputs, ResponsesRequest};
 use samewire::wire::options::Options;
 use serde_json::{Value, json};
 
@@ -11,9 +11,9 @@ pub(crate) fn check(body: &Value) -> Result<bool, String> {
     let options = Options::default();
     let unseal = |sealed: &str| sealed.strip_prefix("swr1.").map(str::to_owned);
     for engine in ENGINES {
-        let material = Material { unseal: &unseal, ..Material::default() };
-        let sent =
-            Asked::read(&bytes, &options).and_then(|asked| asked.chat(&material, &engine.takes, &options));
+        let material = ChatInputs { unseal: &unseal, ..ChatInputs::default() };
+        let sent = ResponsesRequest::read(&bytes, &options)
+            .and_then(|asked| asked.chat(&material, &engine.takes, &options));
         let sent = match sent {
             Ok(sent) => sent,
             Err(failure) if failure.code.as_deref() == Some("invalid_json") && !body.is_object() => {

@@ -1,7 +1,7 @@
 //! What a hostile or broken engine can make the rewriter hold (P15).
 
 use crate::cases::Case;
-use samewire::wire::{Api, Ending, Out, Rewriter};
+use samewire::wire::{Api, Ending, OutputBuffer, Rewriter};
 use serde_json::json;
 
 const LIMIT: usize = 1 << 20;
@@ -34,7 +34,7 @@ fn held(n: u32, reads: impl IntoIterator<Item = Vec<u8>>) -> (u64, Option<String
     let mut largest = 0;
     let info = allocation_counter::measure(|| {
         let mut rewriter = rewriter(n);
-        let mut out = Out::default();
+        let mut out = OutputBuffer::default();
         loop {
             let mut read = Vec::new();
             allocation_counter::opt_out(|| read = reads.next().unwrap_or_default());
@@ -159,16 +159,17 @@ fn a_response_holds_its_output_once() {
         let end = chunk("{}", "\"stop\"") + "data: [DONE]\n\n";
         for pieces in [1, 15, 520, 2_100, 8_192] {
             let said = (pieces * PIECE) as i64;
-            let (mut rewriter, mut out) = (rewriter_for(Api::Responses, 1), Out::default());
+            let (mut rewriter, mut out) = (rewriter_for(Api::Responses, 1), OutputBuffer::default());
             let mut held = 0;
-            let mut push = |bytes: &str, out: &mut Out, client: &mut dyn FnMut(&mut Out)| {
-                let info = allocation_counter::measure(|| {
-                    rewriter.push(bytes.as_bytes(), out);
-                });
-                let most = held + info.bytes_max as i64;
-                assert!(most <= said + BESIDES, "{what}: {most} bytes at a time for {said}");
-                held += info.bytes_current + allocation_counter::measure(|| client(out)).bytes_current;
-            };
+            let mut push =
+                |bytes: &str, out: &mut OutputBuffer, client: &mut dyn FnMut(&mut OutputBuffer)| {
+                    let info = allocation_counter::measure(|| {
+                        rewriter.push(bytes.as_bytes(), out);
+                    });
+                    let most = held + info.bytes_max as i64;
+                    assert!(most <= said + BESIDES, "{what}: {most} bytes at a time for {said}");
+                    held += info.bytes_current + allocation_counter::measure(|| client(out)).bytes_current;
+                };
             for _ in 0..pieces {
                 push(&read, &mut out, &mut |out| {
                     assert!((PIECE..4 * PIECE).contains(&out.take().len()), "every piece goes on at once");
@@ -202,7 +203,7 @@ fn the_chunks_of_a_running_stream_allocate_nothing() {
         r#"{"content":null,"tool_calls":[{"index":0,"function":{"arguments":"{\"a"}}]}"#,
     ] {
         let mut rewriter = rewriter(1);
-        let mut out = Out::default();
+        let mut out = OutputBuffer::default();
         out.open().reserve(1 << 16);
         rewriter.push(chunk(call).as_bytes(), &mut out);
         // The first two of a kind show what the others look like.

@@ -298,16 +298,16 @@ async fn what_has_lost_its_task_is_closed() {
     let world = World::start(Engine::script(slow(10_000)).await, setup).await;
     let id = started(&world).await;
     until("the engine works", crate::sim::PATIENCE, || world.engine.active_generations() == 1).await;
-    let astray = format!("resp_{}", "0".repeat(32));
+    let orphaned = format!("resp_{}", "0".repeat(32));
     let columns = "kind, version, state, created, touched, expires, background, previous, conversation, owner, term, \
                    lease, cancel, 0, bytes, request, response";
     let copy = format!(
-        "INSERT INTO samewire_records SELECT tenant, '{astray}', {columns} FROM samewire_records WHERE id = '{id}'"
+        "INSERT INTO samewire_records SELECT tenant, '{orphaned}', {columns} FROM samewire_records WHERE id = '{id}'"
     );
     let table = rusqlite::Connection::open(&path).expect("the store's file");
     table.busy_timeout(crate::sim::PATIENCE).expect("a limit");
     assert_eq!(table.execute(&copy, ()), Ok(1));
-    let closed = ended(&world, &astray).await;
+    let closed = ended(&world, &orphaned).await;
     assert_eq!((&closed["status"], &closed["error"]["code"]), (&"failed".into(), &"server_error".into()));
     assert_eq!(object(&world, &id).await["status"], "in_progress", "the other one runs on");
     let answer = world.ask(&Request::post(&format!("/v1/responses/{id}/cancel"), "")).await;

@@ -4,7 +4,7 @@ use super::seeded::seeded;
 use crate::law::check;
 use proptest::prelude::*;
 use samewire::engine::ENGINES;
-use samewire::request::responses::{Asked, Material};
+use samewire::request::responses::{ChatInputs, ResponsesRequest};
 use samewire::wire::options::Options;
 use serde_json::{Map, Value, json};
 
@@ -192,8 +192,8 @@ proptest! {
             bytes.push(b' ');
         }
         let options = Options::default();
-        let sent = Asked::read(&bytes.into(), &options)
-            .and_then(|asked| asked.chat(&Material::default(), &ENGINES[0].takes, &options));
+        let sent = ResponsesRequest::read(&bytes.into(), &options)
+            .and_then(|asked| asked.chat(&ChatInputs::default(), &ENGINES[0].takes, &options));
         match sent {
             Ok(sent) => drop(serde_json::from_slice::<Value>(&sent).map_err(|error| TestCaseError::fail(error.to_string()))?),
             Err(failure) => prop_assert_eq!(failure.status, 400),

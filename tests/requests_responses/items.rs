@@ -2,14 +2,14 @@
 
 use super::{chat, options, read, refusal, request, sent};
 use samewire::engine::named;
-use samewire::request::responses::Material;
+use samewire::request::responses::ChatInputs;
 
 fn unseal(sealed: &str) -> Option<String> {
     sealed.strip_prefix("swr1.").or_else(|| sealed.strip_prefix("swc1.")).map(|text| format!("«{text}»\n"))
 }
 
-fn material() -> Material<'static> {
-    Material { unseal: &unseal, ..Material::default() }
+fn material() -> ChatInputs<'static> {
+    ChatInputs { unseal: &unseal, ..ChatInputs::default() }
 }
 
 /// Items that become the same messages for every engine.
@@ -174,14 +174,14 @@ fn history_comes_first() {
     let body = request(
         r#""instructions":"i","previous_response_id":"resp_1","input":[{"type":"function_call_output","call_id":"c1","output":"o"}]"#,
     );
-    let sent = sent("vllm", "{}", &body, &Material { history: &history, ..material() }).unwrap();
+    let sent = sent("vllm", "{}", &body, &ChatInputs { history: &history, ..material() }).unwrap();
     let expected = r#"{"role":"system","content":"i"},{"role":"user","content":"a"},{"role":"assistant","reasoning":"r","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":"o"}"#;
     assert_eq!(sent, chat(expected, ""));
     // An output whose call was removed from the conversation.
     let body = request(r#""conversation":"conv_1","input":"hi""#);
     let history = [r#"{"type":"function_call_output","call_id":"c1","output":"o"}"#];
     let (failed, code, message) =
-        refusal(self::sent("vllm", "{}", &body, &Material { history: &history, ..material() }));
+        refusal(self::sent("vllm", "{}", &body, &ChatInputs { history: &history, ..material() }));
     assert_eq!((failed.as_deref(), code), (Some("conversation"), None));
     assert_eq!(message, "No tool call found for function call output with call_id c1.");
 }
@@ -196,7 +196,7 @@ fn references_are_resolved() {
         (1, r#"{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"}"#),
     ];
     let sent_with =
-        |resolved: &[(usize, &str)]| sent("vllm", "{}", &body, &Material { resolved, ..material() });
+        |resolved: &[(usize, &str)]| sent("vllm", "{}", &body, &ChatInputs { resolved, ..material() });
     let expected = r#"{"role":"user","content":"a"},{"role":"assistant","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":"o"}"#;
     assert_eq!(sent_with(&resolved).unwrap(), chat(expected, ""));
     let failure = sent_with(&resolved[..1]).unwrap_err();
@@ -229,7 +229,7 @@ fn sealed_content_must_open() {
         // In what is stored it is not a matter of the input.
         for key in ["previous_response_id", "conversation"] {
             let body = request(&format!(r#""input":"a","{key}":"r""#));
-            let material = Material { history: &[item], ..material() };
+            let material = ChatInputs { history: &[item], ..material() };
             assert_eq!(refusal(sent("auto", "{}", &body, &material)).0.as_deref(), Some(key));
         }
     }
@@ -255,8 +255,11 @@ fn the_oldest_can_be_left_out() {
     );
     let asked = read(&body).unwrap();
     let left = |forget| -> Result<String, samewire::wire::fault::Failure> {
-        let chat =
-            asked.chat(&Material { forget, ..material() }, &named("vllm").unwrap().takes, &options("{}"))?;
+        let chat = asked.chat(
+            &ChatInputs { forget, ..material() },
+            &named("vllm").unwrap().takes,
+            &options("{}"),
+        )?;
         let chat: serde_json::Value = serde_json::from_slice(&chat).unwrap();
         let said = |message: &serde_json::Value| message["content"].as_str().unwrap_or("call").to_owned();
         Ok(chat["messages"]

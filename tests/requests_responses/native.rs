@@ -4,7 +4,7 @@ use super::{options, refusal, request};
 use bytes::Bytes;
 use samewire::engine::named;
 use samewire::request::Rules;
-use samewire::request::responses::{Asked, Material, Way};
+use samewire::request::responses::{ChatInputs, ResponsesMode, ResponsesRequest};
 use samewire::wire::fault::Failure;
 use serde_json::Value;
 use std::sync::Arc;
@@ -13,24 +13,27 @@ fn unseal(sealed: &str) -> Option<String> {
     sealed.strip_prefix("swr1.").or_else(|| sealed.strip_prefix("swc1.")).map(|text| format!("«{text}»"))
 }
 
-fn native(engine: &str, body: &str, material: &Material<'_>) -> Result<String, Failure> {
+fn native(engine: &str, body: &str, material: &ChatInputs<'_>) -> Result<String, Failure> {
     let options = options("{}");
-    let asked = Asked::read_for(
+    let asked = ResponsesRequest::read_for(
         &Bytes::from(body.to_owned()),
         &options,
-        Way::Native,
+        ResponsesMode::Native,
         None,
         &Arc::new(Rules::ANSWERED),
     )?;
-    let sent =
-        asked.native(&Material { unseal: &unseal, ..*material }, &named(engine).unwrap().takes, &options)?;
+    let sent = asked.native(
+        &ChatInputs { unseal: &unseal, ..*material },
+        &named(engine).unwrap().takes,
+        &options,
+    )?;
     let text = String::from_utf8(sent.to_vec()).unwrap();
     serde_json::from_str::<Value>(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     Ok(text)
 }
 
 fn sent(engine: &str, members: &str) -> String {
-    native(engine, &request(members), &Material::default()).unwrap()
+    native(engine, &request(members), &ChatInputs::default()).unwrap()
 }
 
 /// What is sent for an input of these items.
@@ -80,7 +83,7 @@ fn items_are_spelled_as_all_engines_read_them() {
 
 #[test]
 fn history_and_references_are_written_out() {
-    let material = Material {
+    let material = ChatInputs {
         history: &[
             r#"{"id":"msg_1","type":"message","role":"user","content":[{"type":"input_text","text":"a"}]}"#,
         ],
@@ -89,7 +92,7 @@ fn history_and_references_are_written_out() {
             r#"{"id":"msg_2","type":"message","role":"assistant","content":[{"type":"output_text","text":"b"}]}"#,
         )],
         model_alias: Some("other"),
-        ..Material::default()
+        ..ChatInputs::default()
     };
     let body = request(
         r#""previous_response_id":"resp_1","input":[{"type":"item_reference","id":"msg_2"},{"role":"user","content":"c"}]"#,
@@ -98,7 +101,7 @@ fn history_and_references_are_written_out() {
         native("vllm", &body, &material).unwrap(),
         r#"{"model":"other","input":[{"type":"message","role":"user","content":"a"},{"type":"message","role":"assistant","content":"b"},{"type":"message","role":"user","content":"c"}],"store":false}"#
     );
-    let forgetful = Material { forget: 1, ..material };
+    let forgetful = ChatInputs { forget: 1, ..material };
     assert!(!native("vllm", &body, &forgetful).unwrap().contains("\"a\""));
 }
 
@@ -148,14 +151,26 @@ fn tools_are_functions_and_hosted_ones_pass() {
         assert_eq!(rest, format!(",\"tools\":[{offered}]{chosen}}}"));
     }
     let body = request(&format!("\"input\":\"a\",\"tools\":[{tools}]"));
-    let asked =
-        Asked::read_for(&Bytes::from(body), &options("{}"), Way::Native, None, &Arc::new(Rules::ANSWERED))
-            .unwrap();
+    let asked = ResponsesRequest::read_for(
+        &Bytes::from(body),
+        &options("{}"),
+        ResponsesMode::Native,
+        None,
+        &Arc::new(Rules::ANSWERED),
+    )
+    .unwrap();
     assert!(asked.dropped.is_empty());
     let reject = options(r#"{"unsupported_tools":"reject"}"#);
     let body = request(r#""input":"a","tools":[{"type":"web_search"}]"#);
     assert!(
-        Asked::read_for(&Bytes::from(body), &reject, Way::Native, None, &Arc::new(Rules::ANSWERED)).is_ok()
+        ResponsesRequest::read_for(
+            &Bytes::from(body),
+            &reject,
+            ResponsesMode::Native,
+            None,
+            &Arc::new(Rules::ANSWERED)
+        )
+        .is_ok()
     );
 }
 
@@ -164,7 +179,7 @@ fn what_is_sealed_by_others_is_refused() {
     let body = request(
         r#""input":[{"role":"user","content":"a"},{"type":"reasoning","summary":[],"encrypted_content":"gAAA"}]"#,
     );
-    let (param, code, _) = refusal(native("sglang", &body, &Material::default()));
+    let (param, code, _) = refusal(native("sglang", &body, &ChatInputs::default()));
     assert_eq!(param.as_deref(), Some("input[1].encrypted_content"));
     assert_eq!(code.as_deref(), Some("invalid_encrypted_content"));
 }

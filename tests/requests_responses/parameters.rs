@@ -1,7 +1,7 @@
 //! Every row of the table of parameters (wire-format 4.2).
 
 use super::{chat, read, refusal, request, sent};
-use samewire::request::responses::{Asked, Include, Material, Takes, Way};
+use samewire::request::responses::{Capabilities, ChatInputs, Include, ResponsesMode, ResponsesRequest};
 use samewire::wire::Api;
 use samewire::wire::options::Options;
 
@@ -77,7 +77,7 @@ const ROWS: &[(&str, &str)] = &[
 fn each_row_for_every_engine() {
     for (members, rest) in ROWS {
         for engine in ["auto", "vllm", "sglang", "generic"] {
-            let sent = sent(engine, "{}", &request(members), &Material::default());
+            let sent = sent(engine, "{}", &request(members), &ChatInputs::default());
             assert_eq!(sent.unwrap(), chat(HI, rest), "{engine} {members}");
         }
     }
@@ -115,7 +115,7 @@ fn rows_that_depend_on_engine_and_options() {
         ("auto", "{}", tools(r#","parallel_tool_calls":false"#), &wired(r#","parallel_tool_calls":false"#)),
         ("auto", "{}", tools(r#","parallel_tool_calls":null,"tool_choice":null"#), &wired("")),
     ] {
-        let sent = sent(engine, set, &request(&members), &Material::default());
+        let sent = sent(engine, set, &request(&members), &ChatInputs::default());
         assert_eq!(sent.unwrap(), chat(HI, rest), "{engine} {set} {members}");
     }
 }
@@ -147,19 +147,19 @@ fn instructions_and_roles() {
             r#"{instructions}"input":[{lead},{{"role":"user","content":"u"}},{{"role":"system","content":"later"}}]"#
         ));
         let all = [expected, &[("user", "u"), ("system", "later")]].concat();
-        assert_eq!(sent("auto", set, &body, &Material::default()).unwrap(), messages(&all));
+        assert_eq!(sent("auto", set, &body, &ChatInputs::default()).unwrap(), messages(&all));
     }
     // What is more than text stays by itself.
     let image = r#"{"role":"system","content":[{"type":"input_image","image_url":"u"}]}"#;
     let body = request(&format!(r#""instructions":"i","input":[{image}]"#));
     let part = r#"[{"type":"image_url","image_url":{"url":"u"}}]"#;
     let expected = format!(r#"{{"role":"system","content":"i"}},{{"role":"system","content":{part}}}"#);
-    assert_eq!(sent("auto", "{}", &body, &Material::default()).unwrap(), chat(&expected, ""));
+    assert_eq!(sent("auto", "{}", &body, &ChatInputs::default()).unwrap(), chat(&expected, ""));
 }
 
 #[test]
 fn the_model_may_have_another_name() {
-    let material = Material { model_alias: Some("a\"b"), ..Material::default() };
+    let material = ChatInputs { model_alias: Some("a\"b"), ..ChatInputs::default() };
     let sent = sent("auto", "{}", &request(r#""input":"hi""#), &material).unwrap();
     assert_eq!(sent, format!("{{\"model\":\"a\\\"b\",\"messages\":[{HI}]}}"));
 }
@@ -215,12 +215,12 @@ fn recalled() {
     for body in ["{}", r#"{"input":[],"prompt":{"id":"p"}}"#, r#"{"prompt":{"id":"p"},"messages":[],"n":2}"#]
     {
         let body = body.to_owned().into();
-        assert!(Asked::read(&body, &Options::default()).is_err());
-        Asked::recall(&body, &Options::default(), Way::Chat).unwrap();
+        assert!(ResponsesRequest::read(&body, &Options::default()).is_err());
+        ResponsesRequest::recall(&body, &Options::default(), ResponsesMode::Chat).unwrap();
     }
     let body = r#"{"model":"m","input":"hi","messages":[],"n":2}"#.to_owned().into();
-    let asked = Asked::recall(&body, &Options::default(), Way::Chat).unwrap();
-    let chat_body = asked.chat(&Material::default(), &Takes::PLAIN, &Options::default()).unwrap();
+    let asked = ResponsesRequest::recall(&body, &Options::default(), ResponsesMode::Chat).unwrap();
+    let chat_body = asked.chat(&ChatInputs::default(), &Capabilities::PLAIN, &Options::default()).unwrap();
     assert_eq!(chat_body, chat(HI, "").as_bytes(), "what is written here does not come twice");
 }
 

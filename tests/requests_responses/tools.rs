@@ -1,7 +1,7 @@
 //! Tools, their choice, and the way back from their names (wire-format 4.2).
 
 use super::{chat, read, refusal, request, sent};
-use samewire::request::responses::{Called, Material};
+use samewire::request::responses::{CalledTool, ChatInputs};
 use samewire::wire::event::ToolKind;
 
 const HI: &str = r#"{"role":"user","content":"hi"}"#;
@@ -46,7 +46,7 @@ fn offered_and_chosen() {
         let body =
             with(&if choice.is_empty() { String::new() } else { format!(",\"tool_choice\":{choice}") });
         let rest = if written.is_empty() { written } else { format!(",\"tool_choice\":{written}") };
-        let sent = |engine: &str| sent(engine, "{}", &body, &Material::default()).unwrap();
+        let sent = |engine: &str| sent(engine, "{}", &body, &ChatInputs::default()).unwrap();
         assert_eq!(sent("auto"), chat(HI, &format!(",\"tools\":[{tools}]{rest}")), "{choice}");
         if choice == "\"none\"" {
             assert_eq!(sent("vllm"), chat(HI, ""), "it would have them in its prompt");
@@ -54,7 +54,7 @@ fn offered_and_chosen() {
     }
     // Nothing that is allowed can be offered, and nothing has to be called.
     let body = with(&format!(",\"tool_choice\":{}", allowed("auto", r#"{"type":"mcp","server_label":"s"}"#)));
-    assert_eq!(sent("vllm", "{}", &body, &Material::default()).unwrap(), chat(HI, ""));
+    assert_eq!(sent("vllm", "{}", &body, &ChatInputs::default()).unwrap(), chat(HI, ""));
 }
 
 #[test]
@@ -83,9 +83,9 @@ fn left_out_and_named_or_refused() {
     for kind in kinds {
         let body = request(&format!(r#""input":"hi","tools":[{{"type":"{kind}"}}]"#));
         assert_eq!(read(&body).unwrap().dropped, [format!("tools[0].{kind}")]);
-        assert_eq!(sent("auto", "{}", &body, &Material::default()).unwrap(), chat(HI, ""));
+        assert_eq!(sent("auto", "{}", &body, &ChatInputs::default()).unwrap(), chat(HI, ""));
         let (param, code, _) =
-            refusal(sent("auto", r#"{"unsupported_tools":"reject"}"#, &body, &Material::default()));
+            refusal(sent("auto", r#"{"unsupported_tools":"reject"}"#, &body, &ChatInputs::default()));
         assert_eq!((param.as_deref(), code.as_deref()), (Some("tools[0].type"), Some("unsupported_value")));
     }
     let body = request(r#""input":"hi","tools":[{"type":"namespace","name":"n","tools":[{"type":"mcp"}]}]"#);
@@ -129,12 +129,12 @@ fn grammars_are_told() {
         r#""input":"hi","tools":[{"type":"custom","name":"c","format":{"type":"grammar","syntax":"lark","definition":"start: \"a\"\n"}}]"#,
     );
     let tool = r#"{"type":"function","function":{"name":"c","parameters":{"type":"object","properties":{"input":{"type":"string","description":"It must match this grammar (lark):\nstart: \"a\"\n"}},"required":["input"],"additionalProperties":false}}}"#;
-    let sent = sent("auto", "{}", &body, &Material::default()).unwrap();
+    let sent = sent("auto", "{}", &body, &ChatInputs::default()).unwrap();
     assert_eq!(sent, chat(HI, &format!(",\"tools\":[{tool}]")));
 }
 
-fn called(namespace: Option<&str>, name: &str, kind: ToolKind) -> Called {
-    Called { namespace: namespace.map(str::to_owned), name: name.to_owned(), kind }
+fn called(namespace: Option<&str>, name: &str, kind: ToolKind) -> CalledTool {
+    CalledTool { namespace: namespace.map(str::to_owned), name: name.to_owned(), kind }
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn names_of_one_level() {
     let call = format!(
         r#"{{"type":"function_call","namespace":"a","name":"{long}","call_id":"c","arguments":"{{}}"}}"#
     );
-    let sent = sent("auto", "{}", &request(&format!(r#""input":[{call}]"#)), &Material::default()).unwrap();
+    let sent = sent("auto", "{}", &request(&format!(r#""input":[{call}]"#)), &ChatInputs::default()).unwrap();
     assert!(sent.contains(&format!(r#""function":{{"name":"{}""#, wires[0])), "{sent}");
 }
 
@@ -198,7 +198,7 @@ fn items_add_tools() {
     assert!(asked.ignored.is_empty());
     asked.recall_tools([earlier, HI].into_iter()).unwrap();
     let takes = samewire::engine::named("vllm").unwrap().takes;
-    let sent = asked.chat(&Material::default(), &takes, &super::options("{}")).unwrap();
+    let sent = asked.chat(&ChatInputs::default(), &takes, &super::options("{}")).unwrap();
     let choice = r#"{"type":"function","function":{"name":"c"}}"#;
     let expected = chat(HI, &format!(",\"tools\":[{F},{C},{NS_F}],\"tool_choice\":{choice}"));
     assert_eq!(std::str::from_utf8(&sent).unwrap(), expected);

@@ -2,7 +2,7 @@
 
 use crate::responses::{NOW, completed, item, items, key, over, running};
 use crate::{ROOMY, in_each_place};
-use samewire::store::{Ask, Error, Finish, Item, Key, New, State, Store};
+use samewire::store::{Error, Finish, Item, Key, New, PageRequest, State, Store};
 
 in_each_place!(
     crate::ROOMY,
@@ -16,7 +16,7 @@ in_each_place!(
 );
 
 async fn all(store: &Store, id: &str) -> Vec<String> {
-    let ask = Ask { limit: 100, descending: false, ..Ask::default() };
+    let ask = PageRequest { limit: 100, descending: false, ..PageRequest::default() };
     let page = store.conversation_items(key(id), ask, NOW).await.unwrap();
     page.items.iter().map(|item| item.id.to_string()).collect()
 }
@@ -36,7 +36,7 @@ async fn a_conversation_lives(store: &Store) {
     assert_eq!(store.update_conversation(other.clone(), "{}".into(), NOW).await, Err(Error::NotFound));
     assert_eq!(store.add_items(other.clone(), items(&["x"]), NOW).await, Err(Error::NotFound));
     assert_eq!(
-        store.conversation_items(other.clone(), Ask::default(), NOW).await.unwrap_err(),
+        store.conversation_items(other.clone(), PageRequest::default(), NOW).await.unwrap_err(),
         Error::NotFound
     );
     assert_eq!(store.conversation_item(other.clone(), "m1".into(), NOW).await, Err(Error::NotFound));
@@ -64,10 +64,10 @@ async fn its_items_are_kept_in_order(store: &Store) {
     assert_eq!(store.conversation_item(key("conv_1"), "a".into(), NOW).await, Err(Error::NotFound));
     store.add_items(key("conv_1"), items(&["a"]), NOW).await.unwrap();
     assert_eq!(all(store, "conv_1").await, ["z", "m", "b", "c", "a"]);
-    let ask = Ask { after: Some("c".into()), limit: 2, descending: true };
+    let ask = PageRequest { after: Some("c".into()), limit: 2, descending: true };
     let page = store.conversation_items(key("conv_1"), ask, NOW).await.unwrap();
     assert_eq!((page.items, page.more), (items(&["b", "m"]), true));
-    let ask = Ask { after: Some("gone".into()), ..Ask::default() };
+    let ask = PageRequest { after: Some("gone".into()), ..PageRequest::default() };
     assert_eq!(store.conversation_items(key("conv_1"), ask, NOW).await.unwrap_err(), Error::NoCursor);
     for id in ["m", "b", "c"] {
         store.delete_item(key("conv_1"), id.into(), NOW).await.unwrap();
@@ -135,7 +135,10 @@ async fn conversations_and_responses_are_two_things(store: &Store) {
     assert_eq!(store.get(key("conv_1"), NOW).await.unwrap_err(), Error::NotFound);
     assert_eq!(store.delete(key("conv_1"), NOW).await, Err(Error::NotFound));
     assert_eq!(store.chain(key("conv_1"), 1 << 20, NOW).await, Err(Error::NotFound));
-    assert_eq!(store.input_items(key("conv_1"), Ask::default(), NOW).await.unwrap_err(), Error::NotFound);
+    assert_eq!(
+        store.input_items(key("conv_1"), PageRequest::default(), NOW).await.unwrap_err(),
+        Error::NotFound
+    );
     assert_eq!(store.conversation(key("resp_1"), NOW).await.unwrap_err(), Error::NotFound);
     assert_eq!(store.delete_conversation(key("resp_1"), NOW).await, Err(Error::NotFound));
     assert_eq!(store.add_items(key("resp_1"), items(&["x"]), NOW).await, Err(Error::NotFound));

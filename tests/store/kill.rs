@@ -4,7 +4,7 @@ use crate::places::{self, Fresh};
 use crate::responses::{NOW, completed, events, item, key, running};
 use crate::{ROOMY, seeded};
 use rand::{RngExt, SeedableRng};
-use samewire::store::{Ask, Caps, Finish, New, Place, State, Store};
+use samewire::store::{Caps, Finish, New, PageRequest, Place, State, Store};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -119,7 +119,7 @@ async fn check(place: &Fresh, acknowledged: &[String]) {
         assert_eq!((record.state, record.events, &*record.response), (State::Completed, 3, &*response(id)));
         let replay = store.events_after(key(id), None, 9, NOW).await.unwrap();
         assert_eq!(replay.events, events(0, &["0", "1", "2"]));
-        let input = store.input_items(key(id), Ask::default(), NOW).await.unwrap();
+        let input = store.input_items(key(id), PageRequest::default(), NOW).await.unwrap();
         assert_eq!(input.items, [item(id)]);
     }
 }

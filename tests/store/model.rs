@@ -4,7 +4,7 @@ use crate::places::{self, Fresh};
 use crate::responses::{NOW, item, key, queued};
 use crate::seeded::seeded;
 use proptest::prelude::*;
-use samewire::store::{Ask, Caps, Events, Finish, Item, Key, LEASE, New, State, Store};
+use samewire::store::{Caps, Events, Finish, Item, Key, LEASE, New, PageRequest, State, Store};
 use std::sync::Arc;
 
 /// So small that things are evicted, refused and expire.
@@ -43,7 +43,7 @@ enum Step {
     },
     Look(Key),
     Delete(Key),
-    Input(Key, Ask),
+    Input(Key, PageRequest),
     Replay(Key, Option<u64>, usize),
     Cancel(Key),
     Heartbeat(usize),
@@ -63,7 +63,7 @@ enum Step {
     },
     Add(Key, Vec<Item>),
     Transcript(Key, u64),
-    Items(Key, Ask),
+    Items(Key, PageRequest),
     DeleteItem(Key, Arc<str>),
     DeleteConversation(Key),
 }
@@ -100,9 +100,13 @@ fn some_events() -> impl Strategy<Value = Events> {
     (0..4_u64, bodies).prop_map(|(from, bodies)| Events { from, bodies })
 }
 
-fn asks() -> impl Strategy<Value = Ask> {
+fn asks() -> impl Strategy<Value = PageRequest> {
     let after = prop::option::of(item_ids());
-    (after, 0..4_usize, any::<bool>()).prop_map(|(after, limit, descending)| Ask { after, limit, descending })
+    (after, 0..4_usize, any::<bool>()).prop_map(|(after, limit, descending)| PageRequest {
+        after,
+        limit,
+        descending,
+    })
 }
 
 fn states() -> impl Strategy<Value = State> {

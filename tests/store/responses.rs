@@ -1,7 +1,9 @@
 //! A response from its beginning to its end, and who may see it.
 
 use crate::{ROOMY, in_each_place};
-use samewire::store::{Ask, Error, Events, FORMAT, Finish, Item, Key, LEASE, LINKS, New, State, Store};
+use samewire::store::{
+    Error, Events, FORMAT, Finish, Item, Key, LEASE, LINKS, New, PageRequest, State, Store,
+};
 
 /// A moment.
 pub(crate) const NOW: u64 = 1_800_000_000_000;
@@ -153,7 +155,7 @@ async fn every_other_tenant_sees_nothing(store: &Store) {
         assert_eq!(store.append_events(k(), 1, events(1, &["1"]), NOW).await.unwrap_err(), gone);
         assert_eq!(store.finish(k(), 1, completed("{}"), NOW).await.unwrap_err(), gone);
         assert_eq!(store.delete(k(), NOW).await.unwrap_err(), gone);
-        assert_eq!(store.input_items(k(), Ask::default(), NOW).await.unwrap_err(), gone);
+        assert_eq!(store.input_items(k(), PageRequest::default(), NOW).await.unwrap_err(), gone);
         assert_eq!(store.events_after(k(), None, 9, NOW).await.unwrap_err(), gone);
         assert_eq!(store.request_cancel(k(), NOW).await.unwrap_err(), gone);
         assert_eq!(store.is_cancel_requested(k(), NOW).await.unwrap_err(), gone);
@@ -165,7 +167,7 @@ async fn every_other_tenant_sees_nothing(store: &Store) {
     // The same id is another response for another tenant.
     store.create(New { key: Key::new("other", "resp_1"), ..queued("") }, NOW).await.unwrap();
     store.delete(Key::new("other", "resp_1"), NOW).await.unwrap();
-    assert_eq!(store.input_items(key("resp_1"), Ask::default(), NOW).await.unwrap().items.len(), 1);
+    assert_eq!(store.input_items(key("resp_1"), PageRequest::default(), NOW).await.unwrap().items.len(), 1);
 }
 
 async fn strange_ids_are_not_there(store: &Store) {
@@ -179,7 +181,7 @@ async fn strange_ids_are_not_there(store: &Store) {
     store.create(running("resp_1"), NOW).await.unwrap();
     store.get(key("resp_1"), NOW).await.unwrap();
     for id in ["msg\0", long.as_str()] {
-        let ask = Ask { after: Some(id.into()), ..Ask::default() };
+        let ask = PageRequest { after: Some(id.into()), ..PageRequest::default() };
         assert_eq!(store.input_items(key("resp_1"), ask, NOW).await.unwrap_err(), Error::NoCursor);
         let new = New { input: vec![item(id)], ..over("resp_2") };
         assert_eq!(store.create(new, NOW).await, Err(Error::Conflict));
@@ -264,10 +266,10 @@ async fn input_is_paged(store: &Store) {
     let input: Vec<Item> = ids.iter().map(|id| item(id)).collect();
     store.create(New { input: input.clone(), ..running("resp_1") }, NOW).await.unwrap();
     let page = async |after: Option<&str>, limit, descending| {
-        let ask = Ask { after: after.map(Into::into), limit, descending };
+        let ask = PageRequest { after: after.map(Into::into), limit, descending };
         store.input_items(key("resp_1"), ask, NOW).await
     };
-    let standard = store.input_items(key("resp_1"), Ask::default(), NOW).await.unwrap();
+    let standard = store.input_items(key("resp_1"), PageRequest::default(), NOW).await.unwrap();
     assert_eq!(
         standard.items,
         input.iter().rev().take(20).cloned().collect::<Vec<_>>(),
@@ -302,7 +304,7 @@ async fn input_is_paged(store: &Store) {
         assert_eq!(seen, input, "by {limit}");
     }
     store.create(running("resp_2"), NOW).await.unwrap();
-    let empty = store.input_items(key("resp_2"), Ask::default(), NOW).await.unwrap();
+    let empty = store.input_items(key("resp_2"), PageRequest::default(), NOW).await.unwrap();
     assert_eq!((empty.items.len(), empty.more), (0, false));
 }
 
@@ -311,13 +313,13 @@ async fn pages_of_equal_ids_come_to_an_end(store: &Store) {
     for descending in [true, false] {
         let mut after = None;
         for _ in 0..5 {
-            let ask = Ask { after: after.clone(), limit: 1, descending };
+            let ask = PageRequest { after: after.clone(), limit: 1, descending };
             match store.input_items(key("resp_1"), ask, NOW).await.unwrap() {
                 page if page.items.is_empty() => break,
                 page => after = Some(page.items[0].id.clone()),
             }
         }
-        let ask = Ask { after, limit: 1, descending };
+        let ask = PageRequest { after, limit: 1, descending };
         assert!(!store.input_items(key("resp_1"), ask, NOW).await.unwrap().more, "{descending}");
     }
 }

@@ -15,7 +15,7 @@ pub(super) enum Format {
 }
 
 /// Tells findings and notes.
-pub(super) struct Teller {
+pub(super) struct Reporter {
     format: Format,
     has_colour: bool,
 }
@@ -27,7 +27,7 @@ const GOOD: &str = "1;32";
 const BAD: &str = "1;31";
 const HINT: &str = "1;36";
 
-impl Teller {
+impl Reporter {
     pub(super) fn new(format: Format) -> Self {
         Self { format, has_colour: !Terminal::environment().plain && io::stderr().is_terminal() }
     }
@@ -110,7 +110,7 @@ enum Line<'a> {
     },
     Summary {
         outcome: &'static str,
-        error: Option<Told<'a>>,
+        error: Option<ClientError<'a>>,
         finish_reasons: &'a [&'static str],
         frames_in: u64,
         frames_out: Option<u64>,
@@ -125,7 +125,7 @@ enum Line<'a> {
 
 /// The error that clients get.
 #[derive(Serialize)]
-struct Told<'a> {
+struct ClientError<'a> {
     status: u16,
     code: Option<&'a str>,
     message: &'a str,
@@ -182,7 +182,7 @@ fn json_engine(engine: &Recognition) -> Line<'_> {
 }
 
 fn json_summary(verdict: &Verdict) -> Line<'_> {
-    let error = verdict.outcome.failure().map(|failure| Told {
+    let error = verdict.outcome.failure().map(|failure| ClientError {
         status: failure.status,
         code: failure.code.as_deref(),
         message: &failure.message,

@@ -24,7 +24,7 @@ const VALUE: usize = 4 << 10;
 
 /// The model as a body names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedModel {
     /// The name; empty for `null` and for an empty text.
     pub model: String,
     /// The place of its value in the body, with quotes if it has any.
@@ -33,7 +33,7 @@ pub struct Named {
 
 /// Returns the API whose requests a body is one of, by what it holds: Chat Completions have `messages`, Completions a `prompt`.
 pub fn api_of(body: &[u8]) -> Option<Api> {
-    let held: Held<'_> = json::read(std::str::from_utf8(body).ok()?).ok()?;
+    let held: ApiMembers<'_> = json::read(std::str::from_utf8(body).ok()?).ok()?;
     match (held.messages, held.prompt) {
         (Some(_), _) => Some(Api::Chat),
         (None, Some(_)) => Some(Api::Completions),
@@ -43,7 +43,7 @@ pub fn api_of(body: &[u8]) -> Option<Api> {
 
 object! {
     /// The members that only requests of one API have.
-    struct Held<'a> {
+    struct ApiMembers<'a> {
         messages: Raw<'a> = "messages",
         prompt: Raw<'a> = "prompt",
     }
@@ -96,7 +96,7 @@ impl Scan {
     }
 
     /// Returns the model, once its value has passed.
-    pub fn named(&self) -> Option<&Named> {
+    pub fn named(&self) -> Option<&NamedModel> {
         match &self.form {
             Form::Json(json) => json.named.as_ref(),
             Form::Multipart(form) => form.named.as_ref(),
@@ -125,7 +125,7 @@ impl Scan {
 
     /// Makes [`Scan::push`] fail where the rest of the body names a model: another one has been named instead.
     pub fn forbid(&mut self) {
-        let named = Some(Named { model: String::new(), at: 0..0 });
+        let named = Some(NamedModel { model: String::new(), at: 0..0 });
         match &mut self.form {
             Form::Json(json) => json.named = named,
             Form::Multipart(form) => form.named = named,

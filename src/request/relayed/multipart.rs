@@ -1,6 +1,6 @@
 //! The part `model` of a multipart form, found while the form passes (RFC 7578).
 
-use super::{MODEL, Named, VALUE, too_long, unreadable};
+use super::{MODEL, NamedModel, VALUE, too_long, unreadable};
 use crate::request::check;
 use crate::request::rules::Rules;
 use crate::wire::fault::Failure;
@@ -27,7 +27,7 @@ pub(super) struct Multipart {
     value_at: Option<usize>,
     /// The place of the first part.
     pub(super) opened: Option<usize>,
-    pub(super) named: Option<Named>,
+    pub(super) named: Option<NamedModel>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,7 +185,7 @@ impl Multipart {
         let Some(begin) = self.value_at.take() else { return Ok(()) };
         let model = String::from_utf8(std::mem::take(&mut self.value));
         let model = model.map_err(|_| check::invalid(MODEL, "it must be text in UTF-8"))?;
-        self.named = Some(Named { model, at: begin..end.max(begin) });
+        self.named = Some(NamedModel { model, at: begin..end.max(begin) });
         Ok(())
     }
 }

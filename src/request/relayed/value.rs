@@ -1,6 +1,6 @@
 //! The member `model` of a JSON object, found while the object passes.
 
-use super::{MODEL, Named, VALUE, too_long};
+use super::{MODEL, NamedModel, VALUE, too_long};
 use crate::request::check;
 use crate::request::rules::Rules;
 use crate::wire::fault::{Failure, Fault};
@@ -26,7 +26,7 @@ pub(super) struct Json {
     pub(super) opened: Option<usize>,
     /// There is no member yet.
     pub(super) is_empty: bool,
-    pub(super) named: Option<Named>,
+    pub(super) named: Option<NamedModel>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -178,7 +178,7 @@ impl Json {
             // A second value, which no JSON has, is no model either.
             self.at_model = false;
             let model = text.ok_or_else(not_text)?;
-            self.named = Some(Named { model, at: begin..end });
+            self.named = Some(NamedModel { model, at: begin..end });
             return Ok(());
         }
         let key = text.unwrap_or_default();
@@ -196,7 +196,7 @@ impl Json {
         if !is_null {
             return Err(not_text());
         }
-        self.named = Some(Named { model: String::new(), at: begin..end });
+        self.named = Some(NamedModel { model: String::new(), at: begin..end });
         Ok(())
     }
 }

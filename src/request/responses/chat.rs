@@ -5,7 +5,7 @@
 
 use super::input::{self, Item};
 use super::turns::{Turn, Unseal, forget, turns};
-use super::{Asked, NativeTakes, Way};
+use super::{NativeCapabilities, ResponsesMode, ResponsesRequest};
 use crate::json::{Raw, Text, write_string};
 use crate::request::check::invalid;
 use crate::request::{RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS};
@@ -19,7 +19,7 @@ use std::collections::HashMap;
 
 /// What an engine takes of a Responses request, beyond what is said of its requests anyway.
 #[derive(Clone, Copy, Debug)]
-pub struct Takes {
+pub struct Capabilities {
     /// It knows `verbosity`.
     pub verbosity: bool,
     /// It knows `cache_salt`.
@@ -31,10 +31,10 @@ pub struct Takes {
     /// The facts known about its parsers.
     pub parsers: EngineParsers,
     /// What its own Responses API takes.
-    pub native: NativeTakes,
+    pub native: NativeCapabilities,
 }
 
-impl Takes {
+impl Capabilities {
     /// What the API itself says.
     pub const PLAIN: Self = Self {
         verbosity: false,
@@ -42,13 +42,13 @@ impl Takes {
         token_ids: false,
         wants_parser: false,
         parsers: EngineParsers { tells_reasoning: false, leaves_calls: false },
-        native: NativeTakes { hosted_items: false, limit_taken_off: 0 },
+        native: NativeCapabilities { hosted_items: false, limit_taken_off: 0 },
     };
 }
 
 /// What belongs to a request and does not stand in it.
 #[derive(Clone, Copy)]
-pub struct Material<'a> {
+pub struct ChatInputs<'a> {
     /// The JSON of the items of earlier requests and answers, oldest first.
     pub history: &'a [&'a str],
     /// The JSON of items that are referred to, each with the place that [`Asked::references`] gave.
@@ -61,13 +61,13 @@ pub struct Material<'a> {
     pub forget: usize,
 }
 
-impl Default for Material<'_> {
+impl Default for ChatInputs<'_> {
     fn default() -> Self {
         Self { history: &[], resolved: &[], unseal: &|_| None, model_alias: None, forget: 0 }
     }
 }
 
-impl std::fmt::Debug for Material<'_> {
+impl std::fmt::Debug for ChatInputs<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The items are somebody's words.
         let (history, resolved) = (self.history.len(), self.resolved.len());
@@ -75,16 +75,21 @@ impl std::fmt::Debug for Material<'_> {
     }
 }
 
-impl Asked {
+impl ResponsesRequest {
     /// The body of a chat request, as the API has it: what an engine needs besides is said by its rules.
     ///
     /// # Errors
     /// An output without its call, sealed content that cannot be opened, a reference to nothing, nothing left to ask.
-    pub fn chat(&self, material: &Material<'_>, takes: &Takes, options: &Options) -> Result<Bytes, Failure> {
+    pub fn chat(
+        &self,
+        inputs: &ChatInputs<'_>,
+        takes: &Capabilities,
+        options: &Options,
+    ) -> Result<Bytes, Failure> {
         let mut out = BytesMut::with_capacity(self.input.iter().map(Bytes::len).sum::<usize>() + 1024);
-        self.write_model(material, &mut out);
+        self.write_model(inputs, &mut out);
         out.extend_from_slice(b"\"messages\":[");
-        self.write_messages(material, options, &mut out)?;
+        self.write_messages(inputs, options, &mut out)?;
         out.put_u8(b']');
         if self.stream || self.background {
             out.extend_from_slice(b",\"stream\":true,\"stream_options\":{\"include_usage\":true}");
@@ -95,8 +100,8 @@ impl Asked {
         for (key, json) in &self.settings {
             out.extend_from_slice(format!(",\"{key}\":{json}").as_bytes());
         }
-        let script = self.script(material.model_alias, takes, options);
-        if self.tools.write(Way::Chat, &mut out)
+        let script = self.script(inputs.model_alias, takes, options);
+        if self.tools.write(ResponsesMode::Chat, &mut out)
             && let Some(parallel) = self.parallel
         {
             out.extend_from_slice(format!(",\"parallel_tool_calls\":{parallel}").as_bytes());
@@ -118,10 +123,10 @@ impl Asked {
     }
 
     /// How the model writes what an engine may leave in the text. `alias`: the name by which the engine knows it.
-    pub fn script(&self, alias: Option<&str>, takes: &Takes, options: &Options) -> Option<Script> {
+    pub fn script(&self, alias: Option<&str>, takes: &Capabilities, options: &Options) -> Option<Script> {
         let parsers = takes.parsers;
         let reads_calls = options.parser != Parser::Off || parsers.leaves_calls;
-        let tools = if reads_calls { self.tools.callable() } else { String::new() };
+        let tools = if reads_calls { self.tools.offered_tools() } else { String::new() };
         let of = |key: &str| self.unknown.iter().find(|(known, _)| known == key).map(|(_, json)| json);
         let kwargs = of("chat_template_kwargs").and_then(|json| std::str::from_utf8(json).ok());
         let is_none = |(key, json): &(&str, String)| *key == "reasoning_effort" && json == "\"none\"";
@@ -139,11 +144,11 @@ impl Asked {
 
     fn write_messages(
         &self,
-        material: &Material<'_>,
+        inputs: &ChatInputs<'_>,
         options: &Options,
         out: &mut BytesMut,
     ) -> Result<(), Failure> {
-        let turns = self.turns(material, false)?;
+        let turns = self.turns(inputs, false)?;
         let start = out.len();
         let leading = self.write_leading(&turns, options, out);
         for turn in turns.get(leading..).unwrap_or_default() {
@@ -188,9 +193,9 @@ impl Asked {
     }
 
     /// Opens the engine's request with its model. An engine that lists none chooses by itself (wire-format 2.10).
-    pub(super) fn write_model(&self, material: &Material<'_>, out: &mut BytesMut) {
+    pub(super) fn write_model(&self, inputs: &ChatInputs<'_>, out: &mut BytesMut) {
         out.put_u8(b'{');
-        let name = material.model_alias.unwrap_or(&self.model);
+        let name = inputs.model_alias.unwrap_or(&self.model);
         if !name.is_empty() {
             out.extend_from_slice(b"\"model\":");
             write_string(name, out);
@@ -201,26 +206,26 @@ impl Asked {
     /// What has been said, as turns. `hosted`: those of hosted tools too.
     pub(super) fn turns<'a>(
         &'a self,
-        material: &Material<'a>,
+        inputs: &ChatInputs<'a>,
         hosted: bool,
     ) -> Result<Vec<Turn<'a>>, Failure> {
-        let unseal: Unseal<'_> = material.unseal;
-        let items = self.items(material)?;
+        let unseal: Unseal<'_> = inputs.unseal;
+        let items = self.items(inputs)?;
         let turns = turns(items, &self.tools, unseal, hosted);
         let mut turns = turns.map_err(|failure| self.of_history(failure))?;
-        forget(&mut turns, material.forget)?;
+        forget(&mut turns, inputs.forget)?;
         Ok(turns)
     }
 
     /// All items, each with the way to it.
-    fn items<'a>(&'a self, material: &Material<'a>) -> Result<Vec<(Cow<'static, str>, Item<'a>)>, Failure> {
-        let mut items = Vec::with_capacity(material.history.len() + self.input.len());
-        for json in material.history {
+    fn items<'a>(&'a self, inputs: &ChatInputs<'a>) -> Result<Vec<(Cow<'static, str>, Item<'a>)>, Failure> {
+        let mut items = Vec::with_capacity(inputs.history.len() + self.input.len());
+        for json in inputs.history {
             let raw = Raw::of(json).ok_or(Fault::Proxy)?;
             let item = input::item(self.before().to_owned(), raw, &self.rules);
             items.push((self.before().into(), item.map_err(|failure| self.of_history(failure))?));
         }
-        let resolved: HashMap<_, _> = material.resolved.iter().copied().collect();
+        let resolved: HashMap<_, _> = inputs.resolved.iter().copied().collect();
         for (at, json) in self.input.iter().enumerate() {
             let path = format!("input[{at}]");
             let raw = std::str::from_utf8(json).ok().and_then(Raw::of).ok_or(Fault::Proxy)?;
@@ -269,7 +274,7 @@ impl Asked {
     }
 
     /// Prompts of different keys share nothing in the engine, where that is wanted.
-    pub(super) fn write_cache_salt(&self, takes: &Takes, options: &Options, out: &mut BytesMut) {
+    pub(super) fn write_cache_salt(&self, takes: &Capabilities, options: &Options, out: &mut BytesMut) {
         let wanted = takes.cache_salt && options.prompt_cache_key == PromptCacheKey::CacheSalt;
         let own = self.passes("cache_salt", options);
         let Some(key) = self.cache_key.as_deref().filter(|key| wanted && !own && !key.is_empty()) else {

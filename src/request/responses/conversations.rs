@@ -21,7 +21,7 @@ const KNOWN: &[&str] = &["metadata", "items"];
 
 /// An item for a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sent {
+pub struct NewItem {
     /// As the client wrote it.
     pub json: String,
     /// The id, if the client gave one.
@@ -34,7 +34,7 @@ pub struct Sent {
 ///
 /// # Errors
 /// The first thing that is wrong, with its `param`.
-pub fn creation(body: &[u8], rules: &Rules) -> Result<(String, Vec<Sent>), Failure> {
+pub fn creation(body: &[u8], rules: &Rules) -> Result<(String, Vec<NewItem>), Failure> {
     if body.is_empty() {
         return Ok(("{}".to_owned(), Vec::new()));
     }
@@ -58,7 +58,7 @@ pub fn update(body: &[u8], rules: &Rules) -> Result<String, Failure> {
 ///
 /// # Errors
 /// As [`creation`]; there must be a list of them.
-pub fn addition(body: &[u8], rules: &Rules) -> Result<Vec<Sent>, Failure> {
+pub fn addition(body: &[u8], rules: &Rules) -> Result<Vec<NewItem>, Failure> {
     let from = checked(body, rules)?;
     from.required("items", true)?;
     items(&from)
@@ -74,7 +74,7 @@ fn metadata(from: &Checked<'_>) -> Result<String, Failure> {
     Ok(from.get("metadata").map_or_else(|| "{}".to_owned(), |field| compacted(field.value)))
 }
 
-fn items(from: &Checked<'_>) -> Result<Vec<Sent>, Failure> {
+fn items(from: &Checked<'_>) -> Result<Vec<NewItem>, Failure> {
     let mut items = Vec::new();
     let mut seen = HashSet::new();
     for (at, raw) in from.list("items", MOST)?.unwrap_or_default().into_iter().enumerate() {
@@ -91,7 +91,7 @@ fn items(from: &Checked<'_>) -> Result<Vec<Sent>, Failure> {
                 return Err(invalid(item.path("id"), "another item has the same"));
             }
         }
-        items.push(Sent { json: raw.get().to_owned(), id, refers });
+        items.push(NewItem { json: raw.get().to_owned(), id, refers });
     }
     Ok(items)
 }

@@ -17,15 +17,15 @@ pub mod summary;
 mod tools;
 mod turns;
 
-pub use chat::{Material, Takes};
+pub use chat::{Capabilities, ChatInputs};
 pub use echo::echo;
-pub use native::NativeTakes;
-pub use tools::{Called, Tools};
+pub use native::NativeCapabilities;
+pub use tools::{CalledTool, Tools};
 pub(crate) use turns::arguments;
 
 use super::check::{self, Checked, invalid, limited, missing};
 use super::fields::{self, Field};
-use super::{Ask, Places, Rules};
+use super::{ChatRequest, Rules, TextSpans};
 use crate::json::{Raw, Text, compacted};
 use crate::wire::encode::Echo;
 use crate::wire::fault::{Failure, Fault};
@@ -90,7 +90,7 @@ const MOVED: &[(&str, &str)] = &[
 /// How Responses reaches an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum ResponsesMode {
     /// As Chat Completions; the events are built here.
     #[default]
     Chat,
@@ -100,7 +100,7 @@ pub enum Way {
 
 /// A Responses request, read and checked.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct ResponsesRequest {
     /// The model's name.
     pub model: String,
     /// An event stream, or one object.
@@ -174,13 +174,13 @@ impl Include {
     }
 }
 
-impl Asked {
+impl ResponsesRequest {
     /// Reads and checks a request.
     ///
     /// # Errors
     /// The first thing that is wrong, with its `param`.
     pub fn read(body: &Bytes, options: &Options) -> Result<Self, Failure> {
-        Self::parse(body, options, Way::Chat, true, None, Arc::new(Rules::ANSWERED))
+        Self::parse(body, options, ResponsesMode::Chat, true, None, Arc::new(Rules::ANSWERED))
     }
 
     /// The same for an engine that is asked this way, under an operator's rules. Where the path names the model, what the
@@ -191,7 +191,7 @@ impl Asked {
     pub fn read_for(
         body: &Bytes,
         options: &Options,
-        way: Way,
+        way: ResponsesMode,
         model: Option<String>,
         rules: &Arc<Rules>,
     ) -> Result<Self, Failure> {
@@ -203,14 +203,14 @@ impl Asked {
     ///
     /// # Errors
     /// As [`Asked::read`], but for missing and unsupported parameters.
-    pub fn recall(body: &Bytes, options: &Options, way: Way) -> Result<Self, Failure> {
+    pub fn recall(body: &Bytes, options: &Options, way: ResponsesMode) -> Result<Self, Failure> {
         Self::parse(body, options, way, false, None, Arc::new(Rules::ANSWERED))
     }
 
     fn parse(
         body: &Bytes,
         options: &Options,
-        way: Way,
+        way: ResponsesMode,
         complete: bool,
         model: Option<String>,
         rules: Arc<Rules>,
@@ -354,8 +354,8 @@ impl Asked {
     }
 
     /// The request as the engine's API sees it, as far as it matters to how the answer is read.
-    pub fn ask(&self) -> Ask {
-        Ask {
+    pub fn ask(&self) -> ChatRequest {
+        ChatRequest {
             overrides_model: false,
             api: Api::Chat,
             model: self.model.clone(),
@@ -372,11 +372,11 @@ impl Asked {
             one_call: self.parallel == Some(false),
             custom_tools: Vec::new(),
             legacy_functions: false,
-            callable: None,
+            offered_tools: None,
             thinks: None,
             hides_reasoning: self.hides_reasoning(),
             constrained: false,
-            places: Places::default(),
+            places: TextSpans::default(),
         }
     }
 

@@ -4,8 +4,8 @@
 //! conversation, and nothing that would leave state in the engine. Never: a reference, a response to go on with, sealed
 //! text that samewire has sealed.
 
-use super::chat::{Material, Takes};
-use super::{Asked, Way};
+use super::chat::{Capabilities, ChatInputs};
+use super::{ResponsesMode, ResponsesRequest};
 use crate::json::write_string;
 use crate::request::check::invalid;
 use crate::wire::fault::Failure;
@@ -28,29 +28,29 @@ pub(super) const CARRIED: &[&str] = &[
 
 /// What an engine's own Responses API takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NativeTakes {
+pub struct NativeCapabilities {
     /// Items of hosted tools may stand in the input.
     pub hosted_items: bool,
     /// So much it takes off `max_output_tokens`.
     pub limit_taken_off: u64,
 }
 
-impl Asked {
+impl ResponsesRequest {
     /// The body of the engine's request in its own Responses API.
     ///
     /// # Errors
     /// As [`Asked::chat`].
     pub fn native(
         &self,
-        material: &Material<'_>,
-        takes: &Takes,
+        inputs: &ChatInputs<'_>,
+        takes: &Capabilities,
         options: &Options,
     ) -> Result<Bytes, Failure> {
         let mut out = BytesMut::with_capacity(self.input.iter().map(Bytes::len).sum::<usize>() + 1024);
-        self.write_model(material, &mut out);
+        self.write_model(inputs, &mut out);
         out.extend_from_slice(b"\"input\":[");
         let mut number = 0;
-        for turn in &self.turns(material, takes.native.hosted_items)? {
+        for turn in &self.turns(inputs, takes.native.hosted_items)? {
             turn.write_items(options.developer_role, &mut number, &mut out);
         }
         if number == 0 && self.instructions().is_none() {
@@ -79,7 +79,7 @@ impl Asked {
         if !self.include_of_engine.is_empty() {
             out.put_u8(b']');
         }
-        if self.tools.write(Way::Native, &mut out)
+        if self.tools.write(ResponsesMode::Native, &mut out)
             && let Some(parallel) = self.parallel
         {
             out.extend_from_slice(format!(",\"parallel_tool_calls\":{parallel}").as_bytes());

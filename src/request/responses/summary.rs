@@ -3,7 +3,7 @@
 //! Takes: the request to make a conversation short. Gives: one of the same conversation with a last message that asks for
 //! a summary. Never: stores, offers tools.
 
-use super::Asked;
+use super::ResponsesRequest;
 use crate::json::{self, compacted, write_string};
 use crate::request::check::{Checked, invalid};
 use crate::request::{Rules, fields};
@@ -26,7 +26,7 @@ const KNOWN: &[&str] = &[
 ///
 /// # Errors
 /// A parameter that this request does not have.
-pub fn request(body: &Bytes, asked: &Asked, instructions: &str) -> Result<Bytes, Failure> {
+pub fn request(body: &Bytes, asked: &ResponsesRequest, instructions: &str) -> Result<Bytes, Failure> {
     let text = fields::text(body)?;
     let rules = Rules::ANSWERED;
     let from = Checked::new(text, fields::read(text, text)?, KNOWN, &rules)?;

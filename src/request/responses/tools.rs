@@ -3,7 +3,7 @@
 //! Takes: `tools` and `tool_choice`. Gives: functions under names of one level, and their way back. Remembers: both.
 //! Never: leaves a tool out without naming it.
 
-use super::Way;
+use super::ResponsesMode;
 use super::object::Object;
 use crate::json::{Raw, Text, compacted, write_string};
 use crate::request::check::{Checked, invalid};
@@ -36,7 +36,7 @@ pub struct Tools {
 
 /// Who is meant by a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Called {
+pub struct CalledTool {
     /// The namespace that the tool is of.
     pub namespace: Option<String>,
     /// The tool's own name.
@@ -49,7 +49,7 @@ pub struct Called {
 #[derive(Clone, Debug)]
 struct Offer {
     wire: String,
-    called: Called,
+    called: CalledTool,
     /// What stands behind the name: `,"description":…`, without the closing braces.
     rest: String,
     /// The way to it.
@@ -95,7 +95,7 @@ impl Tools {
         from: &Checked<'_>,
         more: &[Object<'_>],
         policy: UnsupportedTools,
-        way: Way,
+        way: ResponsesMode,
     ) -> Result<Self, Failure> {
         let most = from.caps().tools;
         let mut tools = Self { most, ..Self::default() };
@@ -104,7 +104,7 @@ impl Tools {
             let tool = Object::of(format!("tools[{at}]"), raw)?;
             tools.any(&tool, Some(at))?;
             let last = tools.hosted.last_mut().filter(|last| last.place == Some(at));
-            if let Some(last) = last.filter(|_| way == Way::Native) {
+            if let Some(last) = last.filter(|_| way == ResponsesMode::Native) {
                 let offered = parts::hosted(raw, &from.rules.media, tool.here())?;
                 last.offered = Raw::of(&offered).map(compacted);
             }
@@ -178,7 +178,7 @@ impl Tools {
             _ => return Err(invalid(tool.path("type"), "it must be the type of a tool")),
         };
         let name = tool.required_name("name")?.decoded().into_owned();
-        let called = Called { namespace: namespace.map(ToOwned::to_owned), name, kind };
+        let called = CalledTool { namespace: namespace.map(ToOwned::to_owned), name, kind };
         self.offers.push(Offer { wire: String::new(), called, rest, path: tool.here().to_owned() });
         Ok(())
     }
@@ -233,9 +233,11 @@ impl Tools {
             return self.allowed(&choice);
         }
         match self.meant(&choice)? {
-            Meant::Offers(all) => all.first().copied().map(Choice::One).ok_or_else(|| unknown(&choice, "")),
-            Meant::Hosted(_, hosted) if hosted.offered.is_none() => Err(hosted.refused()),
-            Meant::Hosted(..) => Ok(Choice::Hosted(compacted(field.value))),
+            ChosenTool::Offers(all) => {
+                all.first().copied().map(Choice::One).ok_or_else(|| unknown(&choice, ""))
+            }
+            ChosenTool::Hosted(_, hosted) if hosted.offered.is_none() => Err(hosted.refused()),
+            ChosenTool::Hosted(..) => Ok(Choice::Hosted(compacted(field.value))),
         }
     }
 
@@ -257,9 +259,9 @@ impl Tools {
         let (mut allowed, mut missed) = (Allowed::default(), None);
         for tool in choice.objects("tools", self.most)? {
             match self.meant(&tool)? {
-                Meant::Offers(all) => allowed.offers.extend(all),
-                Meant::Hosted(_, hosted) if hosted.offered.is_none() => missed = missed.or(Some(hosted)),
-                Meant::Hosted(at, _) => _ = allowed.hosted.insert(at),
+                ChosenTool::Offers(all) => allowed.offers.extend(all),
+                ChosenTool::Hosted(_, hosted) if hosted.offered.is_none() => missed = missed.or(Some(hosted)),
+                ChosenTool::Hosted(at, _) => _ = allowed.hosted.insert(at),
             }
         }
         let none = allowed.offers.is_empty() && allowed.hosted.is_empty();
@@ -271,7 +273,7 @@ impl Tools {
     }
 
     /// Which tools an object of `tool_choice` means.
-    fn meant(&self, choice: &Object<'_>) -> Result<Meant<'_>, Failure> {
+    fn meant(&self, choice: &Object<'_>) -> Result<ChosenTool<'_>, Failure> {
         let kind = choice.required_text("type")?.decoded();
         let wanted = match kind.as_ref() {
             "function" => ToolKind::Function,
@@ -281,12 +283,16 @@ impl Tools {
                 let of = |offer: &Offer| offer.called.namespace.as_deref() == Some(&name);
                 let all: Vec<_> = self.offers.iter().enumerate().filter(|(_, offer)| of(offer)).collect();
                 let all: Vec<_> = all.into_iter().map(|(at, _)| at).collect();
-                return if all.is_empty() { Err(unknown(choice, &name)) } else { Ok(Meant::Offers(all)) };
+                return if all.is_empty() {
+                    Err(unknown(choice, &name))
+                } else {
+                    Ok(ChosenTool::Offers(all))
+                };
             }
             kind => {
                 let found = self.hosted.iter().enumerate().find(|(_, hosted)| hosted.kind == kind);
                 return found
-                    .map(|(at, hosted)| Meant::Hosted(at, hosted))
+                    .map(|(at, hosted)| ChosenTool::Hosted(at, hosted))
                     .ok_or_else(|| unknown(choice, kind));
             }
         };
@@ -295,14 +301,14 @@ impl Tools {
         let found = self.by_name.get(&(namespace, name.clone())).or_else(|| self.by_wire.get(&name));
         let fits = |at: &&usize| self.offers.get(**at).is_some_and(|offer| offer.called.kind == wanted);
         match found.filter(fits) {
-            Some(at) => Ok(Meant::Offers(vec![*at])),
+            Some(at) => Ok(ChosenTool::Offers(vec![*at])),
             None => Err(unknown(choice, &name)),
         }
     }
 }
 
 /// Whom an object of `tool_choice` means.
-enum Meant<'a> {
+enum ChosenTool<'a> {
     Offers(Vec<usize>),
     Hosted(usize, &'a Hosted),
 }
@@ -326,14 +332,14 @@ fn unknown(choice: &Object<'_>, name: &str) -> Failure {
 
 impl Tools {
     /// Whom the engine means by a name: a tool of the request, else a function of just this name.
-    pub fn called(&self, wire_name: &str) -> Called {
+    pub fn called(&self, wire_name: &str) -> CalledTool {
         let offer = self.by_wire.get(wire_name).and_then(|at| self.offers.get(*at));
-        let unknown = || Called { namespace: None, name: wire_name.to_owned(), kind: ToolKind::Function };
+        let unknown = || CalledTool { namespace: None, name: wire_name.to_owned(), kind: ToolKind::Function };
         offer.map_or_else(unknown, |offer| offer.called.clone())
     }
 
     /// Every name that the engine knows, with who is meant by it.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Called)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &CalledTool)> {
         self.offers.iter().map(|offer| (offer.wire.as_str(), &offer.called))
     }
 
@@ -370,7 +376,7 @@ impl Tools {
     }
 
     /// The functions that may be called, as a chat request's `tools`; empty: there are none.
-    pub(super) fn callable(&self) -> String {
+    pub(super) fn offered_tools(&self) -> String {
         let mut out = BytesMut::with_capacity(self.length());
         let none = matches!(&self.choice, Choice::Word(word) if word == "none");
         for offer in self.offered().filter(|_| !none) {
@@ -403,10 +409,10 @@ impl Tools {
 
     /// Appends the members `tools` and `tool_choice`; says whether there are tools at all. Engines take neither an empty
     /// list nor a choice without tools (engine-quirks E.2).
-    pub(super) fn write(&self, way: Way, out: &mut BytesMut) -> bool {
+    pub(super) fn write(&self, way: ResponsesMode, out: &mut BytesMut) -> bool {
         let (before, after): (&[u8], &[u8]) = match way {
-            Way::Chat => (b"{\"type\":\"function\",\"function\":{\"name\":", b"}}"),
-            Way::Native => (b"{\"type\":\"function\",\"name\":", b"}"),
+            ResponsesMode::Chat => (b"{\"type\":\"function\",\"function\":{\"name\":", b"}}"),
+            ResponsesMode::Native => (b"{\"type\":\"function\",\"name\":", b"}"),
         };
         // Once: they may be all of the request.
         out.reserve(self.length());

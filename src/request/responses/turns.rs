@@ -20,7 +20,7 @@ pub(super) type Unseal<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// One message of the chat.
 #[derive(Debug)]
 pub(super) struct Turn<'a> {
-    speaker: Speaker<'a>,
+    role: TurnRole<'a>,
     parts: Vec<Part<'a>>,
     /// In canonical spelling.
     reasoning: BytesMut,
@@ -28,7 +28,7 @@ pub(super) struct Turn<'a> {
 }
 
 #[derive(Debug)]
-enum Speaker<'a> {
+enum TurnRole<'a> {
     System,
     Developer,
     User,
@@ -76,12 +76,12 @@ pub(super) fn turns<'a>(
                 let param = format!("{path}.call_id");
                 return Err(Failure::from(Fault::InvalidRequest).with_message(message).with_param(param));
             }
-            Item::Output { call, parts } => turns.push(Turn::new(Speaker::Tool(call), parts)),
+            Item::Output { call, parts } => turns.push(Turn::new(TurnRole::Tool(call), parts)),
             Item::Compaction(sealed) => {
                 let text = open(SUMMARY, sealed, &path, unseal)?;
-                turns.push(Turn::new(Speaker::System, vec![Part::Own(text)]));
+                turns.push(Turn::new(TurnRole::System, vec![Part::Own(text)]));
             }
-            Item::Hosted(_, raw) if hosted => turns.push(Turn::new(Speaker::Hosted(raw), Vec::new())),
+            Item::Hosted(_, raw) if hosted => turns.push(Turn::new(TurnRole::Hosted(raw), Vec::new())),
             // References have been replaced, tools are offered; hosted items were named when the request was read.
             Item::Reference(_) | Item::Hosted(..) | Item::Tools(_) => {}
         }
@@ -95,25 +95,25 @@ pub(super) fn forget(turns: &mut Vec<Turn<'_>>, mut count: usize) -> Result<(), 
     let (mut left, mut forgotten) = (turns.len(), HashSet::new());
     turns.retain(|turn| {
         left -= 1;
-        match &turn.speaker {
-            Speaker::System | Speaker::Developer => return true,
-            Speaker::Tool(call) if forgotten.contains(call.decoded().as_ref()) => return false,
+        match &turn.role {
+            TurnRole::System | TurnRole::Developer => return true,
+            TurnRole::Tool(call) if forgotten.contains(call.decoded().as_ref()) => return false,
             _ if count == 0 || left == 0 => return true,
             _ => count -= 1,
         }
         forgotten.extend(turn.calls.iter().map(|call| call.id.decoded().into_owned()));
         false
     });
-    let asks = turns.iter().any(|turn| !matches!(turn.speaker, Speaker::System | Speaker::Developer));
+    let asks = turns.iter().any(|turn| !matches!(turn.role, TurnRole::System | TurnRole::Developer));
     if count > 0 || (!forgotten.is_empty() && !asks) { Err(Fault::ContextLength.into()) } else { Ok(()) }
 }
 
 /// The assistant's message that is being made.
 fn assistant<'t, 'a>(turns: &'t mut Vec<Turn<'a>>) -> &'t mut Turn<'a> {
-    let open = turns.last().is_some_and(|turn| matches!(turn.speaker, Speaker::Assistant));
+    let open = turns.last().is_some_and(|turn| matches!(turn.role, TurnRole::Assistant));
     let at = if open { turns.len() - 1 } else { turns.len() };
     if !open {
-        turns.push(Turn::new(Speaker::Assistant, Vec::new()));
+        turns.push(Turn::new(TurnRole::Assistant, Vec::new()));
     }
     #[expect(clippy::indexing_slicing, reason = "it is the last one, which was there or has been pushed")]
     &mut turns[at]
@@ -183,7 +183,7 @@ impl Item<'_> {
     }
 }
 
-impl From<Role> for Speaker<'_> {
+impl From<Role> for TurnRole<'_> {
     fn from(role: Role) -> Self {
         match role {
             Role::System => Self::System,
@@ -195,25 +195,25 @@ impl From<Role> for Speaker<'_> {
 }
 
 impl<'a> Turn<'a> {
-    fn new(speaker: Speaker<'a>, parts: Vec<Part<'a>>) -> Self {
-        Self { speaker, parts, reasoning: BytesMut::new(), calls: Vec::new() }
+    fn new(role: TurnRole<'a>, parts: Vec<Part<'a>>) -> Self {
+        Self { role, parts, reasoning: BytesMut::new(), calls: Vec::new() }
     }
 
     /// Its role, and what stands between its parts where they become one text.
     fn role(&self, developer: DeveloperRole) -> (&'static str, &'static str) {
-        match &self.speaker {
-            Speaker::Developer if developer == DeveloperRole::Developer => ("developer", "\n"),
-            Speaker::System | Speaker::Developer => ("system", "\n"),
-            Speaker::User => ("user", "\n"),
+        match &self.role {
+            TurnRole::Developer if developer == DeveloperRole::Developer => ("developer", "\n"),
+            TurnRole::System | TurnRole::Developer => ("system", "\n"),
+            TurnRole::User => ("user", "\n"),
             // Its parts were one text, cut where the client was told of something else.
-            Speaker::Assistant | Speaker::Hosted(_) => ("assistant", ""),
-            Speaker::Tool(_) => ("tool", "\n"),
+            TurnRole::Assistant | TurnRole::Hosted(_) => ("assistant", ""),
+            TurnRole::Tool(_) => ("tool", "\n"),
         }
     }
 
     /// The role of a message for the model that is nothing but text.
     pub(super) fn lead(&self, developer: DeveloperRole) -> Option<&'static str> {
-        let is_lead = matches!(self.speaker, Speaker::System | Speaker::Developer);
+        let is_lead = matches!(self.role, TurnRole::System | TurnRole::Developer);
         (is_lead && content::is_text(&self.parts)).then(|| self.role(developer).0)
     }
 
@@ -226,7 +226,7 @@ impl<'a> Turn<'a> {
     pub(super) fn write(&self, developer: DeveloperRole, out: &mut BytesMut) {
         let (role, between) = self.role(developer);
         own_member("{\"role\"", role, out);
-        if let Speaker::Tool(call) = self.speaker {
+        if let TurnRole::Tool(call) = self.role {
             member(",\"tool_call_id\"", call, out);
         }
         if !self.parts.is_empty() || self.calls.is_empty() {
@@ -262,7 +262,7 @@ impl<'a> Turn<'a> {
             *number += 1;
             *number
         };
-        if let Speaker::Hosted(item) = &self.speaker {
+        if let TurnRole::Hosted(item) = &self.role {
             begin(out);
             return write_compact(item, out);
         }
@@ -274,7 +274,7 @@ impl<'a> Turn<'a> {
             out.extend_from_slice(b"\"}]}");
         }
         let (role, between) = self.role(developer);
-        if let Speaker::Tool(call) = self.speaker {
+        if let TurnRole::Tool(call) = self.role {
             begin(out);
             member("{\"type\":\"function_call_output\",\"call_id\"", call, out);
             out.extend_from_slice(b",\"output\":");

@@ -29,7 +29,7 @@ const MISTAKES: [u32; 4] = [1, 3, 5, 6];
 
 /// A reader that finds where each frame of one direction ends. It keeps a frame's head and a reset's code, no payload.
 #[derive(Debug, Default)]
-struct Cutter {
+struct FrameScanner {
     head: [u8; HEAD],
     /// Bytes of it that have passed.
     known: usize,
@@ -39,7 +39,7 @@ struct Cutter {
     code: u32,
 }
 
-impl Cutter {
+impl FrameScanner {
     /// Goes on behind the end of a frame. Gives whether there is one; if not, all bytes are read.
     fn finds_end(&mut self, bytes: &mut &[u8]) -> bool {
         if self.known < HEAD {
@@ -82,8 +82,8 @@ impl Cutter {
 pub(super) struct Frames {
     /// Bytes of the preface that are still to come.
     preface: usize,
-    come: Cutter,
-    written: Cutter,
+    come: FrameScanner,
+    written: FrameScanner,
     /// A head goes on in the next frame.
     goes_on: bool,
     /// No frame has come yet.
@@ -111,8 +111,8 @@ impl Frames {
     pub(super) fn new(most: usize) -> Self {
         Self {
             preface: PREFACE.len(),
-            come: Cutter::default(),
-            written: Cutter::default(),
+            come: FrameScanner::default(),
+            written: FrameScanner::default(),
             goes_on: false,
             first: true,
             whole: 0,

@@ -8,8 +8,8 @@ mod frames;
 mod socket;
 mod stream;
 
-use super::connection::{Guarded, LINGER, Stage, overslept};
-use super::course::{Course, Seen as Phases};
+use super::connection::{ClientIo, ConnectionState, LINGER, overslept};
+use super::shutdown::{PhaseWatcher as Phases, Shutdown};
 use super::{Phase, Worker};
 use crate::config::{Limits, Timeouts};
 use axum::Router;
@@ -17,7 +17,7 @@ use bytes::Bytes;
 use futures::future::poll_fn;
 use h2::server::{Builder, Connection, Handshake};
 use h2::{Ping, PingPong, Reason};
-use socket::{Framed, Signs};
+use socket::{CountedSocket, SocketSignals};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -29,8 +29,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 const REFUSED: usize = 1024;
 
 /// Serves a connection until it closes.
-pub(super) async fn serve(io: Guarded, stage: Stage, router: Router, worker: Arc<Worker>) {
-    let mut served = Served::new(io, stage, router, worker);
+pub(super) async fn serve(io: ClientIo, stage: ConnectionState, router: Router, worker: Arc<Worker>) {
+    let mut served = ServedConnection::new(io, stage, router, worker);
     poll_fn(|cx| served.poll(cx)).await;
 }
 
@@ -51,19 +51,19 @@ fn builder(limits: &Limits) -> Builder {
 
 enum State {
     /// The client has not said yet that it speaks HTTP/2.
-    Begins(Handshake<Framed, Bytes>),
-    Open(Connection<Framed, Bytes>),
+    Begins(Handshake<CountedSocket, Bytes>),
+    Open(Connection<CountedSocket, Bytes>),
 }
 
 /// A connection.
-struct Served {
+struct ServedConnection {
     state: State,
-    signs: Signs,
-    stage: Stage,
+    signs: SocketSignals,
+    stage: ConnectionState,
     streams: JoinSet<()>,
     router: Router,
     worker: Arc<Worker>,
-    course: Arc<Course>,
+    shutdown: Arc<Shutdown>,
     /// Those that were in force when it began.
     timeouts: Timeouts,
     phases: Phases,
@@ -89,20 +89,20 @@ enum Verdict {
     Ends(Reason),
 }
 
-impl Served {
-    fn new(io: Guarded, stage: Stage, router: Router, worker: Arc<Worker>) -> Self {
+impl ServedConnection {
+    fn new(io: ClientIo, stage: ConnectionState, router: Router, worker: Arc<Worker>) -> Self {
         let app = worker.present.app();
         let limits = &app.config.limits;
-        let signs = Signs::new(limits.h2_resets);
-        let handshake = builder(limits).handshake(Framed::new(io, signs.clone()));
+        let signs = SocketSignals::new(limits.h2_resets);
+        let handshake = builder(limits).handshake(CountedSocket::new(io, signs.clone()));
         Self {
             state: State::Begins(handshake),
             signs,
             stage,
             streams: JoinSet::new(),
             router,
-            phases: Phases::of(&app.course),
-            course: Arc::clone(&app.course),
+            phases: Phases::of(&app.shutdown),
+            shutdown: Arc::clone(&app.shutdown),
             timeouts: app.config.timeouts.clone(),
             worker,
             timer: Box::pin(sleep_until(Instant::now())),
@@ -117,7 +117,7 @@ impl Served {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.signs.turn();
-        let phase = self.phases.poll(cx, &self.course);
+        let phase = self.phases.poll(cx, &self.shutdown);
         if phase.is_some_and(|phase| phase >= Phase::Draining) && self.drains.is_none() {
             self.drains = Some(Instant::now());
             if let State::Open(connection) = &mut self.state {

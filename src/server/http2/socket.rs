@@ -1,6 +1,6 @@
 //! The socket of a connection on which HTTP/2 is spoken: what passes is counted, and what is too much is not read.
 
-use super::super::connection::Guarded;
+use super::super::connection::ClientIo;
 use super::frames::{Excess, Frames};
 use hyper::rt::Write;
 use std::io;
@@ -15,7 +15,7 @@ const TURN: usize = 64 << 10;
 
 /// What the connection knows of its socket, which the library has.
 #[derive(Clone)]
-pub(super) struct Signs(Arc<Mutex<Seen>>);
+pub(super) struct SocketSignals(Arc<Mutex<Seen>>);
 
 pub(super) struct Seen {
     frames: Frames,
@@ -40,7 +40,7 @@ impl Seen {
     }
 }
 
-impl Signs {
+impl SocketSignals {
     pub(super) fn new(resets: usize) -> Self {
         let now = Instant::now();
         Self(Arc::new(Mutex::new(Seen {
@@ -65,13 +65,13 @@ impl Signs {
 }
 
 /// A client's socket, for the library.
-pub(super) struct Framed {
-    io: Guarded,
-    signs: Signs,
+pub(super) struct CountedSocket {
+    io: ClientIo,
+    signs: SocketSignals,
 }
 
-impl Framed {
-    pub(super) fn new(io: Guarded, signs: Signs) -> Self {
+impl CountedSocket {
+    pub(super) fn new(io: ClientIo, signs: SocketSignals) -> Self {
         Self { io, signs }
     }
 
@@ -81,7 +81,7 @@ impl Framed {
     }
 }
 
-impl AsyncRead for Framed {
+impl AsyncRead for CountedSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -115,7 +115,7 @@ impl AsyncRead for Framed {
     }
 }
 
-impl AsyncWrite for Framed {
+impl AsyncWrite for CountedSocket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, bytes);
         if let Poll::Ready(Ok(count)) = &written {

@@ -1,8 +1,8 @@
 //! One stream: a request, and its answer as far as the client's windows let it.
 
 use super::super::Worker;
-use super::super::connection::{Stage, overslept};
-use super::super::course::Seen as Phases;
+use super::super::connection::{ConnectionState, overslept};
+use super::super::shutdown::PhaseWatcher as Phases;
 use super::super::stall::Stall;
 use crate::config::Limits;
 use axum::Router;
@@ -34,13 +34,13 @@ struct Gone;
 pub(super) async fn serve(
     request: Request<RecvStream>,
     reply: SendResponse<Bytes>,
-    stage: Stage,
+    stage: ConnectionState,
     mut router: Router,
     worker: Arc<Worker>,
 ) {
     let app = worker.present.app();
-    let (course, patience) = (Arc::clone(&app.course), *app.config.timeouts.client_write_stall);
-    let mut phases = Phases::of(&course);
+    let (shutdown, patience) = (Arc::clone(&app.shutdown), *app.config.timeouts.client_write_stall);
+    let mut phases = Phases::of(&shutdown);
     let mut reply = Reply(reply);
     let is_head = request.method() == Method::HEAD;
     let wanted = Arc::new(AtomicBool::new(false));
@@ -53,7 +53,7 @@ pub(super) async fn serve(
             request.extensions_mut().insert(stage);
             let mut answering = pin!(router.call(request));
             let answered = poll_fn(|cx| {
-                phases.poll(cx, &course);
+                phases.poll(cx, &shutdown);
                 // What is called off before it is looked at costs nothing.
                 if reply.0.poll_reset(cx).is_ready() {
                     return Poll::Ready(None);
@@ -78,7 +78,7 @@ pub(super) async fn serve(
     let mut body = pin!(body);
     loop {
         let frame = poll_fn(|cx| {
-            phases.poll(cx, &course);
+            phases.poll(cx, &shutdown);
             if answer.stream.poll_reset(cx).is_ready() {
                 return Poll::Ready(Err(Gone));
             }

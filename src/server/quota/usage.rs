@@ -7,7 +7,7 @@
 
 use super::window::{Period, Window};
 use crate::auth::Hash;
-use crate::server::shelf::Shelf;
+use crate::server::store_handle::StoreHandle;
 use crate::store::{Count, Counter, Error, Millis, Store};
 use crate::telemetry::Metrics;
 use std::collections::HashMap;
@@ -235,8 +235,8 @@ impl Usages {
 
     /// Reads what others have counted for a key, if this process has not done so for a while. Where the store does not
     /// answer, the request goes by what is known.
-    pub(super) async fn refresh(&self, usage: &Usage, shelf: &Shelf, metrics: &Metrics) {
-        let Some(store) = shelf.store() else { return };
+    pub(super) async fn refresh(&self, usage: &Usage, store_handle: &StoreHandle, metrics: &Metrics) {
+        let Some(store) = store_handle.store() else { return };
         if usage.is_fresh() || self.has_just_failed() {
             return;
         }
@@ -246,29 +246,32 @@ impl Usages {
         }
         let at = Instant::now();
         // The windows must be there for what is learnt of them.
-        drop(usage.at(shelf.now()));
-        let read =
-            store.counts_of_others(vec![Arc::clone(&usage.name)], Arc::clone(&shelf.owner), shelf.now());
+        drop(usage.at(store_handle.now()));
+        let read = store.counts_of_others(
+            vec![Arc::clone(&usage.name)],
+            Arc::clone(&store_handle.owner),
+            store_handle.now(),
+        );
         let read = read.await.map(|counts| usage.learn(&counts, at));
         self.judge(read, metrics);
     }
 
     /// Tells the store what was counted here, and asks it for what others have counted, for the keys that were asked for
     /// since the last time. What fails is done the next time.
-    pub(in crate::server) async fn sync(&self, shelf: &Shelf, metrics: &Metrics) {
-        let now = shelf.now();
+    pub(in crate::server) async fn sync(&self, store_handle: &StoreHandle, metrics: &Metrics) {
+        let now = store_handle.now();
         let due: Vec<_> = {
             let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             known.values().filter(|usage| usage.is_due(now)).cloned().collect()
         };
-        if due.is_empty() || shelf.is_off() {
+        if due.is_empty() || store_handle.is_off() {
             return;
         }
-        let Some(store) = shelf.store() else {
+        let Some(store) = store_handle.store() else {
             return self.judge(Err(Error::Unavailable("it is not open".to_owned())), metrics);
         };
         for usages in due.chunks(TOGETHER) {
-            let exchanged = exchange(&store, shelf, usages).await;
+            let exchanged = exchange(&store, store_handle, usages).await;
             let failed = exchanged.is_err();
             self.judge(exchanged, metrics);
             if failed {
@@ -297,15 +300,15 @@ impl Usages {
     }
 }
 
-async fn exchange(store: &Store, shelf: &Shelf, usages: &[Arc<Usage>]) -> Result<(), Error> {
-    let (now, at) = (shelf.now(), Instant::now());
+async fn exchange(store: &Store, store_handle: &StoreHandle, usages: &[Arc<Usage>]) -> Result<(), Error> {
+    let (now, at) = (store_handle.now(), Instant::now());
     let counts: Vec<Count> = usages.iter().flat_map(|usage| usage.unsaved(now)).collect();
     if !counts.is_empty() {
-        store.put_counts(Arc::clone(&shelf.owner), counts.clone()).await?;
+        store.put_counts(Arc::clone(&store_handle.owner), counts.clone()).await?;
         usages.iter().for_each(|usage| usage.saved(&counts));
     }
     let names = usages.iter().map(|usage| Arc::clone(&usage.name)).collect();
-    let others = store.counts_of_others(names, Arc::clone(&shelf.owner), now).await?;
+    let others = store.counts_of_others(names, Arc::clone(&store_handle.owner), now).await?;
     usages.iter().for_each(|usage| usage.learn(&others, at));
     Ok(())
 }

@@ -1,12 +1,12 @@
 //! One exchange with an engine: the request on its way, its answer, and what the bytes of that are.
 
-use super::pen::Pen;
+use super::answer_buffer::AnswerBuffer;
 use crate::config::Limits;
 use crate::engine::fallback::{Fallback, Fallbacks};
 use crate::error::{Class, Error};
 use crate::server::attempt::Refused;
 use crate::server::budget::make_room;
-use crate::upstream::{Answer, Chosen, Client, Head, Outgoing, Upstream};
+use crate::upstream::{Answer, ChosenUpstream, Client, Head, Outgoing, Upstream};
 use crate::wire::Form;
 use bytes::BytesMut;
 use http::HeaderMap;
@@ -19,20 +19,20 @@ use tokio::time::Instant;
 const BLANK: usize = 64;
 
 /// What the relay does next with the engine.
-pub(super) enum Engine {
+pub(super) enum EngineStep {
     /// It waits for the head of the answer.
-    Asked(Asking),
+    Asked(PendingAnswer),
     /// It reads the body.
-    Answers(Box<Answer>, Manner),
+    Answers(Box<Answer>, BodyKind),
     /// It has let go of it.
     Done,
 }
 
 /// An exchange with one upstream. What is not over when it is dropped is broken off.
 pub(super) struct Exchange {
-    pub(super) engine: Engine,
+    pub(super) engine: EngineStep,
     /// Who is asked.
-    pub(super) chosen: Chosen,
+    pub(super) chosen: ChosenUpstream,
     /// Of what choice it is, where each has an exchange of its own.
     pub(super) choice: u32,
     /// What kind of failure it was, where the failure does not say it.
@@ -49,22 +49,27 @@ pub(super) struct Exchange {
 
 impl Exchange {
     /// A request for this choice that is on its way.
-    pub(super) fn begin(chosen: Chosen, asking: Asking, choice: u32, fallbacks: Fallbacks) -> Self {
-        let (engine, passed) = (Engine::Asked(asking), HeaderMap::new());
+    pub(super) fn begin(
+        chosen: ChosenUpstream,
+        asking: PendingAnswer,
+        choice: u32,
+        fallbacks: Fallbacks,
+    ) -> Self {
+        let (engine, passed) = (EngineStep::Asked(asking), HeaderMap::new());
         Self { engine, chosen, choice, class: None, passed, fallbacks, refused: None, lacks: None }
     }
 
     /// The engine has been let go of.
     pub(super) fn is_done(&self) -> bool {
-        matches!(self.engine, Engine::Done)
+        matches!(self.engine, EngineStep::Done)
     }
 
     /// The engine is not to go on.
     pub(super) fn let_go(&mut self) {
-        let goes_on = match std::mem::replace(&mut self.engine, Engine::Done) {
-            Engine::Asked(_) => true,
-            Engine::Answers(answer, _) => !answer.is_over(),
-            Engine::Done => false,
+        let goes_on = match std::mem::replace(&mut self.engine, EngineStep::Done) {
+            EngineStep::Asked(_) => true,
+            EngineStep::Answers(answer, _) => !answer.is_over(),
+            EngineStep::Done => false,
         };
         self.chosen.upstream().figures.cancels.add(goes_on.into());
     }
@@ -77,12 +82,12 @@ impl Drop for Exchange {
 }
 
 /// A request on its way, up to the head of its answer.
-pub(in crate::server) type Asking = Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>;
+pub(in crate::server) type PendingAnswer = Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>;
 
 /// How a body is read.
-pub(super) enum Manner {
+pub(super) enum BodyKind {
     /// Not known before its first byte.
-    Unknown(Unseen),
+    Unknown(UnreadBody),
     /// As an event stream.
     Events,
     /// As one object.
@@ -92,7 +97,7 @@ pub(super) enum Manner {
 }
 
 /// A body of which nothing has come.
-pub(super) struct Unseen {
+pub(super) struct UnreadBody {
     /// Bytes of white space that have come.
     blanks: usize,
     /// Its label is that of an event stream.
@@ -100,16 +105,16 @@ pub(super) struct Unseen {
 }
 
 /// Sends a request as it is.
-pub(in crate::server) fn asking(client: Arc<Client>, request: Outgoing) -> Asking {
+pub(in crate::server) fn asking(client: Arc<Client>, request: Outgoing) -> PendingAnswer {
     Box::pin(async move { client.send(&request).await })
 }
 
 /// How a body behind this head is read; `None`: not at all.
-pub(super) fn manner(head: &Head) -> Option<Manner> {
+pub(super) fn body_kind(head: &Head) -> Option<BodyKind> {
     match head.status {
-        400..=599 => Some(Manner::Refusal(BytesMut::new())),
+        400..=599 => Some(BodyKind::Refusal(BytesMut::new())),
         200..=299 if head.status != 204 && !head.is_encoded() => {
-            Some(Manner::Unknown(Unseen { blanks: 0, says_events: says_events(head) }))
+            Some(BodyKind::Unknown(UnreadBody { blanks: 0, says_events: says_events(head) }))
         }
         _ => None,
     }
@@ -121,10 +126,10 @@ pub(super) fn says_events(head: &Head) -> bool {
 }
 
 /// What is done with the bytes of one read.
-pub(super) struct Reading<'r> {
-    pub(super) pen: &'r mut Pen,
+pub(super) struct ReadOutcome<'r> {
+    pub(super) buffer: &'r mut AnswerBuffer,
     pub(super) received: &'r mut usize,
-    pub(super) manner: &'r mut Manner,
+    pub(super) body_kind: &'r mut BodyKind,
     pub(super) limits: &'r Limits,
     pub(super) upstream: &'r Upstream,
     /// It is too much, or neither an object nor events.
@@ -133,19 +138,19 @@ pub(super) struct Reading<'r> {
     pub(super) began: Option<Instant>,
 }
 
-impl Reading<'_> {
+impl ReadOutcome<'_> {
     pub(super) fn bytes(&mut self, mut bytes: &[u8]) {
         *self.received += bytes.len();
-        if let Manner::Unknown(Unseen { blanks, says_events }) = self.manner {
+        if let BodyKind::Unknown(UnreadBody { blanks, says_events }) = self.body_kind {
             let text = bytes.trim_ascii_start();
             *blanks += bytes.len() - text.len();
             let Some(first) = text.first() else {
                 self.wrong |= *blanks > BLANK;
                 return;
             };
-            *self.manner = match Form::of(*first, *says_events) {
-                Some(Form::Object) => Manner::Whole(BytesMut::new()),
-                Some(Form::Events) => Manner::Events,
+            *self.body_kind = match Form::of(*first, *says_events) {
+                Some(Form::Object) => BodyKind::Whole(BytesMut::new()),
+                Some(Form::Events) => BodyKind::Events,
                 None => {
                     self.wrong = true;
                     return;
@@ -153,29 +158,29 @@ impl Reading<'_> {
             };
             bytes = text;
         }
-        match self.manner {
-            Manner::Events => {
+        match self.body_kind {
+            BodyKind::Events => {
                 self.began.get_or_insert_with(Instant::now);
-                self.pen.push(bytes);
+                self.buffer.push(bytes);
             }
-            Manner::Whole(body) => {
+            BodyKind::Whole(body) => {
                 make_room(body, bytes.len(), self.limits.max_answer_bytes);
                 body.extend_from_slice(bytes);
             }
-            Manner::Refusal(body) => {
+            BodyKind::Refusal(body) => {
                 let room = self.limits.max_error_bytes.saturating_sub(body.len());
                 body.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
                 return;
             }
-            Manner::Unknown(_) => {}
+            BodyKind::Unknown(_) => {}
         }
         self.upstream.overhear(bytes);
-        self.wrong |= *self.received > self.limits.max_answer_bytes && !self.pen.ended();
+        self.wrong |= *self.received > self.limits.max_answer_bytes && !self.buffer.ended();
     }
 }
 
 /// Asks after a pause.
-pub(super) fn after(pause: Duration, asking: Asking) -> Asking {
+pub(super) fn after(pause: Duration, asking: PendingAnswer) -> PendingAnswer {
     if pause.is_zero() {
         return asking;
     }

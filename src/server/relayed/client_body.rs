@@ -7,7 +7,7 @@ use crate::request::Rules;
 use crate::request::relayed::Scan;
 use crate::server::App;
 use crate::server::body::least;
-use crate::server::connection::{Busy, Stage, overslept};
+use crate::server::connection::{ActiveRequest, ConnectionState, overslept};
 use crate::upstream::Source;
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
@@ -59,16 +59,16 @@ pub(super) struct ClientBody {
     pub(super) scan: Scan,
     rules: Arc<Rules>,
     limit: usize,
-    pace: Pace,
+    pace: BodyTimers,
     progress: Arc<Progress>,
     /// The stage of the connection, which has to notice that a client leaves while nobody reads from it.
-    stage: Stage,
+    stage: ConnectionState,
 }
 
 impl ClientBody {
-    pub(super) fn new(body: Incoming, scan: Scan, app: &App, busy: &Busy) -> Self {
+    pub(super) fn new(body: Incoming, scan: Scan, app: &App, busy: &ActiveRequest) -> Self {
         let timeouts = &app.config.timeouts;
-        let pace = Pace {
+        let pace = BodyTimers {
             idle: *timeouts.client_body_idle,
             width: *timeouts.client_body_window,
             least: least(timeouts),
@@ -135,7 +135,7 @@ impl Source for ClientBody {
 }
 
 /// The timers of a body.
-struct Pace {
+struct BodyTimers {
     idle: Duration,
     width: Duration,
     /// Bytes that a client must send in each window of waiting.
@@ -148,7 +148,7 @@ struct Pace {
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
-impl Pace {
+impl BodyTimers {
     /// Bytes have come.
     fn came(&mut self, bytes: usize) {
         self.in_window = self.in_window.saturating_add(bytes);

@@ -1,23 +1,23 @@
 //! Conversations made short: the user's messages, and a summary of the rest that only samewire can read (wire-format
 //! 4.13).
 
-use super::{Question, seal};
+use super::{ParsedRequest, seal};
 use crate::json::{self, Members, Raw, write_number, write_string};
 use crate::plan;
 use crate::request::responses::summary;
 use crate::seal::Kind;
-use crate::server::attempt::To;
+use crate::server::attempt::AttemptTarget;
 use crate::server::body::Body;
-use crate::server::routes::Handling;
+use crate::server::routes::RequestContext;
 use crate::wire::encode::Response as Encoder;
 use crate::wire::fault::{Failure, Fault};
-use crate::wire::{Out, Rewriter};
+use crate::wire::{OutputBuffer, Rewriter};
 use axum::body::Body as Incoming;
 use bytes::{Bytes, BytesMut};
 use http::{Response, request};
 use std::sync::Arc;
 
-impl Handling {
+impl RequestContext {
     /// Has the engine sum up a conversation.
     pub(in crate::server) async fn compact(
         &mut self,
@@ -26,30 +26,31 @@ impl Handling {
     ) -> Result<Response<Body>, Failure> {
         let app = Arc::clone(&self.app);
         let body = self.body(body, app.config.limits.max_body_bytes).await?;
-        let asked = self.question(head, body.clone(), None).await?.asked;
+        let asked = self.parsed(head, body.clone(), None).await?.asked;
         let body = summary::request(&body, &asked, &app.config.compaction.instructions)?;
-        let question = self.question(head, body, None).await?;
-        let past = self.past(&question).await?;
-        let Question { asked, upstream, tenant, sender, .. } = question;
+        let parsed = self.parsed(head, body, None).await?;
+        let history = self.history(&parsed).await?;
+        let ParsedRequest { asked, upstream, tenant, sender, .. } = parsed;
         if let Some(record) = &mut self.record {
             record.model = app.pool.label(&asked.model);
         }
-        let mut search = self.search(&asked.model, &head.headers, Some(upstream), || past.beginning(&asked));
+        let mut selection =
+            self.selection(&asked.model, &head.headers, Some(upstream), || history.beginning(&asked));
         let mut reader = None;
-        let request = |to: &To<'_>| {
+        let request = |to: &AttemptTarget<'_>| {
             let route = sender.route(to, &asked.model);
             let (path, mut shape, reply) = plan::response(&asked, &route);
-            let fitted = past.body(&asked, &tenant, &app.shelf.keys, &route, 0)?;
-            shape.fitted = fitted.names();
+            let adapted = history.body(&asked, &tenant, &app.store_handle.keys, &route, 0)?;
+            shape.adapted = adapted.names();
             reader = Some((shape, reply));
-            Ok(sender.outgoing(to, "POST", path, fitted.body))
+            Ok(sender.outgoing(to, "POST", path, adapted.body))
         };
-        let answer = self.ask(&sender, &mut search, app.config.limits.max_answer_bytes, request).await?;
+        let answer = self.ask(&sender, &mut selection, app.config.limits.max_answer_bytes, request).await?;
         let (shape, reply) = reader.ok_or(Fault::Proxy)?;
         let stamp = self.stamp();
         let encoder = Box::new(Encoder::new(reply, &stamp));
         let mut rewriter = Rewriter::with_encoder(shape, stamp.clone(), encoder);
-        let mut object = Out::default();
+        let mut object = OutputBuffer::default();
         rewriter.whole(&answer, &mut object);
         if let Some(failure) = rewriter.any_failure() {
             return Err(failure.clone());
@@ -60,10 +61,10 @@ impl Handling {
         let summary = Summary::of(&object.join()).ok_or_else(|| {
             Failure::from(Fault::Incomplete).with_message("The upstream engine did not complete the summary.")
         })?;
-        let seal = seal(&app.shelf.keys, Kind::Compaction, tenant, stamp.now);
+        let seal = seal(&app.store_handle.keys, Kind::Compaction, tenant, stamp.now);
         let sealed = seal(&summary.text).ok_or(Fault::Proxy)?;
         // The last item asks for the summary.
-        let mut said: Vec<_> = past.all(&asked).collect();
+        let mut said: Vec<_> = history.all(&asked).collect();
         said.pop();
         let said = said.into_iter().filter(|item| summary::is_users(item));
         Ok(self.object(write(&stamp.id, stamp.now, said, &sealed, &summary.usage)))

@@ -3,10 +3,10 @@
 use super::shown;
 use super::stored::{Query, write_page};
 use crate::json::write_string;
-use crate::request::listed;
-use crate::request::responses::conversations::{self, Sent};
+use crate::request::responses::conversations::{self, NewItem};
+use crate::request::stored_items;
 use crate::server::body::Body;
-use crate::server::routes::{Handling, decoded};
+use crate::server::routes::{RequestContext, decoded};
 use crate::store::{Conversation, Error, Item, Json, Key, Page, Store};
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// What a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::server) enum Conversing {
+pub(in crate::server) enum ConversationPath {
     /// One that is to be made.
     New,
     /// A conversation.
@@ -37,32 +37,32 @@ pub(super) fn missing_item(id: &str) -> Failure {
     Failure::from(Fault::NotFound).with_message(format!("Item with id '{}' not found.", shown(id)))
 }
 
-impl Handling {
+impl RequestContext {
     /// Answers what is asked of conversations.
     pub(in crate::server) async fn converse(
         &mut self,
         head: &request::Parts,
         body: Option<Incoming>,
-        what: Conversing,
+        what: ConversationPath,
     ) -> Result<Response<Body>, Failure> {
         let body = match head.method {
             Method::POST => self.body(body, self.app.config.limits.max_body_bytes).await?,
             _ => Bytes::new(),
         };
         self.busy.has_read();
-        let subject = Subject::of(self, head, what)?;
+        let subject = ConversationTarget::of(self, head, what)?;
         let mut out = BytesMut::new();
         match (what, &head.method) {
-            (Conversing::New, _) => subject.create(&body, &mut out).await?,
-            (Conversing::One, &Method::DELETE) => subject.delete(&mut out).await?,
-            (Conversing::One, &Method::POST) => subject.update(&body, &mut out).await?,
-            (Conversing::One, _) => subject.show(&mut out).await?,
-            (Conversing::Items, &Method::POST) => {
+            (ConversationPath::New, _) => subject.create(&body, &mut out).await?,
+            (ConversationPath::One, &Method::DELETE) => subject.delete(&mut out).await?,
+            (ConversationPath::One, &Method::POST) => subject.update(&body, &mut out).await?,
+            (ConversationPath::One, _) => subject.show(&mut out).await?,
+            (ConversationPath::Items, &Method::POST) => {
                 Query::of(head).include()?;
                 subject.add(&body, &mut out).await?;
             }
-            (Conversing::Items, _) => subject.list(&Query::of(head), &mut out).await?,
-            (Conversing::Item, method) => {
+            (ConversationPath::Items, _) => subject.list(&Query::of(head), &mut out).await?,
+            (ConversationPath::Item, method) => {
                 Query::of(head).include()?;
                 subject.item(method == Method::DELETE, &mut out).await?;
             }
@@ -72,34 +72,38 @@ impl Handling {
 }
 
 /// What a request is about.
-struct Subject<'h> {
-    handling: &'h Handling,
+struct ConversationTarget<'h> {
+    context: &'h RequestContext,
     store: Arc<Store>,
     key: Key,
     /// The item in the path.
     item: String,
 }
 
-impl<'h> Subject<'h> {
+impl<'h> ConversationTarget<'h> {
     /// The conversation and the item that the path names, and where they are kept.
-    fn of(handling: &'h Handling, head: &request::Parts, what: Conversing) -> Result<Self, Failure> {
+    fn of(
+        context: &'h RequestContext,
+        head: &request::Parts,
+        what: ConversationPath,
+    ) -> Result<Self, Failure> {
         let mut path = head.uri.path().split_once("/conversations/").map_or("", |(_, path)| path).split('/');
         let id = match what {
-            Conversing::New => format!("conv_{}", handling.chance.stamp().id),
+            ConversationPath::New => format!("conv_{}", context.chance.stamp().id),
             _ => path.next().map(decoded).unwrap_or_default(),
         };
-        let shelf = &handling.app.shelf;
-        let store = match shelf.store() {
+        let store_handle = &context.app.store_handle;
+        let store = match store_handle.store() {
             Some(store) => store,
-            None if !shelf.is_off() => return Err(Fault::StoreUnavailable.into()),
-            None if what == Conversing::New => {
+            None if !store_handle.is_off() => return Err(Fault::StoreUnavailable.into()),
+            None if what == ConversationPath::New => {
                 let why = "Conversations are not stored here; send the whole of it as 'input'.";
                 return Err(Failure::from(Fault::InvalidRequest).with_message(why));
             }
             None => return Err(missing(&id)),
         };
-        let key = Key { tenant: handling.tenant(&head.headers), id: id.into() };
-        Ok(Self { handling, store, key, item: path.nth(1).map(decoded).unwrap_or_default() })
+        let key = Key { tenant: context.tenant(&head.headers), id: id.into() };
+        Ok(Self { context, store, key, item: path.nth(1).map(decoded).unwrap_or_default() })
     }
 
     fn key(&self) -> Key {
@@ -107,7 +111,7 @@ impl<'h> Subject<'h> {
     }
 
     fn now(&self) -> u64 {
-        self.handling.app.shelf.now()
+        self.context.app.store_handle.now()
     }
 
     fn told(&self, error: Error) -> Failure {
@@ -116,12 +120,12 @@ impl<'h> Subject<'h> {
             Error::NoCursor => Failure::from(Fault::InvalidValue)
                 .with_message("Invalid value for 'after': the conversation has no such item.")
                 .with_param("after"),
-            other => self.handling.unavailable(&other),
+            other => self.context.unavailable(&other),
         }
     }
 
     async fn create(&self, body: &[u8], out: &mut BytesMut) -> Result<(), Failure> {
-        let (metadata, sent) = conversations::creation(body, self.handling.rules())?;
+        let (metadata, sent) = conversations::creation(body, self.context.rules())?;
         let (metadata, now) = (Json::from(metadata), self.now());
         let items = self.made(&sent).await?;
         let created = self.store.create_conversation(self.key(), Arc::clone(&metadata), items, now).await;
@@ -140,7 +144,7 @@ impl<'h> Subject<'h> {
     }
 
     async fn update(&self, body: &[u8], out: &mut BytesMut) -> Result<(), Failure> {
-        let metadata = conversations::update(body, self.handling.rules())?;
+        let metadata = conversations::update(body, self.context.rules())?;
         let changed = self.store.update_conversation(self.key(), metadata.into(), self.now()).await;
         changed.map_err(|error| self.told(error))?;
         self.show(out).await
@@ -161,7 +165,7 @@ impl<'h> Subject<'h> {
     }
 
     async fn add(&self, body: &[u8], out: &mut BytesMut) -> Result<(), Failure> {
-        let sent = conversations::addition(body, self.handling.rules())?;
+        let sent = conversations::addition(body, self.context.rules())?;
         let now = self.now();
         self.store.conversation(self.key(), now).await.map_err(|error| self.told(error))?;
         for (at, id) in sent.iter().enumerate().filter_map(|(at, sent)| Some((at, sent.id.as_ref()?))) {
@@ -201,7 +205,7 @@ impl<'h> Subject<'h> {
     }
 
     /// The items as they are stored: with ids, and what is referred to in place of the reference.
-    async fn made(&self, sent: &[Sent]) -> Result<Vec<Item>, Failure> {
+    async fn made(&self, sent: &[NewItem]) -> Result<Vec<Item>, Failure> {
         let refers = sent.iter().filter(|sent| sent.refers);
         let ids: Vec<_> = refers.filter_map(|sent| sent.id.as_deref()).map(Arc::<str>::from).collect();
         let mut found = Vec::new();
@@ -210,14 +214,14 @@ impl<'h> Subject<'h> {
             found = resolved.map_err(|error| self.told(error))?;
         }
         let mut found = found.into_iter();
-        let stamp = self.handling.chance.stamp();
+        let stamp = self.context.chance.stamp();
         let mut items = Vec::with_capacity(sent.len());
         for (at, sent) in sent.iter().enumerate() {
             if sent.refers {
                 let id = sent.id.as_deref().unwrap_or_default();
                 let missing = || missing_item(id).with_param(format!("items[{at}].id"));
                 items.push(found.next().flatten().ok_or_else(missing)?);
-            } else if let Some((id, body)) = listed::item(&sent.json, &stamp.id, at) {
+            } else if let Some((id, body)) = stored_items::item(&sent.json, &stamp.id, at) {
                 items.push(Item::new(&id, &body));
             }
         }

@@ -5,57 +5,57 @@
 //! message ─┘                              └─→ it does not: a job in the background
 //! ```
 
-mod basket;
 mod compact;
 mod conversations;
-mod fitting;
-mod hold;
-mod letter;
-mod outputs;
-mod past;
-mod socket;
+mod history;
 mod stored;
+mod submit_outputs;
 mod tokens;
+mod tool_outputs;
+mod tool_wait;
+mod truncation;
+mod upstream_request;
+mod websocket;
 
-pub(super) use conversations::Conversing;
-pub(super) use hold::Holds;
+pub(super) use conversations::ConversationPath;
 pub(super) use stored::Stored;
+pub(super) use tool_wait::ToolWaits;
 
 use super::Worker;
-use super::attempt::{Leg, Search, Sender, Sent, To};
+use super::attempt::{Attempt, AttemptTarget, Sender, SentRequest, UpstreamSelection};
 use super::auth::no_such_model;
-use super::background::{self, Job};
+use super::background::{self, PendingJob};
 use super::body::Body;
 use super::default_model::named as named_model;
 use super::headers;
-use super::keep::Keeper;
 use super::panics;
+use super::persist::ResponseWriter;
 use super::quota::Ticket;
 use super::record::Record;
-use super::relay::{Order, Relay};
-use super::routes::Handling;
+use super::relay::{Relay, RelayParams};
+use super::routes::RequestContext;
 use crate::plan::Route;
 use crate::request::responses::outputs::kept;
-use crate::request::responses::{Asked, Way};
+use crate::request::responses::{ResponsesMode, ResponsesRequest};
 use crate::seal::{Keys, Kind, NONCE};
 use crate::store::{Error, Item};
 use crate::upstream::Upstream;
 use crate::wire::encode::Seal;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{Options, ResponsesDialect};
-use crate::wire::{Out, Rewriter};
+use crate::wire::{OutputBuffer, Rewriter};
 use axum::body::Body as Incoming;
 use bytes::Bytes;
-use fitting::Talk;
-use hold::Legs;
+use history::History;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Response, request};
-use letter::{Made, Request};
-use past::Past;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tokio::sync::oneshot;
+use tool_wait::ContinuationContext;
+use truncation::TruncatableRequest;
+use upstream_request::{BodyForUpstream, PreparedRequest};
 
 const DIALECT: &str = "x-samewire-dialect";
 const DROPPED: HeaderName = HeaderName::from_static("x-samewire-dropped");
@@ -63,8 +63,8 @@ const DROPPED: HeaderName = HeaderName::from_static("x-samewire-dropped");
 const DROPPED_BYTES: usize = 4000;
 
 /// A request that has been read.
-struct Question {
-    asked: Asked,
+struct ParsedRequest {
+    asked: ResponsesRequest,
     /// What asks it, as it was sent.
     body: Bytes,
     /// It has been read for this one, or one that is asked in the same way.
@@ -75,43 +75,43 @@ struct Question {
     /// When there was all of it.
     since: Instant,
     /// What its connection remembers of the conversation that it goes on with.
-    known: Option<Known>,
+    known: Option<RememberedConversation>,
 }
 
 /// A conversation that a connection remembers.
-struct Known {
+struct RememberedConversation {
     items: Vec<Item>,
     /// The store has it, too.
     stored: bool,
 }
 
 /// A request on its way to the engine.
-struct Errand {
-    letter: Box<Request>,
-    search: Search,
-    leg: Leg,
+struct GenerationRequest {
+    request: Box<PreparedRequest>,
+    selection: UpstreamSelection,
+    attempt: Attempt,
     options: Arc<Options>,
     record: Record,
-    keeper: Option<Box<Keeper>>,
+    writer: Option<Box<ResponseWriter>>,
 }
 
 /// A response that is made on this thread without a client; its end is counted however it comes about.
-struct InBackground(Arc<Worker>);
+struct BackgroundResponse(Arc<Worker>);
 
-impl InBackground {
+impl BackgroundResponse {
     fn begin(worker: Arc<Worker>) -> Self {
         worker.background.fetch_add(1, Ordering::Relaxed);
         Self(worker)
     }
 }
 
-impl Drop for InBackground {
+impl Drop for BackgroundResponse {
     fn drop(&mut self) {
         self.0.background.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Handling {
+impl RequestContext {
     /// Makes a response.
     pub(super) async fn respond(
         &mut self,
@@ -125,10 +125,10 @@ impl Handling {
 
     /// The same once there is all of the request.
     async fn create(&mut self, head: &request::Parts, body: Bytes) -> Result<Response<Body>, Failure> {
-        let question = self.question(head, body, None).await?;
-        let past = self.past(&question).await?;
+        let parsed = self.parsed(head, body, None).await?;
+        let history = self.history(&parsed).await?;
         // Much is kept while it waits, and whoever waits for this keeps it too.
-        Box::pin(self.make(head, question, past)).await
+        Box::pin(self.make(head, parsed, history)).await
     }
 
     /// The dialect of a stream that no upstream is asked for.
@@ -139,15 +139,15 @@ impl Handling {
     }
 
     /// Reads what is asked, for an upstream that serves the model. `way`: how it is asked, if not as configured.
-    async fn question(
+    async fn parsed(
         &mut self,
         head: &request::Parts,
         body: Bytes,
-        way: Option<Way>,
-    ) -> Result<Question, Failure> {
+        way: Option<ResponsesMode>,
+    ) -> Result<ParsedRequest, Failure> {
         let since = Instant::now();
         let app = Arc::clone(&self.app);
-        let mut given = self.door.deployment(head);
+        let mut given = self.family.deployment(head);
         let body = self.with_defaults(body, &mut given, &head.headers).await?;
         let named = if app.pool.goes_by_model() && given.is_none() { named_model(&body) } else { None };
         if app.pool.goes_by_model() && given.is_none() && named.is_none() {
@@ -157,9 +157,10 @@ impl Handling {
         let (upstream, is_known) = app.pool.look(&model, self.chance.number());
         let mut sender = self.sender(&head.headers);
         sender.dialect = dialect(&head.headers)?;
-        let mut route = sender.route(&To::first(&upstream), &model);
+        let mut route = sender.route(&AttemptTarget::first(&upstream), &model);
         route.responses = way.unwrap_or(route.responses);
-        let mut asked = Asked::read_for(&body, &route.options, route.responses, given, self.rules())?;
+        let mut asked =
+            ResponsesRequest::read_for(&body, &route.options, route.responses, given, self.rules())?;
         if asked.model.is_empty()
             && let Some(model) = self.default_model(&head.headers).await?
         {
@@ -169,76 +170,82 @@ impl Handling {
         if !is_known {
             return Err(no_such_model(&asked.model));
         }
-        if route.responses == Way::Native && route.identity.engine.takes.native.hosted_items {
+        if route.responses == ResponsesMode::Native && route.identity.engine.takes.native.hosted_items {
             asked.with_hosted_items();
         }
-        if self.door.is_dated() && app.config.azure.force_store {
+        if self.family.is_dated() && app.config.azure.force_store {
             asked.with_store();
         }
         let tenant = self.tenant(&head.headers);
-        Ok(Question { asked, body, upstream, route, sender, tenant, since, known: None })
+        Ok(ParsedRequest { asked, body, upstream, route, sender, tenant, since, known: None })
     }
 
     /// Has the answer made.
     async fn make(
         &mut self,
         head: &request::Parts,
-        mut question: Question,
-        past: Past,
+        mut parsed: ParsedRequest,
+        history: History,
     ) -> Result<Response<Body>, Failure> {
-        question.asked.recall_tools(past.history())?;
-        let keeper = self.keeper(&mut question, &past)?;
-        let Question { asked, body, upstream, route, sender, tenant, since, known: _ } = question;
+        parsed.asked.recall_tools(history.history())?;
+        let writer = self.writer(&mut parsed, &history)?;
+        let ParsedRequest { asked, body, upstream, route, sender, tenant, since, known: _ } = parsed;
         // What is needed of it has been taken.
         drop(body);
-        if let Some(keeper) = keeper.as_ref().filter(|_| asked.insists_on_store() && !asked.background) {
+        if let Some(writer) = writer.as_ref().filter(|_| asked.insists_on_store() && !asked.background) {
             // Before the engine works for an answer that could not be kept (faults O14, O15).
-            keeper.store.has_room(keeper.weight()).await.map_err(|error| self.unavailable(&error))?;
+            writer.store.has_room(writer.weight()).await.map_err(|error| self.unavailable(&error))?;
         }
         let app = Arc::clone(&self.app);
         let dropped = HeaderValue::from_str(&named(&asked.dropped)).ok().filter(|all| !all.is_empty());
         let (streams, background) = (asked.stream, asked.background);
         // On a WebSocket the outputs come by the connection itself.
-        let is_held = !self.by_socket && !background && hold::is_wanted(&head.headers, streams, &route);
+        let is_held = !self.by_socket && !background && tool_wait::is_wanted(&head.headers, streams, &route);
         let hold = is_held.then(Arc::default);
-        let begins = || past.beginning(&asked);
-        let mut search = self.search(&asked.model, &head.headers, Some(upstream), begins);
+        let begins = || history.beginning(&asked);
+        let mut selection = self.selection(&asked.model, &head.headers, Some(upstream), begins);
         let options = Arc::clone(&route.options);
         let stamp = self.stamp();
         let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
         record.model = app.pool.label(&asked.model);
         tell_left_out(&record, &asked);
-        let keys = Arc::clone(&app.shelf.keys);
+        let keys = Arc::clone(&app.store_handle.keys);
         let request_id = record.request_id.as_str().into();
-        let talk = Arc::new(Talk { asked, past, tenant, keys, request_id });
-        let mut letter =
-            Box::new(Request { talk, sender, stamp, background, hold: hold.clone(), queued: false });
+        let truncatable = Arc::new(TruncatableRequest { asked, history, tenant, keys, request_id });
+        let mut request = Box::new(PreparedRequest {
+            truncatable,
+            sender,
+            stamp,
+            background,
+            hold: hold.clone(),
+            queued: false,
+        });
         self.record = Some(record);
         if background {
-            return Ok(with_dropped(self.in_background(letter, search, keeper, streams).await?, dropped));
+            return Ok(with_dropped(self.in_background(request, selection, writer, streams).await?, dropped));
         }
-        let leg = self.begin(&mut search, &mut *letter)?;
+        let attempt = self.begin(&mut selection, &mut *request)?;
         let Some(record) = self.record.take() else { return Err(Fault::Proxy.into()) };
-        let legs = hold.map(|hold| Legs {
-            talk: (*letter.talk).clone(),
-            sender: letter.sender.clone(),
-            upstream: Arc::clone(leg.chosen.upstream()),
+        let continuation = hold.map(|hold| ContinuationContext {
+            truncatable: (*request.truncatable).clone(),
+            sender: request.sender.clone(),
+            upstream: Arc::clone(attempt.chosen.upstream()),
             hold,
             caller: self.caller.clone(),
             admission: record.ticket.as_ref().map(Ticket::admission),
         });
-        let stamp = letter.stamp.clone();
-        let errand = Errand { letter, search, leg, options, record, keeper };
-        let response = match legs {
-            None => self.at_once(errand, since).await,
-            Some(legs) => self.held(errand, legs, stamp, since).await,
+        let stamp = request.stamp.clone();
+        let generation = GenerationRequest { request, selection, attempt, options, record, writer };
+        let response = match continuation {
+            None => self.at_once(generation, since).await,
+            Some(continuation) => self.held(generation, continuation, stamp, since).await,
         };
         Ok(with_dropped(response, dropped))
     }
 
     /// The client waits for the answer.
-    async fn at_once(&self, errand: Errand, since: Instant) -> Response<Body> {
-        let mut relay = Relay::new(order(self.worker.thread, errand));
+    async fn at_once(&self, generation: GenerationRequest, since: Instant) -> Response<Body> {
+        let mut relay = Relay::new(order(self.worker.thread, generation));
         relay.planned(since.elapsed());
         if self.by_socket {
             relay.take_time();
@@ -250,35 +257,36 @@ impl Handling {
     /// The answer is made without the client: it is told that it will be.
     async fn in_background(
         &mut self,
-        mut letter: Box<Request>,
-        mut search: Search,
-        keeper: Option<Box<Keeper>>,
+        mut request: Box<PreparedRequest>,
+        mut selection: UpstreamSelection,
+        writer: Option<Box<ResponseWriter>>,
         streams: bool,
     ) -> Result<Response<Body>, Failure> {
         let (worker, app) = (Arc::clone(&self.worker), Arc::clone(&self.app));
-        let chosen = self.choose(&mut search)?;
-        let Made { asking, mut encoder, shape, fallbacks } = letter.make(&To::first(chosen.upstream()))?;
+        let chosen = self.choose(&mut selection)?;
+        let BodyForUpstream { asking, mut encoder, shape, fallbacks } =
+            request.make(&AttemptTarget::first(chosen.upstream()))?;
         let options = Arc::clone(&shape.options);
         let (dialect, keepalive) = (options.responses_dialect, options.keepalive_seconds);
-        let mut first = Out::default();
+        let mut first = OutputBuffer::default();
         let (id, object) = encoder.queue(&mut first);
-        letter.queued = true;
-        let rewriter = Rewriter::with_encoder(shape, letter.stamp.clone(), encoder);
-        let leg = Leg { chosen, sent: Sent::alone(asking, rewriter, fallbacks) };
-        let Some(keeper) = keeper else { return Err(Fault::StoreUnavailable.into()) };
+        request.queued = true;
+        let rewriter = Rewriter::with_encoder(shape, request.stamp.clone(), encoder);
+        let attempt = Attempt { chosen, sent: SentRequest::alone(asking, rewriter, fallbacks) };
+        let Some(writer) = writer else { return Err(Fault::StoreUnavailable.into()) };
         let place = app.runs.place()?;
-        let (store, new) = keeper.queued(&id, &object);
+        let (store, new) = writer.queued(&id, &object);
         let (key, conversation) = (new.key.clone(), new.conversation.clone());
         let Some(record) = self.record.take() else { return Err(Fault::Proxy.into()) };
         let (request_id, started) = (record.request_id.clone(), record.started);
-        let errand = Errand { letter, search, leg, options, record, keeper: None };
+        let generation = GenerationRequest { request, selection, attempt, options, record, writer: None };
         let (told, begun) = oneshot::channel();
         let begin = {
             let (app, store, key) = (Arc::clone(&app), Arc::clone(&store), key.clone());
             async move {
-                if let Err(error) = store.create(new, app.shelf.now()).await {
+                if let Err(error) = store.create(new, app.store_handle.now()).await {
                     let unknown = matches!(error, Error::Slow | Error::Unavailable(_));
-                    let _ = told.send(Err((error, errand.record)));
+                    let _ = told.send(Err((error, generation.record)));
                     if unknown {
                         background::unmake(&app, &store, key).await;
                     }
@@ -287,10 +295,10 @@ impl Handling {
                 let _ = told.send(Ok(()));
                 let thread = worker.thread;
                 let first = first.join();
-                let _counted = InBackground::begin(worker);
-                panics::point("background", Some(&errand.record.request_id));
-                let relay = Box::new(move || Relay::new(order(thread, errand)));
-                Job { app, store, key, place, relay, conversation, first }.run().await;
+                let _counted = BackgroundResponse::begin(worker);
+                panics::point("background", Some(&generation.record.request_id));
+                let relay = Box::new(move || Relay::new(order(thread, generation)));
+                PendingJob { app, store, key, place, relay, conversation, first }.run().await;
             }
         };
         // A client that leaves now may be told of it no more, but what is stored is made, or is not there.
@@ -314,16 +322,20 @@ impl Handling {
     }
 
     /// What stores the answer, if it is to be stored, or added to a conversation, and can be.
-    fn keeper(&self, question: &mut Question, past: &Past) -> Result<Option<Box<Keeper>>, Failure> {
-        let Question { asked, body, tenant, known, .. } = question;
+    fn writer(
+        &self,
+        parsed: &mut ParsedRequest,
+        history: &History,
+    ) -> Result<Option<Box<ResponseWriter>>, Failure> {
+        let ParsedRequest { asked, body, tenant, known, .. } = parsed;
         if !asked.store && asked.conversation.is_none() {
             return Ok(None);
         }
         let request_id = self.record.as_ref().map(|record| record.request_id.as_str());
         panics::point("store", request_id.or(Some("")));
-        let shelf = &self.app.shelf;
-        let Some(store) = shelf.store() else {
-            if asked.insists_on_store() && !shelf.is_off() {
+        let store_handle = &self.app.store_handle;
+        let Some(store) = store_handle.store() else {
+            if asked.insists_on_store() && !store_handle.is_off() {
                 return Err(Fault::StoreUnavailable.into());
             }
             asked.without_store()?;
@@ -331,26 +343,26 @@ impl Handling {
         };
         // What goes on from a response that no store has is stored with all that went before.
         let alone = known.as_ref().is_some_and(|known| !known.stored);
-        let keeper = Box::new(Keeper {
+        let writer = Box::new(ResponseWriter {
             store,
             tenant: Arc::clone(tenant),
-            owner: Arc::clone(&shelf.owner),
-            ahead: shelf.ahead(),
+            owner: Arc::clone(&store_handle.owner),
+            ahead: store_handle.ahead(),
             whole: asked.store,
             conversation: asked.conversation.as_deref().map(Into::into),
             previous: asked.previous_response_id.as_deref().filter(|_| !alone).map(Into::into),
             request: kept(std::str::from_utf8(body).unwrap_or_default()).into(),
-            input: past.shared(asked, alone).collect(),
+            input: history.shared(asked, alone).collect(),
         });
         // What nobody insists on is stored or not.
-        let most = shelf.record_bytes();
+        let most = store_handle.record_bytes();
         let demands = asked.insists_on_store() || asked.conversation.is_some();
-        if demands && keeper.weight() > most {
+        if demands && writer.weight() > most {
             let message =
                 format!("The request is too large to be stored: with its answer it may have {most} bytes.");
             return Err(Failure::from(Fault::TooLarge).with_message(message).with_param("input"));
         }
-        Ok(Some(keeper))
+        Ok(Some(writer))
     }
 
     fn unavailable(&self, error: &Error) -> Failure {
@@ -360,10 +372,19 @@ impl Handling {
     }
 }
 
-fn order(thread: usize, errand: Errand) -> Order {
-    let Errand { letter, search, leg, options, record, keeper } = errand;
-    let stream = letter.background || letter.talk.asked.stream;
-    Order { leg, again: Some((letter, search)), thread, options, stream, record, keeper, numbered: true }
+fn order(thread: usize, generation: GenerationRequest) -> RelayParams {
+    let GenerationRequest { request, selection, attempt, options, record, writer } = generation;
+    let stream = request.background || request.truncatable.asked.stream;
+    RelayParams {
+        attempt,
+        again: Some((request, selection)),
+        thread,
+        options,
+        stream,
+        record,
+        writer,
+        numbered: true,
+    }
 }
 
 /// What makes sealed text of a text.
@@ -385,7 +406,7 @@ fn with_dropped(mut response: Response<Body>, dropped: Option<HeaderValue>) -> R
 }
 
 /// Tells the log what has no effect.
-fn tell_left_out(record: &Record, asked: &Asked) {
+fn tell_left_out(record: &Record, asked: &ResponsesRequest) {
     if !asked.dropped.is_empty() || !asked.ignored.is_empty() {
         let (dropped, ignored) = (named(&asked.dropped), named(&asked.ignored));
         let request_id = &record.request_id;
@@ -424,5 +445,5 @@ fn named(dropped: &[String]) -> String {
 
 /// A client's id as it may stand in a message.
 fn shown(id: &str) -> String {
-    id.chars().filter(|letter| !letter.is_control()).take(64).collect()
+    id.chars().filter(|request| !request.is_control()).take(64).collect()
 }

@@ -1,13 +1,13 @@
 //! What is asked of stored responses (wire-format 4.1, 4.11).
 
-use super::{basket, shown};
+use super::{shown, tool_outputs};
 use crate::json::write_string;
 use crate::request::responses::Include;
 use crate::server::background;
 use crate::server::body::Body;
 use crate::server::headers;
-use crate::server::routes::{Handling, decoded};
-use crate::store::{Ask, Error, Key, Page, Record, Store};
+use crate::server::routes::{RequestContext, decoded};
+use crate::store::{Error, Key, Page, PageRequest, Record, Store};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::Stream;
@@ -37,7 +37,7 @@ pub(in crate::server) enum Stored {
     Cancel,
 }
 
-impl Handling {
+impl RequestContext {
     /// Answers what is asked of a stored response.
     pub(in crate::server) async fn stored(
         &mut self,
@@ -55,11 +55,11 @@ impl Handling {
             other => self.unavailable(&other),
         };
         let mut out = BytesMut::new();
-        let now = self.app.shelf.now();
+        let now = self.app.store_handle.now();
         match what {
             Stored::Itself if head.method == Method::DELETE => {
                 store.delete(key.clone(), now).await.map_err(told)?;
-                basket::forget(&store, &key, now).await;
+                tool_outputs::forget(&store, &key, now).await;
                 out.extend_from_slice(b"{\"id\":");
                 write_string(&id, &mut out);
                 out.extend_from_slice(b",\"object\":\"response\",\"deleted\":true}");
@@ -108,10 +108,10 @@ impl Handling {
         let id =
             path.split_once("/responses/").map_or("", |(_, rest)| rest.split('/').next().unwrap_or(rest));
         let id = decoded(id);
-        let shelf = &self.app.shelf;
-        let store = match shelf.store() {
+        let store_handle = &self.app.store_handle;
+        let store = match store_handle.store() {
             Some(store) => store,
-            None if shelf.is_off() => return Err(missing(&id)),
+            None if store_handle.is_off() => return Err(missing(&id)),
             None => return Err(Fault::StoreUnavailable.into()),
         };
         Ok((store, Key { tenant: self.tenant(&head.headers), id: id.into() }))
@@ -123,7 +123,7 @@ impl Handling {
         let start = Instant::now();
         let found = loop {
             let tried = Instant::now();
-            match store.request_cancel(key.clone(), app.shelf.now()).await {
+            match store.request_cancel(key.clone(), app.store_handle.now()).await {
                 // Its process may stand still while it writes: then nobody else can, for a while. What fails at once does
                 // not fail of that.
                 Err(Error::Slow | Error::Unavailable(_))
@@ -138,7 +138,7 @@ impl Handling {
         // Whose it was when it was last looked at, and since when at least.
         let (mut term, mut since) = (None, start);
         loop {
-            let record = store.get(key.clone(), app.shelf.now()).await?;
+            let record = store.get(key.clone(), app.store_handle.now()).await?;
             if record.state.is_terminal() || start.elapsed() >= CANCELLED {
                 return Ok(record);
             }
@@ -238,10 +238,10 @@ impl<'a> Query<'a> {
         }
     }
 
-    pub(super) fn page(&self) -> Result<Ask, Failure> {
+    pub(super) fn page(&self) -> Result<PageRequest, Failure> {
         let limit =
             self.get("limit").map(|limit| limit.parse().ok().filter(|limit| (1..=100).contains(limit)));
-        Ok(Ask {
+        Ok(PageRequest {
             after: self.get("after").filter(|after| !after.is_empty()).map(Into::into),
             limit: limit.unwrap_or(Some(20)).ok_or_else(|| wrong("limit", "it must be from 1 to 100"))?,
             descending: match self.get("order").as_deref() {

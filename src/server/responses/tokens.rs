@@ -1,12 +1,12 @@
 //! How many tokens an input is, counted by the engine (wire-format 4.1).
 
-use super::Question;
+use super::ParsedRequest;
 use crate::json::{integer, object, read, write_number};
 use crate::plan::Route;
-use crate::request::responses::Way;
-use crate::server::attempt::To;
+use crate::request::responses::ResponsesMode;
+use crate::server::attempt::AttemptTarget;
 use crate::server::body::Body;
-use crate::server::routes::Handling;
+use crate::server::routes::RequestContext;
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
 use bytes::{BufMut, BytesMut};
@@ -18,12 +18,12 @@ const PATH: &str = "/tokenize";
 
 object! {
     /// What the engine says.
-    struct Counted<'a> {
+    struct TokenCount<'a> {
         count: crate::json::Raw<'a> = "count",
     }
 }
 
-impl Handling {
+impl RequestContext {
     /// Counts the tokens of what would be sent.
     pub(in crate::server) async fn input_tokens(
         &mut self,
@@ -34,22 +34,24 @@ impl Handling {
         let (limit, answer_limit) = (limits.max_body_bytes, limits.max_answer_bytes);
         let body = self.body(body, limit).await?;
         // What engines count is a chat.
-        let mut question = self.question(head, body, Some(Way::Chat)).await?;
-        let past = self.past(&question).await?;
-        question.asked.recall_tools(past.history())?;
-        let Question { asked, upstream, tenant, sender, .. } = question;
+        let mut parsed = self.parsed(head, body, Some(ResponsesMode::Chat)).await?;
+        let history = self.history(&parsed).await?;
+        parsed.asked.recall_tools(history.history())?;
+        let ParsedRequest { asked, upstream, tenant, sender, .. } = parsed;
         let app = Arc::clone(&self.app);
         if let Some(record) = &mut self.record {
             record.model = app.pool.label(&asked.model);
         }
-        let mut search = self.search(&asked.model, &head.headers, Some(upstream), || past.beginning(&asked));
-        let request = |to: &To<'_>| {
-            let route = Route { responses: Way::Chat, ..sender.route(to, &asked.model) };
-            let chat = past.body(&asked, &tenant, &app.shelf.keys, &route, 0)?;
+        let mut selection =
+            self.selection(&asked.model, &head.headers, Some(upstream), || history.beginning(&asked));
+        let request = |to: &AttemptTarget<'_>| {
+            let route = Route { responses: ResponsesMode::Chat, ..sender.route(to, &asked.model) };
+            let chat = history.body(&asked, &tenant, &app.store_handle.keys, &route, 0)?;
             Ok(sender.outgoing(to, "POST", PATH, chat.body))
         };
-        let answer = self.ask(&sender, &mut search, answer_limit, request).await.map_err(of_engine)?;
-        let counted: Option<Counted<'_>> = std::str::from_utf8(&answer).ok().and_then(|text| read(text).ok());
+        let answer = self.ask(&sender, &mut selection, answer_limit, request).await.map_err(of_engine)?;
+        let counted: Option<TokenCount<'_>> =
+            std::str::from_utf8(&answer).ok().and_then(|text| read(text).ok());
         let count =
             counted.and_then(|counted| counted.count).and_then(integer).ok_or(Fault::InvalidResponse)?;
         let mut out = BytesMut::from(&b"{\"object\":\"response.input_tokens\",\"input_tokens\":"[..]);

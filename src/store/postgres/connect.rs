@@ -3,7 +3,7 @@
 use super::super::record::Error;
 use super::super::sql::{self, SCHEMA};
 use super::from_postgres;
-use super::tls::{Asked, Stream, Tls};
+use super::tls::{Stream, Tls, TlsSettings};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
@@ -32,11 +32,11 @@ pub(super) struct Server {
 impl Server {
     /// Whether this is the address of one.
     pub(super) fn is_url(url: &str) -> bool {
-        Asked::of(url).is_ok_and(|(_, url)| url.parse::<Config>().is_ok())
+        TlsSettings::of(url).is_ok_and(|(_, url)| url.parse::<Config>().is_ok())
     }
 
     pub(super) fn of(url: &str) -> Result<Self, Error> {
-        let (asked, url) = Asked::of(url)?;
+        let (asked, url) = TlsSettings::of(url)?;
         let mut config: Config = url.parse().map_err(|_| Error::unavailable("not a URL of a database"))?;
         config.tcp_user_timeout(SILENCE).application_name("samewire").ssl_mode(asked.mode);
         Ok(Self { config: Arc::new(config), tls: asked.connector()? })

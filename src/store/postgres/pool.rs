@@ -28,12 +28,12 @@ const MOST: usize = 8;
 const PREPARED: usize = 128;
 
 /// A connection, and the statements that the server knows on it.
-pub(super) struct Line {
+pub(super) struct PooledConnection {
     pub(super) client: Client,
     prepared: HashMap<String, Statement>,
 }
 
-impl Line {
+impl PooledConnection {
     /// Makes the server know these; it need not read and plan them again.
     pub(super) async fn prepare(&mut self, statements: &[(&str, Vec<Type>)]) -> Result<(), Error> {
         let room = PREPARED.saturating_sub(self.prepared.len());
@@ -54,7 +54,7 @@ impl Line {
 
 /// How it stands.
 #[derive(Clone)]
-enum Link {
+enum ConnectionState {
     Connecting,
     Up,
     Down(Error),
@@ -62,8 +62,8 @@ enum Link {
 
 /// The way to the connections.
 pub(super) struct Pool {
-    link: watch::Receiver<Link>,
-    idle: Mutex<mpsc::Receiver<Line>>,
+    link: watch::Receiver<ConnectionState>,
+    idle: Mutex<mpsc::Receiver<PooledConnection>>,
     ends: Ends,
     driver: JoinHandle<()>,
 }
@@ -71,8 +71,8 @@ pub(super) struct Pool {
 /// Where connections go, and where it is said that there are too few.
 #[derive(Clone)]
 struct Ends {
-    idle: mpsc::Sender<Line>,
-    left: mpsc::Sender<Line>,
+    idle: mpsc::Sender<PooledConnection>,
+    left: mpsc::Sender<PooledConnection>,
     wanted: Arc<Notify>,
 }
 
@@ -85,7 +85,7 @@ impl Drop for Pool {
 impl Pool {
     /// Connects once; what is wrong with the server or its tables is told here.
     pub(super) async fn open(server: Server) -> Result<Self, Error> {
-        let (publish, mut link) = watch::channel(Link::Connecting);
+        let (publish, mut link) = watch::channel(ConnectionState::Connecting);
         let (idle, resting) = mpsc::channel(MOST);
         let (left, abandoned) = mpsc::channel(MOST);
         let ends = Ends { idle, left, wanted: Arc::default() };
@@ -96,9 +96,10 @@ impl Pool {
         )]
         let driver = tokio::spawn(driver.run(abandoned));
         let pool = Self { link: link.clone(), idle: Mutex::new(resting), ends, driver };
-        let first = link.wait_for(|link| !matches!(link, Link::Connecting)).await.map_err(|_| gone())?;
+        let first =
+            link.wait_for(|link| !matches!(link, ConnectionState::Connecting)).await.map_err(|_| gone())?;
         match &*first {
-            Link::Down(error) => Err(error.clone()),
+            ConnectionState::Down(error) => Err(error.clone()),
             _ => Ok(pool),
         }
     }
@@ -108,15 +109,15 @@ impl Pool {
         let mut link = self.link.clone();
         let mut idle = self.idle.lock().await;
         loop {
-            let line = match idle.try_recv() {
-                Ok(line) => line,
+            let connection = match idle.try_recv() {
+                Ok(connection) => connection,
                 Err(_) => {
-                    if let Link::Down(error) = &*link.borrow_and_update() {
+                    if let ConnectionState::Down(error) = &*link.borrow_and_update() {
                         return Err(error.clone());
                     }
                     self.ends.wanted.notify_one();
                     tokio::select! {
-                        line = idle.recv() => line.ok_or_else(gone)?,
+                        connection = idle.recv() => connection.ok_or_else(gone)?,
                         changed = link.changed() => {
                             changed.map_err(|_| gone())?;
                             continue;
@@ -124,8 +125,8 @@ impl Pool {
                     }
                 }
             };
-            if !line.client.is_closed() {
-                return Ok(Held { line: Some(line), ends: self.ends.clone(), open: false });
+            if !connection.client.is_closed() {
+                return Ok(Held { connection: Some(connection), ends: self.ends.clone(), open: false });
             }
         }
     }
@@ -137,23 +138,24 @@ fn gone() -> Error {
 
 /// A connection, for one operation.
 pub(super) struct Held {
-    line: Option<Line>,
+    connection: Option<PooledConnection>,
     ends: Ends,
     /// A transaction is open.
     pub(super) open: bool,
 }
 
 impl Held {
-    pub(super) fn line(&mut self) -> Result<&mut Line, Error> {
-        self.line.as_mut().ok_or_else(gone)
+    pub(super) fn connection(&mut self) -> Result<&mut PooledConnection, Error> {
+        self.connection.as_mut().ok_or_else(gone)
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let Some(line) = self.line.take() else { return };
+        let Some(connection) = self.connection.take() else { return };
         // There is room for all of them.
-        let _ = if self.open { self.ends.left.try_send(line) } else { self.ends.idle.try_send(line) };
+        let _ =
+            if self.open { self.ends.left.try_send(connection) } else { self.ends.idle.try_send(connection) };
     }
 }
 
@@ -167,7 +169,7 @@ struct Ended {
 /// What carries the connections.
 struct Driver {
     server: Server,
-    publish: watch::Sender<Link>,
+    publish: watch::Sender<ConnectionState>,
     ends: Ends,
     /// How many can be used.
     up: usize,
@@ -178,7 +180,7 @@ struct Driver {
 type Carried = Pin<Box<dyn Future<Output = Ended> + Send>>;
 
 impl Driver {
-    async fn run(mut self, mut abandoned: mpsc::Receiver<Line>) {
+    async fn run(mut self, mut abandoned: mpsc::Receiver<PooledConnection>) {
         let (began, mut begun) = mpsc::channel(MOST);
         let mut carried: FuturesUnordered<Carried> = FuturesUnordered::new();
         let mut cleaned = FuturesUnordered::new();
@@ -187,17 +189,17 @@ impl Driver {
             let connecting = carried.len() > self.up;
             tokio::select! {
                 Some(ended) = carried.next() => self.ended(ended),
-                Some(line) = begun.recv() => {
+                Some(connection) = begun.recv() => {
                     self.up += 1;
-                    self.publish.send_replace(Link::Up);
-                    let _ = self.ends.idle.try_send(line);
+                    self.publish.send_replace(ConnectionState::Up);
+                    let _ = self.ends.idle.try_send(connection);
                 }
                 () = self.wait(), if !connecting && carried.len() < MOST => {
                     carried.push(self.connection(&began));
                 }
-                Some(line) = abandoned.recv() => cleaned.push(roll_back(line)),
-                Some(line) = cleaned.next() => {
-                    let _ = self.ends.idle.try_send(line);
+                Some(connection) = abandoned.recv() => cleaned.push(roll_back(connection)),
+                Some(connection) = cleaned.next() => {
+                    let _ = self.ends.idle.try_send(connection);
                 }
             }
         }
@@ -214,7 +216,7 @@ impl Driver {
     fn ended(&mut self, Ended { was_up, why }: Ended) {
         self.up -= usize::from(was_up);
         if self.up == 0 {
-            self.publish.send_replace(Link::Down(why));
+            self.publish.send_replace(ConnectionState::Down(why));
         }
         let mut random = [0; 2];
         // Without random numbers all replicas come back together, which a database survives.
@@ -224,7 +226,7 @@ impl Driver {
     }
 
     /// One connection from its beginning to its end.
-    fn connection(&self, began: &mpsc::Sender<Line>) -> Carried {
+    fn connection(&self, began: &mpsc::Sender<PooledConnection>) -> Carried {
         let (server, began) = (self.server.clone(), began.clone());
         Box::pin(async move {
             let (client, connection) = match server.connect().await {
@@ -234,7 +236,7 @@ impl Driver {
             let set_up = async {
                 let mut client = client;
                 ready(&mut client).await?;
-                let _ = began.try_send(Line { client, prepared: HashMap::new() });
+                let _ = began.try_send(PooledConnection { client, prepared: HashMap::new() });
                 Ok(())
             };
             let (set_up, ended) = tokio::join!(set_up, connection);
@@ -249,7 +251,7 @@ impl Driver {
 }
 
 /// Ends what was left open; a connection on which that fails is closed by it.
-async fn roll_back(line: Line) -> Line {
-    let _ = line.client.batch_execute("ROLLBACK").await;
-    line
+async fn roll_back(connection: PooledConnection) -> PooledConnection {
+    let _ = connection.client.batch_execute("ROLLBACK").await;
+    connection
 }

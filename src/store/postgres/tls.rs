@@ -18,13 +18,13 @@ use tokio_rustls::{TlsConnector, client};
 
 /// What a URL says of TLS.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct TlsSettings {
     pub(super) mode: SslMode,
     check: Check,
     authorities: Option<PathBuf>,
 }
 
-impl Asked {
+impl TlsSettings {
     /// Reads what a URL says of TLS, and gives the rest of it.
     pub(super) fn of(url: &str) -> Result<(Self, String), Error> {
         let (start, query) = url.split_once('?').unwrap_or((url, ""));
@@ -189,11 +189,11 @@ mod tests {
                 Check::Nothing,
             ),
         ] {
-            let (asked, left) = Asked::of(url).unwrap();
+            let (asked, left) = TlsSettings::of(url).unwrap();
             assert_eq!((left.as_str(), asked.mode, asked.check), (rest, mode, check), "{url}");
         }
-        let (asked, _) = Asked::of("postgres://h/d?sslrootcert=%2Fa+b%20c").unwrap();
+        let (asked, _) = TlsSettings::of("postgres://h/d?sslrootcert=%2Fa+b%20c").unwrap();
         assert_eq!(asked.authorities.as_deref(), Some(Path::new("/a+b c")));
-        assert!(Asked::of("postgres://h/d?sslmode=on").is_err());
+        assert!(TlsSettings::of("postgres://h/d?sslmode=on").is_err());
     }
 }

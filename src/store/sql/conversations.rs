@@ -6,7 +6,7 @@ use super::{
 };
 use crate::store::memory::without_known;
 use crate::store::record::{
-    Ask, Caps, Conversation, Error, Finish, Item, Json, Key, Kind, Millis, New, Page, Record, Side,
+    Caps, Conversation, Error, Finish, Item, Json, Key, Kind, Millis, New, Page, PageRequest, Record, Side,
     weight_of_items,
 };
 use std::collections::BTreeSet;
@@ -155,7 +155,7 @@ pub(in crate::store) async fn conversation_items<S: Sql>(
     s: &mut S,
     _: &Caps,
     key: &Key,
-    ask: &Ask,
+    ask: &PageRequest,
     now: &Millis,
 ) -> Result<Page, Error> {
     state(s, key, Kind::Conversation, *now).await?;

@@ -1,6 +1,6 @@
 //! Counters.
 
-use super::{ROWS, Row, Sql, Val, places};
+use super::{ROWS, Row, Sql, SqlValue, places};
 use crate::store::counters::{Count, Counter};
 use crate::store::record::{Caps, Error, Millis};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(in crate::store) async fn counts_of_others<S: Sql>(
     for names in names.chunks(ROWS) {
         // Some twice, so that there are few statements to be known.
         let again = names.iter().cycle().take(names.len().next_power_of_two());
-        let mut values: Vec<Val> = std::iter::once(besides).chain(again).map(Val::from).collect();
+        let mut values: Vec<SqlValue> = std::iter::once(besides).chain(again).map(SqlValue::from).collect();
         let named = places(values.len());
         values.push(now.into());
         let sql = format!(

@@ -12,8 +12,8 @@ pub(super) use counters::*;
 pub(super) use owners::*;
 
 use super::record::{
-    Ask, CLOSING, Caps, Error, Events, Finish, Item, Json, Key, Kind, LINKS, Millis, New, Page, Record,
-    Replay, Side, State, Totals, weight_of_events, weight_of_items,
+    CLOSING, Caps, Error, Events, Finish, Item, Json, Key, Kind, LINKS, Millis, New, Page, PageRequest,
+    Record, Replay, Side, State, Totals, weight_of_events, weight_of_items,
 };
 use std::pin::pin;
 use std::sync::Arc;
@@ -77,49 +77,49 @@ const ROWS: usize = 64;
 
 /// A value in a statement or a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Val {
+pub(super) enum SqlValue {
     Int(i64),
     Text(Arc<str>),
     Null,
 }
 
-impl From<u64> for Val {
+impl From<u64> for SqlValue {
     fn from(number: u64) -> Self {
         Self::Int(i64::try_from(number).unwrap_or(i64::MAX))
     }
 }
 
-impl From<&u64> for Val {
+impl From<&u64> for SqlValue {
     fn from(number: &u64) -> Self {
         (*number).into()
     }
 }
 
-impl From<i64> for Val {
+impl From<i64> for SqlValue {
     fn from(number: i64) -> Self {
         Self::Int(number)
     }
 }
 
-impl From<&Arc<str>> for Val {
+impl From<&Arc<str>> for SqlValue {
     fn from(text: &Arc<str>) -> Self {
         Self::Text(Arc::clone(text))
     }
 }
 
-impl From<&Option<Arc<str>>> for Val {
+impl From<&Option<Arc<str>>> for SqlValue {
     fn from(text: &Option<Arc<str>>) -> Self {
         text.as_ref().map_or(Self::Null, Self::from)
     }
 }
 
 /// A row of an answer.
-pub(super) struct Row(pub(super) Vec<Val>);
+pub(super) struct Row(pub(super) Vec<SqlValue>);
 
 impl Row {
     fn int(&self, at: usize) -> Result<i64, Error> {
         match self.0.get(at) {
-            Some(Val::Int(number)) => Ok(*number),
+            Some(SqlValue::Int(number)) => Ok(*number),
             other => Err(Error::unavailable(format_args!("column {at} holds {}", told(other)))),
         }
     }
@@ -130,13 +130,13 @@ impl Row {
 
     fn text(&self, at: usize) -> Result<Arc<str>, Error> {
         match self.0.get(at) {
-            Some(Val::Text(text)) => Ok(Arc::clone(text)),
+            Some(SqlValue::Text(text)) => Ok(Arc::clone(text)),
             other => Err(Error::unavailable(format_args!("column {at} holds {}", told(other)))),
         }
     }
 
     fn maybe(&self, at: usize) -> Result<Option<Arc<str>>, Error> {
-        if self.0.get(at) == Some(&Val::Null) { Ok(None) } else { self.text(at).map(Some) }
+        if self.0.get(at) == Some(&SqlValue::Null) { Ok(None) } else { self.text(at).map(Some) }
     }
 
     fn state(&self, at: usize) -> Result<State, Error> {
@@ -171,11 +171,11 @@ impl Row {
     }
 }
 
-fn told(value: Option<&Val>) -> &'static str {
+fn told(value: Option<&SqlValue>) -> &'static str {
     match value {
-        Some(Val::Int(_)) => "a number",
-        Some(Val::Text(_)) => "a text",
-        Some(Val::Null) => "null",
+        Some(SqlValue::Int(_)) => "a number",
+        Some(SqlValue::Text(_)) => "a text",
+        Some(SqlValue::Null) => "null",
         None => "nothing",
     }
 }
@@ -185,12 +185,12 @@ pub(super) trait Sql {
     /// What follows a `SELECT` whose row is about to be changed.
     const LOCK: &'static str;
 
-    async fn query(&mut self, sql: &str, values: &[Val]) -> Result<Vec<Row>, Error>;
+    async fn query(&mut self, sql: &str, values: &[SqlValue]) -> Result<Vec<Row>, Error>;
 
-    async fn execute(&mut self, sql: &str, values: &[Val]) -> Result<u64, Error>;
+    async fn execute(&mut self, sql: &str, values: &[SqlValue]) -> Result<u64, Error>;
 
     /// The same where the number is of no interest: it may be done later, and fail then, but before the operation ends.
-    async fn later(&mut self, sql: &str, values: &[Val]) -> Result<(), Error> {
+    async fn later(&mut self, sql: &str, values: &[SqlValue]) -> Result<(), Error> {
         self.execute(sql, values).await.map(|_| ())
     }
 
@@ -299,7 +299,7 @@ impl Grown {
 
 /// Inserts rows of `width` values each, many with one statement; by powers of two, so that there are few statements to
 /// be known.
-async fn insert<S: Sql>(s: &mut S, into: &str, width: usize, values: &[Val]) -> Result<(), Error> {
+async fn insert<S: Sql>(s: &mut S, into: &str, width: usize, values: &[SqlValue]) -> Result<(), Error> {
     let mut rest = values;
     while let Some(most) = (rest.len() / width).checked_ilog2() {
         let (chunk, behind) = rest.split_at(width * ROWS.min(1 << most));
@@ -324,12 +324,12 @@ async fn insert_items<S: Sql>(
     let mut values = Vec::with_capacity(items.len() * 6);
     for (place, item) in (from..).zip(items) {
         let row = [
-            Val::from(&key.tenant),
-            Val::from(&key.id),
-            Val::from(side.number()),
-            Val::from(place),
-            Val::from(&item.id),
-            Val::from(&item.body),
+            SqlValue::from(&key.tenant),
+            SqlValue::from(&key.id),
+            SqlValue::from(side.number()),
+            SqlValue::from(place),
+            SqlValue::from(&item.id),
+            SqlValue::from(&item.body),
         ];
         values.extend(row);
     }
@@ -339,7 +339,12 @@ async fn insert_items<S: Sql>(
 async fn insert_events<S: Sql>(s: &mut S, key: &Key, from: u64, bodies: &[Json]) -> Result<(), Error> {
     let mut values = Vec::with_capacity(bodies.len() * 4);
     for (seq, body) in (from..).zip(bodies) {
-        values.extend([Val::from(&key.tenant), Val::from(&key.id), Val::from(seq), Val::from(body)]);
+        values.extend([
+            SqlValue::from(&key.tenant),
+            SqlValue::from(&key.id),
+            SqlValue::from(seq),
+            SqlValue::from(body),
+        ]);
     }
     insert(s, "samewire_events (tenant, holder, seq, body)", 4, &values).await
 }
@@ -500,7 +505,7 @@ async fn state<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<
     s.query(sql, &values).await?.pop().ok_or(Error::NotFound)
 }
 
-async fn page<S: Sql>(s: &mut S, key: &Key, side: Side, ask: &Ask) -> Result<Page, Error> {
+async fn page<S: Sql>(s: &mut S, key: &Key, side: Side, ask: &PageRequest) -> Result<Page, Error> {
     let (pick, than, order) = if ask.descending { ("MIN", "<", "DESC") } else { ("MAX", ">", "ASC") };
     let mut values = vec![(&key.tenant).into(), (&key.id).into(), side.number().into()];
     let mut bound = String::new();
@@ -533,7 +538,7 @@ pub(super) async fn input_items<S: Sql>(
     s: &mut S,
     _: &Caps,
     key: &Key,
-    ask: &Ask,
+    ask: &PageRequest,
     now: &Millis,
 ) -> Result<Page, Error> {
     state(s, key, Kind::Response, *now).await?;
@@ -570,7 +575,7 @@ async fn links<S: Sql>(s: &mut S, key: &Key, now: Millis) -> Result<Vec<Arc<str>
         FROM samewire_records AS older JOIN links ON older.id = links.previous
         WHERE older.tenant = $1 AND older.kind = 0 AND links.depth <= $3)
         SELECT id, previous, state, expires, conversation FROM links ORDER BY depth";
-    let values = [(&key.tenant).into(), (&key.id).into(), Val::from(LINKS as u64)];
+    let values = [(&key.tenant).into(), (&key.id).into(), SqlValue::from(LINKS as u64)];
     let mut ids = Vec::new();
     let mut previous = Some(Arc::clone(&key.id));
     for row in s.query(sql, &values).await? {
@@ -617,7 +622,7 @@ pub(super) async fn chain<S: Sql>(
     for ids in ids.chunks(ROWS) {
         // Some twice, for the same reason as where rows are inserted.
         let again = ids.iter().cycle().take(ids.len().next_power_of_two());
-        let named: Vec<Val> = std::iter::once(&key.tenant).chain(again).map(Val::from).collect();
+        let named: Vec<SqlValue> = std::iter::once(&key.tenant).chain(again).map(SqlValue::from).collect();
         let of = format!("FROM samewire_items WHERE tenant = $1 AND holder IN ({})", places(named.len()));
         // Weighed before it is fetched.
         let sql = format!("SELECT CAST(COALESCE(SUM(octet_length(body)), 0) AS BIGINT) {of}");
@@ -654,7 +659,7 @@ pub(super) async fn refresh<S: Sql>(s: &mut S, caps: &Caps, key: &Key, now: &Mil
         (&key.tenant).into(),
         now.saturating_add(caps.ttl / 2).into(),
         (&key.id).into(),
-        Val::from(LINKS as u64),
+        SqlValue::from(LINKS as u64),
     ];
     s.later(sql, &values).await
 }

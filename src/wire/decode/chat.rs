@@ -3,7 +3,7 @@
 //! Evidence: fixtures `vllm/*` (reasoning, null and empty keys beside each other) and `sglang/*` (two chunk shapes in
 //! one stream); older names from engine-quirks A.
 
-use super::{Choice, Speaker, Unreadable, stops};
+use super::{Choice, ChoiceEmitter, Unreadable, stops};
 use crate::json::{Few, Raw, Text, object, read, write_compact};
 use crate::wire::event::{self, PartName, ToolEntry, ToolKind};
 use crate::wire::rule::Rule;
@@ -53,9 +53,12 @@ object! {
 }
 
 /// Says what the choice's delta or message holds, in canonical order (wire-format 2.3 rule 3).
-pub(super) fn pieces<'a>(choice: &mut Choice<'a>, speaker: &mut Speaker<'a, '_>) -> Result<(), Unreadable> {
+pub(super) fn pieces<'a>(
+    choice: &mut Choice<'a>,
+    emitter: &mut ChoiceEmitter<'a, '_>,
+) -> Result<(), Unreadable> {
     let whole = choice.delta.is_none();
-    let may_promote = whole && speaker.reading.promote_reasoning && stops(choice.finish_reason);
+    let may_promote = whole && emitter.reading.promote_reasoning && stops(choice.finish_reason);
     let Some(delta) = choice.delta.as_mut().or(choice.message.as_mut()) else { return Ok(()) };
     if !whole {
         // Parts of whole messages are nothing a stream has a place for.
@@ -63,40 +66,40 @@ pub(super) fn pieces<'a>(choice: &mut Choice<'a>, speaker: &mut Speaker<'a, '_>)
             part.into_iter().for_each(|part| delta.rest.keep(key.into(), part));
         }
     }
-    speaker.board_delta(delta);
-    let reasoning = delta.reasoning_text_of(speaker)?;
+    emitter.board_delta(delta);
+    let reasoning = delta.reasoning_text_of(emitter)?;
     let may_promote = may_promote && delta.says_nothing_else();
     let promoted = reasoning.filter(|_| may_promote && delta.content.is_none_or(|text| text.is_empty()));
     if may_promote && reasoning.is_none() {
-        speaker.to.only_text(speaker.choice);
+        emitter.to.only_text(emitter.choice);
     }
     match promoted {
-        Some(_) => speaker.to.mended(Rule::ReasoningPromoted),
+        Some(_) => emitter.to.mended(Rule::ReasoningPromoted),
         None => {
-            speaker.say_text(reasoning.filter(|_| !speaker.reading.hide_reasoning), event::Delta::Reasoning)
+            emitter.say_text(reasoning.filter(|_| !emitter.reading.hide_reasoning), event::Delta::Reasoning)
         }
     }
     match promoted.or(delta.content) {
-        Some(content) if content.is_empty() && whole => speaker.say_part(PartName::EmptyContent, None),
-        content => speaker.say_text(content, event::Delta::Content),
+        Some(content) if content.is_empty() && whole => emitter.say_part(PartName::EmptyContent, None),
+        content => emitter.say_text(content, event::Delta::Content),
     }
-    speaker.say_text(delta.refusal, event::Delta::Refusal);
+    emitter.say_text(delta.refusal, event::Delta::Refusal);
     for (name, data) in [(PartName::Annotations, delta.annotations), (PartName::Audio, delta.audio)] {
         if data.is_some() {
-            speaker.say_part(name, data);
+            emitter.say_part(name, data);
         }
     }
     for call in delta.tool_calls.iter_mut().flat_map(Few::iter_mut) {
-        say_call(call, whole, speaker);
+        say_call(call, whole, emitter);
     }
     if let Some(function) = &delta.function_call {
         let (name, arguments) = (function.name, function.arguments.and_then(Text::of));
         if [name, arguments].iter().flatten().any(|text| !text.is_empty()) {
-            speaker.say(event::Delta::FunctionCall { name, arguments });
+            emitter.say(event::Delta::FunctionCall { name, arguments });
         }
     }
     if delta.role.is_some() && delta.content.is_some_and(|content| content.is_empty()) {
-        speaker.to.mended(Rule::RoleContent);
+        emitter.to.mended(Rule::RoleContent);
     }
     Ok(())
 }
@@ -123,7 +126,7 @@ impl<'a> Delta<'a> {
     }
 
     /// The first non-empty name in the order of wire-format 2.4; equal copies under other names count once.
-    fn reasoning_text_of(&self, speaker: &mut Speaker<'a, '_>) -> Result<Option<Text<'a>>, Unreadable> {
+    fn reasoning_text_of(&self, emitter: &mut ChoiceEmitter<'a, '_>) -> Result<Option<Text<'a>>, Unreadable> {
         let object: Reasoned<'_>;
         let (text, content) = match self.reasoning {
             Some(raw) => match Text::of(raw) {
@@ -138,13 +141,13 @@ impl<'a> Delta<'a> {
         let names = [self.reasoning_content, text, content, self.thinking, self.reasoning_text];
         let found = names.iter().flatten().find(|text| !text.is_empty()).copied();
         if found.is_some() && self.reasoning_content.is_none_or(|text| text.is_empty()) {
-            speaker.to.mended(Rule::ReasoningName);
+            emitter.to.mended(Rule::ReasoningName);
         }
         Ok(found)
     }
 }
 
-fn say_call<'a>(call: &Call<'a>, whole: bool, speaker: &mut Speaker<'a, '_>) {
+fn say_call<'a>(call: &Call<'a>, whole: bool, emitter: &mut ChoiceEmitter<'a, '_>) {
     let kind = match (&call.function, &call.custom) {
         (None, Some(_)) => ToolKind::Custom,
         _ => ToolKind::Function,
@@ -155,7 +158,7 @@ fn say_call<'a>(call: &Call<'a>, whole: bool, speaker: &mut Speaker<'a, '_>) {
     let args = called.and_then(|called| called.arguments).and_then(|raw| {
         Text::of(raw).or_else(|| {
             // Arguments as a JSON value: serialised compactly, in their own order (wire-format 2.5 rule 6).
-            speaker.to.mended(Rule::ToolArguments);
+            emitter.to.mended(Rule::ToolArguments);
             write_compact(raw.get(), &mut serialised);
             None
         })
@@ -165,6 +168,6 @@ fn say_call<'a>(call: &Call<'a>, whole: bool, speaker: &mut Speaker<'a, '_>) {
     let identified = [call.id, name].iter().flatten().any(|text| !text.is_empty());
     if identified || args.is_some() {
         let namespace = None;
-        speaker.say_tool(ToolEntry { index: call.index, id: call.id, name, namespace, args, kind, whole });
+        emitter.say_tool(ToolEntry { index: call.index, id: call.id, name, namespace, args, kind, whole });
     }
 }

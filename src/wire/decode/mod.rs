@@ -86,7 +86,7 @@ pub fn standard(api: Api, reading: Reading) -> Box<dyn Decode> {
 /// Reads the chunks of Chat Completions and Completions, which differ only in what a choice holds.
 struct Chunks {
     reading: Reading,
-    pieces: for<'a> fn(&mut Choice<'a>, &mut Speaker<'a, '_>) -> Result<(), Unreadable>,
+    pieces: for<'a> fn(&mut Choice<'a>, &mut ChoiceEmitter<'a, '_>) -> Result<(), Unreadable>,
     logprobs: LogprobsOf,
 }
 
@@ -120,14 +120,14 @@ struct Unreadable;
 impl Decode for Chunks {
     fn frame(&mut self, frame: Frame<'_>, to: &mut dyn Sink) {
         let text = match said(frame) {
-            Said::Done => return to.event(Event::End),
-            Said::Fail(failure) => {
+            FrameText::Done => return to.event(Event::End),
+            FrameText::Fail(failure) => {
                 to.mended(Rule::ErrorShape);
                 return to.event(Event::Fail(failure));
             }
             // llama.cpp begins a stream for several prompts with it (fixtures/llamacpp/completions-prompt-list).
-            Said::Chunk("null") if !frame.whole => return to.mended(Rule::EmptyChunk),
-            Said::Chunk(text) => text,
+            FrameText::Chunk("null") if !frame.whole => return to.mended(Rule::EmptyChunk),
+            FrameText::Chunk(text) => text,
         };
         if self.chunk(text, frame.whole, to).is_err() {
             to.event(Event::Fail(Fault::InvalidEvent.into()));
@@ -165,10 +165,10 @@ impl Chunks {
         let kept = usage.filter(|_| self.reading.continuous_usage && !whole);
         for choice in chunk.choices.iter_mut().flat_map(Few::iter_mut) {
             let running = kept.map(|usage| Box::new(Running { usage, last: choice.is_last() }));
-            let mut speaker = Speaker::new(self.reading, std::mem::take(&mut riders), running, to);
-            speaker.board(choice, self.logprobs)?;
-            (self.pieces)(choice, &mut speaker)?;
-            riders = speaker.finish(choice)?;
+            let mut emitter = ChoiceEmitter::new(self.reading, std::mem::take(&mut riders), running, to);
+            emitter.board(choice, self.logprobs)?;
+            (self.pieces)(choice, &mut emitter)?;
+            riders = emitter.finish(choice)?;
         }
         if let Some(usage) = usage {
             to.event(Event::Usage { usage, alone: false, riders: Riders::default() });
@@ -224,7 +224,7 @@ impl Choice<'_> {
 }
 
 /// Says the pieces of one choice in order and sees to it that riders board the first of them.
-struct Speaker<'a, 'to> {
+struct ChoiceEmitter<'a, 'to> {
     to: &'to mut dyn Sink,
     choice: u32,
     reading: Reading,
@@ -233,7 +233,7 @@ struct Speaker<'a, 'to> {
     spoken: u32,
 }
 
-impl<'a, 'to> Speaker<'a, 'to> {
+impl<'a, 'to> ChoiceEmitter<'a, 'to> {
     fn new(reading: Reading, riders: Riders<'a>, usage: Option<Box<Running>>, to: &'to mut dyn Sink) -> Self {
         Self { to, choice: 0, reading, riders, usage, spoken: 0 }
     }
@@ -352,21 +352,23 @@ fn seconds(mut created: u64) -> u64 {
 }
 
 /// What a frame's text is, before it is read as a chunk.
-enum Said<'a> {
+enum FrameText<'a> {
     Done,
     Chunk(&'a str),
     Fail(Failure),
 }
 
 /// The text of a frame: `[DONE]`, an error by name, or a chunk to read.
-fn said(frame: Frame<'_>) -> Said<'_> {
-    let Ok(text) = std::str::from_utf8(frame.data) else { return Said::Fail(Fault::InvalidEvent.into()) };
+fn said(frame: Frame<'_>) -> FrameText<'_> {
+    let Ok(text) = std::str::from_utf8(frame.data) else {
+        return FrameText::Fail(Fault::InvalidEvent.into());
+    };
     match text.trim_matches([' ', '\t', '\n', '\r']) {
-        "[DONE]" => Said::Done,
+        "[DONE]" => FrameText::Done,
         text if frame.error => {
-            Said::Fail(Failure::of_event(text, true).unwrap_or_else(|| Fault::Internal.into()))
+            FrameText::Fail(Failure::of_event(text, true).unwrap_or_else(|| Fault::Internal.into()))
         }
-        text => Said::Chunk(text),
+        text => FrameText::Chunk(text),
     }
 }
 
@@ -516,17 +518,17 @@ object! {
 
 /// Whether the model has ended the answer itself, by a word that is known.
 fn stops(finish_reason: Option<Raw<'_>>) -> bool {
-    let mut unheard = Unheard::default();
+    let mut unheard = IgnoredEvents::default();
     matches!(ended(finish_reason, &mut unheard), Ok(Ended::Finish(Reason::Stop))) && !unheard.unknown
 }
 
 /// Hears what is asked in passing and makes nothing of it.
 #[derive(Default)]
-struct Unheard {
+struct IgnoredEvents {
     unknown: bool,
 }
 
-impl Sink for Unheard {
+impl Sink for IgnoredEvents {
     fn event(&mut self, _: Event<'_>) {}
 
     fn delta<'a>(&mut self, _: u32, _: Delta<'_>, riders: Riders<'a>) -> Riders<'a> {

@@ -13,7 +13,7 @@ use super::frame::{
 use crate::json::{Text, compacted, write_number, write_string};
 use crate::wire::event::{Delta, Event, PartName, Riders, ToolKind};
 use crate::wire::options::{Obfuscation, ReasoningField, RoleFrame};
-use crate::wire::{Out, Shape, Stamp};
+use crate::wire::{OutputBuffer, Shape, Stamp};
 use bytes::{BufMut, BytesMut};
 
 /// The stream: a frame for each event.
@@ -40,7 +40,7 @@ impl Stream {
 }
 
 impl Encode for Stream {
-    fn event(&mut self, event: Event<'_>, out: &mut Out) {
+    fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
         let out = out.open();
         if matches!(event, Event::Usage { .. } | Event::Fail(_) | Event::End) {
             self.last.release(out);
@@ -276,7 +276,7 @@ impl Whole {
 }
 
 impl Encode for Whole {
-    fn event(&mut self, event: Event<'_>, out: &mut Out) {
+    fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
         let out = out.open();
         match event {
             Event::Head(head) => self.envelope.render(&head),

@@ -10,7 +10,7 @@ use super::frame::{
 };
 use crate::json::{write_compact, write_string};
 use crate::wire::event::{Delta, Event, Finish, Head, Riders, Usage};
-use crate::wire::{Out, Shape};
+use crate::wire::{OutputBuffer, Shape};
 use bytes::{BufMut, BytesMut};
 
 /// The stream: a frame for each event.
@@ -86,7 +86,7 @@ impl Stream {
 }
 
 impl Encode for Stream {
-    fn event(&mut self, event: Event<'_>, out: &mut Out) {
+    fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
         let out = out.open();
         if matches!(event, Event::Usage { .. } | Event::Fail(_) | Event::End) {
             self.last.release(out);
@@ -203,7 +203,7 @@ impl Whole {
 }
 
 impl Encode for Whole {
-    fn event(&mut self, event: Event<'_>, out: &mut Out) {
+    fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
         let out = out.open();
         match event {
             // The legacy object has no service tier.

@@ -6,21 +6,21 @@
 mod chat;
 mod completions;
 mod frame;
-mod named;
 mod responses;
+mod tool_names;
 mod transcript;
 
 pub(crate) use responses::write_error;
-pub use responses::{Called, Calls, Echo, Held, Hold, Reply, Response, Seal, Sealing};
+pub use responses::{Calls, Echo, NameMeaning, PausedAnswer, PausedEncoder, Reply, Response, Seal, Sealing};
 pub use transcript::Transcript;
 
 use super::event::Event;
-use super::{Api, Out, Shape, Stamp};
+use super::{Api, OutputBuffer, Shape, Stamp};
 
 /// One client API, in one of its two forms.
 pub trait Encode: Send {
     /// Writes what the event means to the client.
-    fn event(&mut self, event: Event<'_>, out: &mut Out);
+    fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer);
 
     /// How much of what it may have the client has used up, where that is known.
     fn limits(&mut self, _limits: Limits) {}
@@ -56,8 +56,8 @@ pub struct Limits {
 /// The encoder for an answer of this shape.
 pub fn encoder(shape: &Shape, stamp: &Stamp) -> Box<dyn Encode> {
     match (shape.client, shape.stream) {
-        (Api::Chat, true) => named::Named::over(Box::new(chat::Stream::new(shape, stamp)), shape),
-        (Api::Chat, false) => named::Named::over(Box::new(chat::Whole::new(shape)), shape),
+        (Api::Chat, true) => tool_names::ToolNames::over(Box::new(chat::Stream::new(shape, stamp)), shape),
+        (Api::Chat, false) => tool_names::ToolNames::over(Box::new(chat::Whole::new(shape)), shape),
         (Api::Completions, true) => Box::new(completions::Stream::new(shape)),
         (Api::Completions, false) => Box::new(completions::Whole::new(shape)),
         (Api::Responses, stream) => {

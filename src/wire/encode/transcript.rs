@@ -1,7 +1,7 @@
 //! The printed form of events, for the logs beside the fixtures and for people who look into a stream.
 
 use super::Encode;
-use crate::wire::Out;
+use crate::wire::OutputBuffer;
 use crate::wire::event::Event;
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 pub struct Transcript;
 
 impl Encode for Transcript {
-    fn event(&mut self, event: Event<'_>, out: &mut Out) {
+    fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
         let _ = writeln!(out.open(), "{event}");
     }
 }

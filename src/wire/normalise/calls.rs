@@ -1,7 +1,7 @@
 //! Tool calls of one choice: which call an entry of the engine belongs to, and the header that the client gets of it.
 
 use super::Output;
-use super::resent::{Resent, Second};
+use super::resent::{Resent, SecondText};
 use crate::json::Text;
 use crate::wire::arguments::Arguments;
 use crate::wire::event::{Delta, Riders, ToolKind};
@@ -32,7 +32,7 @@ pub(super) struct Call {
 
 /// The parts of a piece of arguments that are passed on.
 #[derive(Debug, Default)]
-pub(super) struct Passed<'a> {
+pub(super) struct PassedArguments<'a> {
     /// The piece, or the part of it that belongs to the first value.
     pub(super) own: Option<Text<'a>>,
     /// The part behind that value, with what was held before it, in JSON spelling.
@@ -115,28 +115,35 @@ impl Call {
     }
 
     /// Reads a piece of the arguments. `may_repeat`: the engine may send all of them once more when they are complete.
-    pub(super) fn read<'a>(&mut self, piece: Text<'a>, may_repeat: bool, tally: &mut Tally) -> Passed<'a> {
+    pub(super) fn read<'a>(
+        &mut self,
+        piece: Text<'a>,
+        may_repeat: bool,
+        tally: &mut Tally,
+    ) -> PassedArguments<'a> {
         let second = self.arguments.read(&piece);
         if !may_repeat {
-            return Passed { own: Some(piece), ..Passed::default() };
+            return PassedArguments { own: Some(piece), ..PassedArguments::default() };
         }
         let Some(end) = second else {
             self.resent.read(&piece);
-            return Passed { own: Some(piece), ..Passed::default() };
+            return PassedArguments { own: Some(piece), ..PassedArguments::default() };
         };
         let own = piece.first_characters(end);
         self.resent.read(&own);
         let behind = piece.skip_characters(end);
         match self.resent.take(&behind) {
-            Second::Begun => {}
-            Second::Same => {
+            SecondText::Begun => {}
+            SecondText::Same => {
                 self.arguments.drop_second();
                 tally.count(Rule::ToolArgumentsResent);
             }
-            Second::Other(Some(held)) => return Passed { own: Some(own), held },
-            Second::Other(None) => return Passed { own: Some(piece), ..Passed::default() },
+            SecondText::Other(Some(held)) => return PassedArguments { own: Some(own), held },
+            SecondText::Other(None) => {
+                return PassedArguments { own: Some(piece), ..PassedArguments::default() };
+            }
         }
-        Passed { own: Some(own), ..Passed::default() }
+        PassedArguments { own: Some(own), ..PassedArguments::default() }
     }
 
     /// Sends the header and the arguments that waited for it. `place`: choice and slot.

@@ -15,14 +15,14 @@ const LONGEST: usize = 16 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Resent {
     first: Digest,
-    second: Option<Box<Begun>>,
+    second: Option<Box<SecondValue>>,
     /// Something else has come behind the first value: nothing is held any more.
     passes: bool,
 }
 
 /// The beginning of a second value.
 #[derive(Debug, Default)]
-struct Begun {
+struct SecondValue {
     digest: Digest,
     progress: Arguments,
     /// In JSON spelling.
@@ -31,7 +31,7 @@ struct Begun {
 
 /// The kinds of text behind the first value.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Second {
+pub(super) enum SecondText {
     /// The beginning of a value.
     Begun,
     /// The first value once more.
@@ -47,29 +47,29 @@ impl Resent {
     }
 
     /// Takes a piece of what stands behind it.
-    pub(super) fn take(&mut self, piece: &Text<'_>) -> Second {
+    pub(super) fn take(&mut self, piece: &Text<'_>) -> SecondText {
         if self.passes {
-            return Second::Other(None);
+            return SecondText::Other(None);
         }
         let mut begun = self.second.take().unwrap_or_default();
         let has_third = begun.progress.read(piece).is_some();
         begun.digest.read(piece);
         let is_whole = begun.progress.is_complete() && !has_third;
         if is_whole && begun.digest.is_same(&self.first) {
-            return Second::Same;
+            return SecondText::Same;
         }
         let is_other = is_whole || has_third || begun.progress.is_broken();
         if is_other || begun.text.len() + piece.length() > LONGEST {
             self.passes = true;
             let held = Some(begun.text).filter(|held| !held.is_empty());
-            return Second::Other(held.map(|mut held| {
+            return SecondText::Other(held.map(|mut held| {
                 piece.append_to(&mut held);
                 held
             }));
         }
         piece.append_to(&mut begun.text);
         self.second = Some(begun);
-        Second::Begun
+        SecondText::Begun
     }
 
     /// Gives what is held of a second value that does not go on.

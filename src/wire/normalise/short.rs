@@ -4,7 +4,7 @@
 //! other choices goes on behind it ([`Gather::behind`](crate::wire::Gather::behind)). Never: where nobody will ask for them.
 
 use super::{Normaliser, Output};
-use crate::wire::Given;
+use crate::wire::MissingChoices;
 
 impl Normaliser {
     /// Whether each of the first choices has a finish, and there are no others, which may be asked for.
@@ -27,10 +27,10 @@ impl Normaliser {
     }
 
     /// Returns the part of the answer that has come, if it ended with too few choices.
-    pub(in crate::wire) fn lacks(&self) -> Option<Given> {
+    pub(in crate::wire) fn lacks(&self) -> Option<MissingChoices> {
         let choices = u32::try_from(self.choices.len()).unwrap_or(u32::MAX);
         let usage = self.usage.filter(|_| self.shape.include_usage || !self.shape.stream);
-        self.lacks.then_some(Given { choices, asked: self.shape.choices, usage })
+        self.lacks.then_some(MissingChoices { choices, asked: self.shape.choices, usage })
     }
 
     /// The answer has not ended so after all.

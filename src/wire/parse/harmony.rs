@@ -11,8 +11,8 @@
 
 use super::browser;
 use super::header::{Beginning, Browser, Header, Route};
-use super::tokens::Meant;
-use super::{Emit, Lane, Piece};
+use super::tokens::TokenMeaning;
+use super::{Emit, Piece, TextRoute};
 use crate::wire::rule::Rule;
 use std::ops::Range;
 
@@ -67,12 +67,12 @@ enum State {
     /// A header, with its markers.
     Header { text: String, started: bool },
     /// The text of a message.
-    Message(Voice),
+    Message(MessageKind),
 }
 
 /// What the text of a message is.
 #[derive(Debug)]
-enum Voice {
+enum MessageKind {
     Reasoning,
     Content,
     Arguments,
@@ -82,12 +82,12 @@ enum Voice {
 
 /// Text that was taken in, with its cuts.
 #[derive(Clone, Copy)]
-struct Taken<'t> {
+struct TakenText<'t> {
     text: &'t str,
     cuts: &'t [usize],
 }
 
-impl<'t> Taken<'t> {
+impl<'t> TakenText<'t> {
     fn get(self, range: Range<usize>) -> &'t str {
         self.text.get(range).unwrap_or("")
     }
@@ -116,7 +116,7 @@ impl Harmony {
         let mut cuts = std::mem::take(&mut self.cuts);
         held.push_str(text);
         cuts.push(held.len());
-        let read = self.take(Taken { text: &held, cuts: &cuts }, emit);
+        let read = self.take(TakenText { text: &held, cuts: &cuts }, emit);
         held.drain(..read);
         cuts.retain_mut(|cut| {
             *cut = cut.saturating_sub(read);
@@ -126,23 +126,23 @@ impl Harmony {
     }
 
     /// How this text goes through.
-    pub(super) fn lane(&self, text: &str) -> Option<Lane> {
+    pub(super) fn route(&self, text: &str) -> Option<TextRoute> {
         let plain = self.held.is_empty() && memchr::memchr(b'<', text.as_bytes()).is_none();
         match self.state {
-            State::Message(Voice::Reasoning) if plain => Some(Lane::Reasoning),
-            State::Message(Voice::Content) if plain => Some(Lane::Content),
+            State::Message(MessageKind::Reasoning) if plain => Some(TextRoute::Reasoning),
+            State::Message(MessageKind::Content) if plain => Some(TextRoute::Content),
             _ => None,
         }
     }
 
     /// Reads on in what is known to be text or markers.
-    pub(super) fn read_meant(&mut self, meant: Meant, emit: Emit<'_>) {
+    pub(super) fn read_meant(&mut self, meant: TokenMeaning, emit: Emit<'_>) {
         let text = match meant {
-            Meant::Marker(marker) => {
+            TokenMeaning::Marker(marker) => {
                 let (held, cuts) = (std::mem::take(&mut self.held), std::mem::take(&mut self.cuts));
-                return self.marker(Taken { text: &held, cuts: &cuts }, 0..held.len(), marker, emit);
+                return self.marker(TakenText { text: &held, cuts: &cuts }, 0..held.len(), marker, emit);
             }
-            Meant::Text(text) => text,
+            TokenMeaning::Text(text) => text,
         };
         self.held.push_str(&text);
         self.cuts.push(self.held.len());
@@ -151,7 +151,7 @@ impl Harmony {
             && Beginning::of(&self.held) != Beginning::No;
         if !may_begin {
             let (held, cuts) = (std::mem::take(&mut self.held), std::mem::take(&mut self.cuts));
-            self.text(Taken { text: &held, cuts: &cuts }, 0..held.len(), emit);
+            self.text(TakenText { text: &held, cuts: &cuts }, 0..held.len(), emit);
         }
     }
 
@@ -160,17 +160,17 @@ impl Harmony {
         let (held, cuts) = (std::mem::take(&mut self.held), std::mem::take(&mut self.cuts));
         let blank = matches!(self.state, State::Between { blank: true }) && held.trim().is_empty();
         if !held.is_empty() && !blank {
-            self.text(Taken { text: &held, cuts: &cuts }, 0..held.len(), emit);
+            self.text(TakenText { text: &held, cuts: &cuts }, 0..held.len(), emit);
         }
         match &self.state {
             State::Header { .. } if complete => self.open_broken(emit),
-            State::Message(Voice::Browser(..)) if complete => self.close(emit),
+            State::Message(MessageKind::Browser(..)) if complete => self.close(emit),
             _ => {}
         }
     }
 
     /// Reads what is there and says how much of it is decided.
-    fn take(&mut self, from: Taken<'_>, emit: Emit<'_>) -> usize {
+    fn take(&mut self, from: TakenText<'_>, emit: Emit<'_>) -> usize {
         let mut at = 0;
         loop {
             let (length, found) = next_marker(from.get(at..from.text.len()));
@@ -193,13 +193,13 @@ impl Harmony {
     }
 
     /// Text before a marker, or before what may become one.
-    fn text(&mut self, from: Taken<'_>, range: Range<usize>, emit: Emit<'_>) {
+    fn text(&mut self, from: TakenText<'_>, range: Range<usize>, emit: Emit<'_>) {
         let mut range = range;
         if range.is_empty() {
             return;
         }
         match &mut self.state {
-            State::Between { .. } => self.state = State::Message(Voice::Content),
+            State::Between { .. } => self.state = State::Message(MessageKind::Content),
             State::Header { text, .. } => {
                 let own = from.get(range.clone());
                 let room = own.floor_char_boundary(HEADER.saturating_sub(text.len()));
@@ -215,7 +215,7 @@ impl Harmony {
         from.parts(range).for_each(|part| self.say(part, emit));
     }
 
-    fn marker(&mut self, from: Taken<'_>, text: Range<usize>, marker: Marker, emit: Emit<'_>) {
+    fn marker(&mut self, from: TakenText<'_>, text: Range<usize>, marker: Marker, emit: Emit<'_>) {
         if matches!(self.state, State::Between { .. }) {
             let own = from.get(text.clone());
             let begins = text.len() <= HEADER && Beginning::of(own) == Beginning::Yes;
@@ -279,15 +279,15 @@ impl Harmony {
         let header = Header::read(text, *started);
         emit(Piece::Opened(Rule::Harmony));
         self.state = State::Message(match header.route() {
-            Route::Reasoning => Voice::Reasoning,
-            Route::Content => Voice::Content,
+            Route::Reasoning => MessageKind::Reasoning,
+            Route::Content => MessageKind::Content,
             Route::Call(name) => {
                 emit(Piece::Call { name, id: None });
-                Voice::Arguments
+                MessageKind::Arguments
             }
-            Route::Browser(tool) if self.items => Voice::Browser(tool, String::new()),
-            Route::Browser(_) => Voice::Reasoning,
-            Route::Nothing => Voice::Nothing,
+            Route::Browser(tool) if self.items => MessageKind::Browser(tool, String::new()),
+            Route::Browser(_) => MessageKind::Reasoning,
+            Route::Nothing => MessageKind::Nothing,
         });
         header.rest
     }
@@ -304,13 +304,13 @@ impl Harmony {
     fn close(&mut self, emit: Emit<'_>) {
         let state = std::mem::replace(&mut self.state, State::Between { blank: true });
         match state {
-            State::Message(Voice::Nothing) | State::Between { .. } | State::Header { .. } => return,
-            State::Message(Voice::Browser(tool, arguments)) => match browser::item(tool, &arguments) {
+            State::Message(MessageKind::Nothing) | State::Between { .. } | State::Header { .. } => return,
+            State::Message(MessageKind::Browser(tool, arguments)) => match browser::item(tool, &arguments) {
                 Some(item) => emit(Piece::Item(&item)),
                 None if arguments.is_empty() => {}
                 None => emit(Piece::Reasoning(&arguments)),
             },
-            State::Message(Voice::Reasoning | Voice::Content | Voice::Arguments) => {}
+            State::Message(MessageKind::Reasoning | MessageKind::Content | MessageKind::Arguments) => {}
         }
         emit(Piece::Closed);
     }
@@ -319,19 +319,19 @@ impl Harmony {
     fn say(&mut self, text: &str, emit: Emit<'_>) {
         let State::Message(voice) = &mut self.state else { return };
         let piece: fn(&str) -> Piece<'_> = match voice {
-            Voice::Nothing => return,
-            Voice::Browser(_, arguments) => {
+            MessageKind::Nothing => return,
+            MessageKind::Browser(_, arguments) => {
                 arguments.push_str(text);
                 if arguments.len() > BROWSER {
                     let arguments = std::mem::take(arguments);
-                    *voice = Voice::Reasoning;
+                    *voice = MessageKind::Reasoning;
                     emit(Piece::Reasoning(&arguments));
                 }
                 return;
             }
-            Voice::Reasoning => |text| Piece::Reasoning(text),
-            Voice::Content => |text| Piece::Content(text),
-            Voice::Arguments => |text| Piece::Arguments(text),
+            MessageKind::Reasoning => |text| Piece::Reasoning(text),
+            MessageKind::Content => |text| Piece::Content(text),
+            MessageKind::Arguments => |text| Piece::Arguments(text),
         };
         // What could begin a marker stands alone, as it does when it is read once more (wire-format 1.3).
         let mut end = text.len();

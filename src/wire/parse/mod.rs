@@ -108,7 +108,7 @@ struct Found {
 
 /// How text goes through that holds nothing to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lane {
+pub(super) enum TextRoute {
     /// Nobody looks.
     Plain,
     /// Content stays content.
@@ -222,17 +222,17 @@ impl Parsing {
     }
 
     /// How a text, spelled as in JSON, goes through; nothing, if that takes a closer look.
-    pub(super) fn lane(&self, choice: u32, spelled: &str) -> Option<Lane> {
+    pub(super) fn route(&self, choice: u32, spelled: &str) -> Option<TextRoute> {
         // Marks are looked for as they read, and a backslash may stand for any part of one.
         if memchr::memchr(b'\\', spelled.as_bytes()).is_some() {
             return None;
         }
         match &self.choices.get(choice as usize)?.reader {
-            Reader::Harmony(reader, None) => reader.lane(spelled),
+            Reader::Harmony(reader, None) => reader.route(spelled),
             Reader::Harmony(_, Some(_)) => None,
-            Reader::Text(reader) => reader.lane(spelled),
+            Reader::Text(reader) => reader.route(spelled),
             Reader::Undecided(_) => None,
-            Reader::Off => Some(Lane::Plain),
+            Reader::Off => Some(TextRoute::Plain),
         }
     }
 
@@ -445,18 +445,18 @@ impl Parsing {
         to: &mut dyn Sink,
         read: impl FnOnce(&mut Reader, Emit<'_>),
     ) -> Riders<'a> {
-        let mut speaker = self.speaker(choice, riders, to);
+        let mut emitter = self.emitter(choice, riders, to);
         if let Some(choice) = self.choices.get_mut(choice) {
-            read(&mut choice.reader, &mut |piece| speaker.say(piece));
-            choice.calls = speaker.calls;
+            read(&mut choice.reader, &mut |piece| emitter.say(piece));
+            choice.calls = emitter.calls;
         }
-        if !speaker.spoken {
+        if !emitter.spoken {
             // The choice exists, whatever comes of it.
-            let riders = std::mem::take(&mut speaker.riders);
-            speaker.riders = speaker.to.delta(speaker.choice, Delta::Role, riders);
+            let riders = std::mem::take(&mut emitter.riders);
+            emitter.riders = emitter.to.delta(emitter.choice, Delta::Role, riders);
         }
-        self.found = speaker.found;
-        speaker.riders
+        self.found = emitter.found;
+        emitter.riders
     }
 
     /// Says what is held.
@@ -479,17 +479,22 @@ impl Parsing {
         release: impl FnOnce(&mut Reader, Emit<'_>),
     ) -> Riders<'a> {
         let usage = riders.usage.clone();
-        let mut speaker = self.speaker(choice, Riders { usage, ..Riders::default() }, to);
+        let mut emitter = self.emitter(choice, Riders { usage, ..Riders::default() }, to);
         if let Some(choice) = self.choices.get_mut(choice) {
-            release(&mut choice.reader, &mut |piece| speaker.say(piece));
-            choice.calls = speaker.calls;
+            release(&mut choice.reader, &mut |piece| emitter.say(piece));
+            choice.calls = emitter.calls;
         }
-        self.found = speaker.found;
+        self.found = emitter.found;
         riders
     }
 
-    fn speaker<'a, 'to>(&self, choice: usize, riders: Riders<'a>, to: &'to mut dyn Sink) -> Speaker<'a, 'to> {
-        Speaker {
+    fn emitter<'a, 'to>(
+        &self,
+        choice: usize,
+        riders: Riders<'a>,
+        to: &'to mut dyn Sink,
+    ) -> PieceEmitter<'a, 'to> {
+        PieceEmitter {
             to,
             choice: u32::try_from(choice).unwrap_or(u32::MAX),
             usage: riders.usage.clone(),
@@ -556,7 +561,7 @@ fn make_up(tokens: &[TokenLogprob<'_>], text: &str) -> bool {
 }
 
 /// Says the pieces of one text; its riders board the first of them.
-struct Speaker<'a, 'to> {
+struct PieceEmitter<'a, 'to> {
     to: &'to mut dyn Sink,
     choice: u32,
     riders: Riders<'a>,
@@ -569,7 +574,7 @@ struct Speaker<'a, 'to> {
     spoken: bool,
 }
 
-impl<'a> Speaker<'a, '_> {
+impl<'a> PieceEmitter<'a, '_> {
     fn say(&mut self, piece: Piece<'_>) {
         match piece {
             Piece::Opened(rule) => {

@@ -4,7 +4,7 @@
 use super::calls::Calls;
 use super::think::Think;
 use super::wrapper::Wrapper;
-use super::{Emit, Lane, Piece};
+use super::{Emit, Piece, TextRoute};
 
 /// The reader of one choice.
 #[derive(Debug, Default)]
@@ -32,14 +32,14 @@ impl Plain {
     }
 
     /// How this text goes through.
-    pub(super) fn lane(&self, text: &str) -> Option<Lane> {
-        let lane = self.think.as_ref().map_or(Some(Lane::Content), |think| think.lane(text))?;
-        if lane == Lane::Reasoning {
-            return Some(lane);
+    pub(super) fn route(&self, text: &str) -> Option<TextRoute> {
+        let route = self.think.as_ref().map_or(Some(TextRoute::Content), |think| think.route(text))?;
+        if route == TextRoute::Reasoning {
+            return Some(route);
         }
         let is_plain = self.wrapper.as_ref().is_none_or(|wrapper| wrapper.passes(text))
             && self.calls.as_ref().is_none_or(|calls| calls.passes(text));
-        is_plain.then_some(lane)
+        is_plain.then_some(route)
     }
 
     /// Reads on.

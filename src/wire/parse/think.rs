@@ -13,7 +13,7 @@
 
 use super::calls::Starts;
 use super::marker::{Found, Markers};
-use super::{Emit, Lane, Piece};
+use super::{Emit, Piece, TextRoute};
 use crate::wire::options::{Think as Options, ThinkMode};
 use crate::wire::rule::Rule;
 use std::sync::Arc;
@@ -112,17 +112,17 @@ impl Think {
     }
 
     /// How this text goes through.
-    pub(super) fn lane(&self, text: &str) -> Option<Lane> {
-        let (lane, marks) = match self.state {
-            State::Inside { .. } if !self.trim => (Lane::Reasoning, Some(&self.ends)),
+    pub(super) fn route(&self, text: &str) -> Option<TextRoute> {
+        let (route, marks) = match self.state {
+            State::Inside { .. } if !self.trim => (TextRoute::Reasoning, Some(&self.ends)),
             State::After { blank: false } if self.mode == ThinkMode::Anywhere => {
-                (Lane::Content, Some(&self.starts))
+                (TextRoute::Content, Some(&self.starts))
             }
-            State::After { blank: false } => (Lane::Content, None),
+            State::After { blank: false } => (TextRoute::Content, None),
             _ => return None,
         };
         let passes = marks.is_none_or(|marks| marks.find(text) == Found::Nowhere);
-        (self.held.is_empty() && passes).then_some(lane)
+        (self.held.is_empty() && passes).then_some(route)
     }
 
     /// Everything from here on is content.

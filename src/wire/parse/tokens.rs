@@ -43,7 +43,7 @@ pub(super) struct Tokens {
 
 /// What a token is.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Meant {
+pub(super) enum TokenMeaning {
     Marker(Marker),
     Text(String),
 }
@@ -60,7 +60,7 @@ impl Tokens {
     }
 
     /// A chunk has text: what its tokens and those that waited are. `None`: the text is all there is.
-    pub(super) fn read(&mut self, riders: &Riders<'_>) -> Option<Vec<Meant>> {
+    pub(super) fn read(&mut self, riders: &Riders<'_>) -> Option<Vec<TokenMeaning>> {
         let own = of(riders).filter(|own| !own.is_empty());
         self.none |= own.is_none() && !self.some;
         let own = own.filter(|_| !self.none)?;
@@ -71,7 +71,7 @@ impl Tokens {
     }
 
     /// There are no more chunks: what the tokens are that waited.
-    pub(super) fn end(&mut self) -> Vec<Meant> {
+    pub(super) fn end(&mut self) -> Vec<TokenMeaning> {
         let waiting = std::mem::take(&mut self.waiting);
         if !self.some {
             return Vec::new();
@@ -81,14 +81,14 @@ impl Tokens {
         all
     }
 
-    fn meant(&mut self, tokens: &[u32]) -> Vec<Meant> {
+    fn meant(&mut self, tokens: &[u32]) -> Vec<TokenMeaning> {
         let mut all = Vec::new();
         for token in tokens {
             let marker = MARKERS.iter().find(|(id, _)| id == token).map(|(_, marker)| *marker);
             if let Some(marker) = marker {
                 all.extend(self.complete());
                 all.extend(self.incomplete());
-                all.push(Meant::Marker(marker));
+                all.push(TokenMeaning::Marker(marker));
             } else if let Some(bytes) = self.vocabulary.token(*token) {
                 self.bytes.extend_from_slice(bytes);
             } else if !SPECIAL.contains(token) {
@@ -100,7 +100,7 @@ impl Tokens {
     }
 
     /// The text that the bytes are, but for an end that may become a character.
-    fn complete(&mut self) -> Option<Meant> {
+    fn complete(&mut self) -> Option<TokenMeaning> {
         let mut text = String::new();
         let mut kept = 0;
         for chunk in self.bytes.utf8_chunks() {
@@ -113,14 +113,14 @@ impl Tokens {
             kept = if cut { kept + chunk.valid().len() } else { end };
         }
         self.bytes.drain(..kept);
-        (!text.is_empty()).then_some(Meant::Text(text))
+        (!text.is_empty()).then_some(TokenMeaning::Text(text))
     }
 
     /// An end that has become no character.
-    fn incomplete(&mut self) -> Option<Meant> {
+    fn incomplete(&mut self) -> Option<TokenMeaning> {
         let is_some = !self.bytes.is_empty();
         self.bytes.clear();
-        is_some.then(|| Meant::Text("\u{fffd}".to_owned()))
+        is_some.then(|| TokenMeaning::Text("\u{fffd}".to_owned()))
     }
 }
 
@@ -141,8 +141,8 @@ fn of(riders: &Riders<'_>) -> Option<Vec<u32>> {
 mod tests {
     use super::*;
 
-    fn text(text: &str) -> Meant {
-        Meant::Text(text.to_owned())
+    fn text(text: &str) -> TokenMeaning {
+        TokenMeaning::Text(text.to_owned())
     }
 
     #[test]
@@ -153,11 +153,11 @@ mod tests {
         let mut meant = |ids: &[u32]| tokens.meant(ids);
         assert_eq!(
             meant(&[200_008, 0, 1, 200_007]),
-            [Meant::Marker(Marker::Message), text("a<|end|>"), Meant::Marker(Marker::Stop)]
+            [TokenMeaning::Marker(Marker::Message), text("a<|end|>"), TokenMeaning::Marker(Marker::Stop)]
         );
         assert_eq!(meant(&[0, 2]), [text("a")]);
         assert_eq!(meant(&[3, 2]), [text("é")]);
-        assert_eq!(meant(&[200_007]), [text("\u{fffd}"), Meant::Marker(Marker::Stop)]);
+        assert_eq!(meant(&[200_007]), [text("\u{fffd}"), TokenMeaning::Marker(Marker::Stop)]);
         // A half that nothing follows, one that is no half, a special token, and one that there is not.
         assert_eq!(meant(&[2, 0, 3, 0]), [text("\u{fffd}a\u{fffd}a")]);
         assert_eq!(meant(&[199_998, 0, 150_000]), [text("a\u{fffd}")]);

@@ -6,7 +6,7 @@ use super::made;
 use crate::laws::json::agree;
 use bytes::Bytes;
 use samewire::json::Raw;
-use samewire::request::{Ask, fields};
+use samewire::request::{ChatRequest, fields};
 use samewire::wire::Api;
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ pub fn run(data: &[u8]) {
     // Deeper than this the reference goes on and the reader does not.
     let is_json = depth(text) <= DEPTH && agree(text);
     if !is_json {
-        assert!(Ask::recall(Api::Chat, &Bytes::copy_from_slice(data)).is_err());
+        assert!(ChatRequest::recall(Api::Chat, &Bytes::copy_from_slice(data)).is_err());
         return;
     }
     let value = serde_json::from_str::<Value>(text);
@@ -40,7 +40,7 @@ pub fn run(data: &[u8]) {
     let got = code(data);
     // Of two things that are wrong either may be told.
     assert!(got == expected || got.is_err() && expected.is_err(), "{got:?} {expected:?}");
-    let asked = Ask::recall(Api::Chat, &Bytes::copy_from_slice(data));
+    let asked = ChatRequest::recall(Api::Chat, &Bytes::copy_from_slice(data));
     match asked {
         Ok(_) => assert!(!twice(text, &|key| READ.contains(&key)) && got.is_ok() && text.trim_start().starts_with('{')),
         Err(failure) if failure.code.as_deref() == Some("duplicate_key") => {

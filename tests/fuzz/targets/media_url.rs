@@ -5,7 +5,7 @@ use super::request_chat::refused;
 use bytes::Bytes;
 use samewire::engine::ENGINES;
 use samewire::plan::{Route, plan};
-use samewire::request::{Ask, Media, Rules};
+use samewire::request::{ChatRequest, Media, Rules};
 use samewire::wire::Api;
 use samewire::wire::options::Options;
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ fn judged(spelled: &str, rules: &Rules) -> Option<String> {
         r#"{{"model":"m","messages":[{{"role":"user","content":[{{"type":"image_url","image_url":{{"url":"{spelled}"}}}}]}}]}}"#
     );
     let body = Bytes::from(body);
-    let ask = match Ask::read_for(Api::Chat, &body, None, rules) {
+    let ask = match ChatRequest::read_for(Api::Chat, &body, None, rules) {
         Ok(ask) => ask,
         Err(failure) => {
             refused(&failure);

@@ -6,7 +6,7 @@ use super::made;
 use bytes::{Bytes, BytesMut};
 use samewire::engine::ENGINES;
 use samewire::plan::{Plan, Route, plan};
-use samewire::request::{Ask, Rules};
+use samewire::request::{ChatRequest, Rules};
 use samewire::wire::Api;
 use samewire::wire::fault::{Failure, Fault};
 use samewire::wire::options::{Harmony, Options, RequestUnknown};
@@ -27,7 +27,7 @@ pub fn run(data: &[u8]) {
     let mut route = Route::new(engine, Arc::new(options), 1 << 20);
     route.model_alias = (set >> 3 & 1 == 1).then(|| "an \"alias\"".to_owned());
     let body = Bytes::copy_from_slice(feed.rest());
-    let ask = match Ask::read_for(api, &body, None, &Rules::default()) {
+    let ask = match ChatRequest::read_for(api, &body, None, &Rules::default()) {
         Ok(ask) => ask,
         Err(failure) => return refused(&failure),
     };
@@ -37,7 +37,7 @@ pub fn run(data: &[u8]) {
         Err(failure) => return refused(&failure),
     };
     same(&ask, &sent, &route);
-    if sent.shape.fitted.is_empty() {
+    if sent.shape.adapted.is_empty() {
         carried(&body, &sent.body, &route);
     }
 }
@@ -56,14 +56,14 @@ pub(crate) fn refused(failure: &Failure) {
 }
 
 /// The engine reads what was read here, and would be sent the same once more.
-fn same(ask: &Ask, sent: &Plan, route: &Route) {
+fn same(ask: &ChatRequest, sent: &Plan, route: &Route) {
     let rules = Rules::default();
-    let read = Ask::read_for(ask.api, &sent.body, None, &rules);
+    let read = ChatRequest::read_for(ask.api, &sent.body, None, &rules);
     let read = read.unwrap_or_else(|failure| panic!("{failure:?}: {:?}", sent.body));
     assert_eq!(read.model, *route.model_alias.as_ref().unwrap_or(&ask.model));
     assert_eq!((read.stream, read.choices, read.logprobs), (ask.stream, ask.choices, ask.logprobs));
     assert_eq!(read.limit, ask.limit);
-    if sent.shape.fitted.is_empty() {
+    if sent.shape.adapted.is_empty() {
         assert_eq!(read.forced_function, ask.forced_function);
     }
     assert_eq!(read.continuous_usage, ask.continuous_usage);

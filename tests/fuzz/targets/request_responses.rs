@@ -8,8 +8,8 @@ use crate::laws::request;
 use bytes::Bytes;
 use samewire::engine::ENGINES;
 use samewire::plan::{Route, plan, response_body};
-use samewire::request::responses::{Asked, Material, Way};
-use samewire::request::{Ask, Rules};
+use samewire::request::responses::{ResponsesRequest, ChatInputs, ResponsesMode};
+use samewire::request::{ChatRequest, Rules};
 use samewire::wire::Api;
 use samewire::wire::options::Options;
 use serde_json::Value;
@@ -22,10 +22,10 @@ pub fn run(data: &[u8]) {
     let native = way >> 2 & 1 == 1;
     let body = Bytes::copy_from_slice(feed.rest());
     let (options, rules) = (Options::default(), Arc::new(Rules::default()));
-    let way = if native { Way::Native } else { Way::Chat };
+    let way = if native { ResponsesMode::Native } else { ResponsesMode::Chat };
     let unseal = |sealed: &str| sealed.strip_prefix("swr1.").map(str::to_owned);
-    let material = Material { unseal: &unseal, ..Material::default() };
-    let sent = Asked::read_for(&body, &options, way, None, &rules).and_then(|asked| {
+    let material = ChatInputs { unseal: &unseal, ..ChatInputs::default() };
+    let sent = ResponsesRequest::read_for(&body, &options, way, None, &rules).and_then(|asked| {
         let route = Route { responses: way, ..Route::new(engine, Arc::new(options.clone()), 1 << 20) };
         let sent = response_body(&asked, &material, &route)?;
         Ok((asked, sent.body))
@@ -37,7 +37,7 @@ pub fn run(data: &[u8]) {
     let text = std::str::from_utf8(&sent).expect("UTF-8");
     assert!(samewire::json::Raw::of(text).is_some(), "{text}");
     if native {
-        let again = Asked::read_for(&sent, &options, way, None, &rules)
+        let again = ResponsesRequest::read_for(&sent, &options, way, None, &rules)
             .and_then(|asked| asked.native(&material, &engine.takes, &options));
         let again = again.unwrap_or_else(|failure| panic!("{failure:?}: {text}"));
         let limit = |body: &Bytes| {
@@ -49,7 +49,7 @@ pub fn run(data: &[u8]) {
         assert_eq!(limit(&again), limit(&sent), "{body:?}");
         return;
     }
-    let ask = Ask::recall(Api::Chat, &sent).unwrap_or_else(|failure| panic!("{failure:?}: {text}"));
+    let ask = ChatRequest::recall(Api::Chat, &sent).unwrap_or_else(|failure| panic!("{failure:?}: {text}"));
     assert_eq!((&ask.model, ask.stream, ask.choices), (&asked.model, asked.stream || asked.background, 1));
     let route = Route::new(engine, Arc::new(options), 1 << 20);
     let again = plan(&ask, &sent, &route).expect("what is ours is known");

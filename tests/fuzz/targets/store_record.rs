@@ -1,7 +1,7 @@
 //! What is stored comes back as it was, from memory and from SQLite alike.
 
 use super::feed::Feed;
-use samewire::store::{Ask, Caps, Events, Finish, Item, Key, New, Place, State, Store};
+use samewire::store::{PageRequest, Caps, Events, Finish, Item, Key, New, Place, State, Store};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -76,7 +76,7 @@ async fn play(store: &Store, tenant: &str, data: &[u8]) -> Vec<String> {
     if let Ok(found) = found {
         assert_eq!((&found.request, &found.response), (&new.request, &new.response));
         assert_eq!((found.state, &found.owner, &found.previous), (new.state, &new.owner, &new.previous));
-        let ask = Ask { after: None, limit: 100, descending: false };
+        let ask = PageRequest { after: None, limit: 100, descending: false };
         let page = store.input_items(key.clone(), ask, NOW).await.expect("a page");
         let mut ids: Vec<_> = new.input.iter().map(|item| &item.id).collect();
         ids.dedup();

@@ -3,7 +3,7 @@
 
 use super::feed::Feed;
 use samewire::config::{Config, Timeouts, UpstreamConfig};
-use samewire::telemetry::Onward;
+use samewire::telemetry::Propagation;
 use samewire::upstream::{Broken, Client, Hops, Outgoing};
 use std::sync::OnceLock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -80,7 +80,7 @@ async fn ask(writes: &[&[u8]]) -> (Read, bool) {
         request_id: "r".to_owned(),
         again: false,
         hops: Hops::default(),
-        trace: Onward::Passed(Vec::new()),
+        trace: Propagation::Passed(Vec::new()),
         body: bytes::Bytes::new(),
         upload: None,
     };

@@ -4,7 +4,7 @@ use crate::json::{Raw, Text, object, read};
 
 object! {
     /// An event.
-    pub(super) struct Told<'a> {
+    pub(super) struct EventBody<'a> {
         kind: Raw<'a> = "type",
         response: Raw<'a> = "response",
         item: Raw<'a> = "item",

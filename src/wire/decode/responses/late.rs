@@ -2,7 +2,7 @@
 
 use super::body::{self, Body, Incomplete, ItemBody, Part, list, object, text, word};
 use super::items::{Kind, Listed, Seen};
-use super::{Events, ITEMS, Voice, spelled};
+use super::{Events, ITEMS, TextKind, spelled};
 use crate::json::{Raw, Text, read};
 use crate::wire::decode::{Sink, Unreadable, UsageBody};
 use crate::wire::event::Delta;
@@ -48,7 +48,7 @@ impl Events {
     /// An answer that is one object.
     pub(super) fn whole(&mut self, data: &str, to: &mut dyn Sink) -> Result<(), Unreadable> {
         let body: Body<'_> = read(data).map_err(|_| Unreadable)?;
-        let told: body::Told<'_> = read(data).map_err(|_| Unreadable)?;
+        let told: body::EventBody<'_> = read(data).map_err(|_| Unreadable)?;
         if told.error.is_some() || crate::wire::fault::is_error_object(told.object, told.kind) {
             self.fail(data, to);
             return Ok(());
@@ -162,7 +162,7 @@ impl Events {
             Kind::Reasoning => {
                 let content = joined(&thoughts(body));
                 let summary = joined(&body::parts(body.summary));
-                for (voice, whole) in [(Voice::Reasoning, content), (Voice::Summary, summary)] {
+                for (voice, whole) in [(TextKind::Reasoning, content), (TextKind::Summary, summary)] {
                     self.supply(at, voice, &whole, to);
                 }
                 if let Some(sealed) = text(body.encrypted) {
@@ -181,15 +181,15 @@ impl Events {
         let (is_refusal, is_text) = (|part: &&Part<'_>| refuses(part), |part: &&Part<'_>| !refuses(part));
         if self.items.0.get(at).is_some_and(|item| item.told) {
             for (voice, parts) in [
-                (Voice::Content, parts.iter().filter(is_text).collect::<Vec<_>>()),
-                (Voice::Refusal, parts.iter().filter(is_refusal).collect()),
+                (TextKind::Content, parts.iter().filter(is_text).collect::<Vec<_>>()),
+                (TextKind::Refusal, parts.iter().filter(is_refusal).collect()),
             ] {
                 let whole: String = parts.iter().filter_map(|part| part.text).map(spelled).collect();
                 self.supply(at, voice, &whole, to);
             }
         } else {
             for part in parts {
-                let voice = if refuses(part) { Voice::Refusal } else { Voice::Content };
+                let voice = if refuses(part) { TextKind::Refusal } else { TextKind::Content };
                 let riders = self.logprobs(part.logprobs, to);
                 if let Some(text) = text(part.text) {
                     self.say(at, voice, text, riders, to);
@@ -216,13 +216,13 @@ impl Events {
     }
 
     /// Says what of an item's whole text was not said.
-    fn supply(&mut self, at: usize, voice: Voice, whole: &str, to: &mut dyn Sink) {
+    fn supply(&mut self, at: usize, voice: TextKind, whole: &str, to: &mut dyn Sink) {
         let seen = self.items.0.get_mut(at).map(|item| voice.channel(item).total).unwrap_or_default();
         self.rest(at, voice, whole, seen, to);
     }
 
     /// The same of a text of which so much was seen.
-    pub(super) fn rest(&mut self, at: usize, voice: Voice, whole: &str, seen: Seen, to: &mut dyn Sink) {
+    pub(super) fn rest(&mut self, at: usize, voice: TextKind, whole: &str, seen: Seen, to: &mut dyn Sink) {
         if let Some(rest) = seen.rest(whole).filter(|rest| !rest.is_empty()) {
             to.mended(Rule::ItemLate);
             self.say(at, voice, Text::json(rest), Riders::default(), to);

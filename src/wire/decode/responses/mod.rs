@@ -10,13 +10,13 @@ mod body;
 mod items;
 mod late;
 
-use super::{Decode, Reading, Said, Sink, Unreadable, said, seconds};
+use super::{Decode, FrameText, Reading, Sink, Unreadable, said, seconds};
 use crate::json::{Raw, Text, compacted, integer, read};
 use crate::wire::event::{Delta, Event, Head, Logprobs, Riders, Stage, TokenLogprob, ToolEntry, ToolKind};
 use crate::wire::fault::{Failure, Fault, is_error_object};
 use crate::wire::rule::Rule;
 use crate::wire::sse::Frame;
-use body::{Body, Calls, Context, ItemBody, OldCall, Part, Told, list, object, text, word};
+use body::{Body, Calls, Context, EventBody, ItemBody, OldCall, Part, list, object, text, word};
 use items::{Channel, Item, Items, Kind, Seen};
 
 /// Items of one answer. Models make a handful; with their number grows what it costs to tell them apart.
@@ -40,7 +40,7 @@ pub(super) struct Events {
 
 /// Whose text it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Voice {
+enum TextKind {
     Content,
     Refusal,
     Reasoning,
@@ -48,16 +48,16 @@ enum Voice {
 }
 
 /// The events that tell texts, by the first words of their names, also those of older descriptions of the API.
-const VOICES: [(&str, Voice); 6] = [
-    ("output_text", Voice::Content),
-    ("refusal", Voice::Refusal),
-    ("reasoning_text", Voice::Reasoning),
-    ("reasoning", Voice::Reasoning),
-    ("reasoning_summary_text", Voice::Summary),
-    ("reasoning.summary", Voice::Summary),
+const VOICES: [(&str, TextKind); 6] = [
+    ("output_text", TextKind::Content),
+    ("refusal", TextKind::Refusal),
+    ("reasoning_text", TextKind::Reasoning),
+    ("reasoning", TextKind::Reasoning),
+    ("reasoning_summary_text", TextKind::Summary),
+    ("reasoning.summary", TextKind::Summary),
 ];
 
-impl Voice {
+impl TextKind {
     fn of(name: &str) -> Option<(&'static str, Self)> {
         VOICES.iter().find(|(known, _)| *known == name).copied()
     }
@@ -88,7 +88,7 @@ impl Voice {
 }
 
 /// Tells what the engine says of limits, if that is an object.
-fn limits(told: &Told<'_>, to: &mut dyn Sink) {
+fn limits(told: &EventBody<'_>, to: &mut dyn Sink) {
     match told.limits.filter(|limits| limits.get().starts_with('{')) {
         Some(limits) => to.event(Event::Limits(limits)),
         None => to.mended(Rule::EventDropped),
@@ -99,15 +99,15 @@ impl Decode for Events {
     fn frame(&mut self, frame: Frame<'_>, to: &mut dyn Sink) {
         let (name, whole) = (frame.name, frame.whole);
         let read = match said(frame) {
-            Said::Done => return to.event(Event::End),
-            Said::Chunk(text) if self.over => return self.last_limits(text, to),
-            Said::Fail(_) if self.over => return to.mended(Rule::AfterDone),
-            Said::Fail(failure) => {
+            FrameText::Done => return to.event(Event::End),
+            FrameText::Chunk(text) if self.over => return self.last_limits(text, to),
+            FrameText::Fail(_) if self.over => return to.mended(Rule::AfterDone),
+            FrameText::Fail(failure) => {
                 to.mended(Rule::ErrorShape);
                 return to.event(Event::Fail(failure));
             }
-            Said::Chunk(text) if whole => self.whole(text, to),
-            Said::Chunk(text) => self.event(text, name, to),
+            FrameText::Chunk(text) if whole => self.whole(text, to),
+            FrameText::Chunk(text) => self.event(text, name, to),
         };
         if read.is_err() {
             to.event(Event::Fail(Fault::InvalidEvent.into()));
@@ -129,7 +129,7 @@ impl Events {
     }
 
     fn event(&mut self, data: &str, name: &[u8], to: &mut dyn Sink) -> Result<(), Unreadable> {
-        let told: Told<'_> = read(data).map_err(|_| Unreadable)?;
+        let told: EventBody<'_> = read(data).map_err(|_| Unreadable)?;
         let name = word(told.kind).unwrap_or_else(|| String::from_utf8_lossy(name).into_owned());
         let Some(name) = name.strip_prefix("response.").filter(|name| *name != "error") else {
             if told.error.is_some() || name == "response.error" || is_error_object(told.object, told.kind) {
@@ -182,7 +182,7 @@ impl Events {
 
     /// Reads what comes behind the event that ends the answer.
     fn last_limits(&mut self, data: &str, to: &mut dyn Sink) {
-        let told: Told<'_> = read(data).unwrap_or_default();
+        let told: EventBody<'_> = read(data).unwrap_or_default();
         if word(told.kind).as_deref() != Some("response.rate_limits.updated") {
             return to.mended(Rule::AfterDone);
         }
@@ -194,9 +194,9 @@ impl Events {
         to.mended(Rule::ErrorShape);
         let mut failure = Failure::of_event(data, true).unwrap_or_else(|| Fault::Internal.into());
         // Errors of this API have a code and no type.
-        let told: Told<'_> = read(data).unwrap_or_default();
-        let of_response: Told<'_> = object(told.response);
-        let inner: Told<'_> = object(told.error.or(of_response.error));
+        let told: EventBody<'_> = read(data).unwrap_or_default();
+        let of_response: EventBody<'_> = object(told.response);
+        let inner: EventBody<'_> = object(told.error.or(of_response.error));
         let named = word(told.code.or(inner.code)).and_then(|code| Fault::of_code(&code));
         if let Some(fault) = named.filter(|_| failure.code.as_deref() == Some("internal_error")) {
             let Failure { message, param, engine, .. } = failure;
@@ -221,7 +221,7 @@ impl Events {
     fn delta(
         &mut self,
         stem: &str,
-        told: &Told<'_>,
+        told: &EventBody<'_>,
         data: &str,
         to: &mut dyn Sink,
     ) -> Result<(), Unreadable> {
@@ -229,13 +229,13 @@ impl Events {
             return self.old_calls(told.delta, to);
         }
         let id = word(told.item_id);
-        if let Some((stem, voice)) = Voice::of(stem) {
+        if let Some((stem, voice)) = TextKind::of(stem) {
             let text = told.delta.and_then(Text::of).ok_or(Unreadable)?;
             if text.is_empty() {
                 return Ok(());
             }
             let at = self.open(&voice.kind(), id.as_deref())?;
-            let logprobs = self.logprobs(told.logprobs.filter(|_| voice == Voice::Content), to);
+            let logprobs = self.logprobs(told.logprobs.filter(|_| voice == TextKind::Content), to);
             if self.is_heard(at, voice, stem) {
                 self.say(at, voice, text, logprobs, to);
             } else {
@@ -253,12 +253,18 @@ impl Events {
         Ok(())
     }
 
-    fn done(&mut self, stem: &str, told: &Told<'_>, data: &str, to: &mut dyn Sink) -> Result<(), Unreadable> {
+    fn done(
+        &mut self,
+        stem: &str,
+        told: &EventBody<'_>,
+        data: &str,
+        to: &mut dyn Sink,
+    ) -> Result<(), Unreadable> {
         let id = word(told.item_id);
         if stem == "output_item" {
             return self.item_done(told.item, to);
         }
-        if let Some((stem, voice)) = Voice::of(stem) {
+        if let Some((stem, voice)) = TextKind::of(stem) {
             return self.text_done(voice, Some(stem), id.as_deref(), told.text, to);
         }
         if let Some(kind) = called(stem) {
@@ -270,14 +276,14 @@ impl Events {
         }
         let part: Part<'_> = object(told.part);
         let voice = match (stem, word(part.kind).as_deref()) {
-            ("reasoning_part", _) | ("content_part", Some("reasoning_text")) => Voice::Reasoning,
-            ("reasoning_summary_part", _) => Voice::Summary,
-            ("content_part", Some("refusal")) => Voice::Refusal,
+            ("reasoning_part", _) | ("content_part", Some("reasoning_text")) => TextKind::Reasoning,
+            ("reasoning_summary_part", _) => TextKind::Summary,
+            ("content_part", Some("refusal")) => TextKind::Refusal,
             // SGLang opens reasoning with a part of this type (fixtures/sglang/responses-gptoss-reasoning).
             ("content_part", _) if self.items.kind_of(id.as_deref()) == Some(&Kind::Reasoning) => {
-                Voice::Reasoning
+                TextKind::Reasoning
             }
-            ("content_part", _) => Voice::Content,
+            ("content_part", _) => TextKind::Content,
             _ => {
                 self.foreign(&format!("{stem}.done"), told, data, to);
                 return Ok(());
@@ -292,7 +298,7 @@ impl Events {
     }
 
     /// A part begins: what was said before is none of it.
-    fn part_added(&mut self, told: &Told<'_>) {
+    fn part_added(&mut self, told: &EventBody<'_>) {
         let id = word(told.item_id);
         let Some(kind) = self.items.kind_of(id.as_deref()) else { return };
         let at = self.items.open(kind, id.as_deref());
@@ -305,7 +311,7 @@ impl Events {
 
     fn text_done(
         &mut self,
-        voice: Voice,
+        voice: TextKind,
         stem: Option<&'static str>,
         id: Option<&str>,
         whole: Option<Raw<'_>>,
@@ -324,7 +330,7 @@ impl Events {
         Ok(())
     }
 
-    fn annotation(&mut self, told: &Told<'_>, to: &mut dyn Sink) {
+    fn annotation(&mut self, told: &EventBody<'_>, to: &mut dyn Sink) {
         let at = self.items.open(&Kind::Message, word(told.item_id).as_deref());
         if let Some((at, annotation)) = at.zip(told.annotation) {
             self.annotate(at, annotation, to);
@@ -362,7 +368,7 @@ impl Events {
     }
 
     /// An event of an item that is not modelled.
-    fn foreign(&mut self, name: &str, told: &Told<'_>, data: &str, to: &mut dyn Sink) {
+    fn foreign(&mut self, name: &str, told: &EventBody<'_>, data: &str, to: &mut dyn Sink) {
         let family = name.split('.').next().unwrap_or_default();
         let at = self.items.foreign(family, word(told.item_id).as_deref());
         let Some(item) = at.and_then(|at| self.items.0.get(at)) else {
@@ -469,7 +475,7 @@ impl Events {
     // === saying ===
 
     /// Whether events of this name tell the text, and not others that were there before.
-    fn is_heard(&mut self, at: usize, voice: Voice, stem: &'static str) -> bool {
+    fn is_heard(&mut self, at: usize, voice: TextKind, stem: &'static str) -> bool {
         let Some(item) = self.items.0.get_mut(at) else { return false };
         *voice.channel(item).name.get_or_insert(stem) == stem
     }
@@ -485,7 +491,7 @@ impl Events {
         self.current = Some(at);
     }
 
-    fn say(&mut self, at: usize, voice: Voice, text: Text<'_>, riders: Riders<'_>, to: &mut dyn Sink) {
+    fn say(&mut self, at: usize, voice: TextKind, text: Text<'_>, riders: Riders<'_>, to: &mut dyn Sink) {
         if text.is_empty() {
             return;
         }

@@ -1,16 +1,16 @@
 //! Tool calls as items, and what the names in them stand for (wire-format 4.2, 4.4).
 
-use super::event::{self, Voice};
+use super::event::{self, TextEvents};
 use crate::json::{Raw, Text, write_string};
 use crate::wire::arguments::Arguments;
 use crate::wire::event::ToolKind;
-use crate::wire::{Out, Rope, Spelled};
+use crate::wire::{OutputBuffer, Rope, Spelled};
 use bytes::BytesMut;
 use std::collections::BTreeMap;
 
 /// What a name in an engine's call stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Called {
+pub struct NameMeaning {
     /// The namespace that the tool was given in.
     pub namespace: Option<String>,
     /// The tool's own name.
@@ -21,17 +21,17 @@ pub struct Called {
 
 /// Names that stand for something else than a function of that name.
 #[derive(Clone, Debug, Default)]
-pub struct Calls(BTreeMap<String, Called>);
+pub struct Calls(BTreeMap<String, NameMeaning>);
 
 impl Calls {
     /// The engine knows `called` by this name.
-    pub fn keep(&mut self, name: String, called: Called) {
+    pub fn keep(&mut self, name: String, called: NameMeaning) {
         self.0.insert(name, called);
     }
 
     /// What this name stands for.
-    pub fn named(&self, name: &str) -> Called {
-        let plain = || Called { namespace: None, name: name.to_owned(), custom: false };
+    pub fn named(&self, name: &str) -> NameMeaning {
+        let plain = || NameMeaning { namespace: None, name: name.to_owned(), custom: false };
         self.0.get(name).cloned().unwrap_or_else(plain)
     }
 }
@@ -42,7 +42,7 @@ pub(super) struct Call {
     /// Its place among the choice's calls.
     pub(super) slot: u32,
     id: String,
-    called: Called,
+    called: NameMeaning,
     kind: ToolKind,
     /// Arguments or input in JSON spelling, as far as the client has them.
     text: Rope,
@@ -52,7 +52,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    pub(super) fn new(slot: u32, id: &str, called: Called, kind: ToolKind) -> Self {
+    pub(super) fn new(slot: u32, id: &str, called: NameMeaning, kind: ToolKind) -> Self {
         Self {
             slot,
             id: id.to_owned(),
@@ -115,7 +115,7 @@ impl Call {
         if self.is_custom() { "custom_tool_call" } else { "function_call" }
     }
 
-    pub(super) fn voice(&self) -> &'static Voice {
+    pub(super) fn voice(&self) -> &'static TextEvents {
         if self.is_custom() { &event::INPUT } else { &event::ARGUMENTS }
     }
 
@@ -132,7 +132,7 @@ impl Call {
     }
 
     /// The members behind `status`; `text`: arguments or input.
-    pub(super) fn write(&self, text: Spelled<'_>, out: &mut Out) {
+    pub(super) fn write(&self, text: Spelled<'_>, out: &mut OutputBuffer) {
         out.extend_from_slice(b",\"call_id\":");
         self.write_id(out.open());
         out.extend_from_slice(b",\"name\":");
@@ -142,7 +142,7 @@ impl Call {
             write_string(namespace, out.open());
         }
         out.extend_from_slice(if self.is_custom() { b",\"input\":\"" } else { b",\"arguments\":\"" });
-        out.tell(text);
+        out.push_text(text);
         out.put_u8(b'"');
     }
 }

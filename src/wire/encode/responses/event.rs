@@ -3,16 +3,16 @@
 use super::super::Limits;
 use super::super::frame::DONE;
 use super::call::Call;
-use super::item::{Item, Kind, Place, State, Thought};
+use super::item::{Item, Kind, Place, ReasoningItem, State};
 use crate::json::{Raw, write_compact, write_number, write_string};
 use crate::wire::fault::{Failure, write_or_null};
 use crate::wire::options::ResponsesDialect;
-use crate::wire::{Out, Rope, Spelled};
+use crate::wire::{OutputBuffer, Rope, Spelled};
 use bytes::BytesMut;
 
 /// How one kind of text is told.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Voice {
+pub(super) struct TextEvents {
     /// The stem of its events.
     delta: &'static str,
     done: &'static str,
@@ -31,7 +31,7 @@ pub(super) struct Voice {
 const CONTENT_PART: Option<(&str, &str)> =
     Some(("response.content_part.added", "response.content_part.done"));
 
-pub(super) const TEXT: Voice = Voice {
+pub(super) const TEXT: TextEvents = TextEvents {
     delta: "response.output_text.delta",
     done: "response.output_text.done",
     part: CONTENT_PART,
@@ -40,7 +40,7 @@ pub(super) const TEXT: Voice = Voice {
     kind: "output_text",
     logprobs: true,
 };
-pub(super) const REFUSAL: Voice = Voice {
+pub(super) const REFUSAL: TextEvents = TextEvents {
     delta: "response.refusal.delta",
     done: "response.refusal.done",
     text: "refusal",
@@ -48,14 +48,14 @@ pub(super) const REFUSAL: Voice = Voice {
     logprobs: false,
     ..TEXT
 };
-pub(super) const REASONING: Voice = Voice {
+pub(super) const REASONING: TextEvents = TextEvents {
     delta: "response.reasoning_text.delta",
     done: "response.reasoning_text.done",
     kind: "reasoning_text",
     logprobs: false,
     ..TEXT
 };
-pub(super) const SUMMARY: Voice = Voice {
+pub(super) const SUMMARY: TextEvents = TextEvents {
     delta: "response.reasoning_summary_text.delta",
     done: "response.reasoning_summary_text.done",
     part: Some(("response.reasoning_summary_part.added", "response.reasoning_summary_part.done")),
@@ -64,7 +64,7 @@ pub(super) const SUMMARY: Voice = Voice {
     logprobs: false,
     ..TEXT
 };
-pub(super) const ARGUMENTS: Voice = Voice {
+pub(super) const ARGUMENTS: TextEvents = TextEvents {
     delta: "response.function_call_arguments.delta",
     done: "response.function_call_arguments.done",
     part: None,
@@ -73,14 +73,14 @@ pub(super) const ARGUMENTS: Voice = Voice {
     logprobs: false,
     ..TEXT
 };
-pub(super) const INPUT: Voice = Voice {
+pub(super) const INPUT: TextEvents = TextEvents {
     delta: "response.custom_tool_call_input.delta",
     done: "response.custom_tool_call_input.done",
     text: "input",
     ..ARGUMENTS
 };
 
-impl Voice {
+impl TextEvents {
     /// The name of its events in a dialect.
     fn spoken(&self, dialect: ResponsesDialect) -> (&'static str, &'static str) {
         match (dialect, self.kind) {
@@ -92,7 +92,7 @@ impl Voice {
     }
 
     /// A part with this text.
-    pub(super) fn write_part(&self, told: Told<'_>, out: &mut Out) {
+    pub(super) fn write_part(&self, told: EventText<'_>, out: &mut OutputBuffer) {
         out.extend_from_slice(b"{\"type\":\"");
         out.extend_from_slice(self.kind.as_bytes());
         out.put_u8(b'"');
@@ -106,15 +106,15 @@ impl Voice {
         out.put_u8(b'}');
     }
 
-    fn write_logprobs(&self, entries: Spelled<'_>, out: &mut Out) {
+    fn write_logprobs(&self, entries: Spelled<'_>, out: &mut OutputBuffer) {
         if self.logprobs {
             out.extend_from_slice(b",\"logprobs\":[");
-            out.tell(entries);
+            out.push_text(entries);
             out.put_u8(b']');
         }
     }
 
-    fn write_place(&self, place: &Place, at: usize, out: &mut Out) {
+    fn write_place(&self, place: &Place, at: usize, out: &mut OutputBuffer) {
         place.write(out.open());
         if self.part.is_some() {
             member(self.index, out);
@@ -147,7 +147,7 @@ impl Events {
     }
 
     /// An event with the members that `write` appends.
-    pub(super) fn say(&mut self, kind: &str, out: &mut Out, write: impl FnOnce(&mut Out)) {
+    pub(super) fn say(&mut self, kind: &str, out: &mut OutputBuffer, write: impl FnOnce(&mut OutputBuffer)) {
         if !self.on {
             return;
         }
@@ -161,7 +161,7 @@ impl Events {
     }
 
     /// An event of the older description of the API, where the dialect has them: it names the response.
-    fn say_legacy(&mut self, kind: &str, out: &mut Out, write: impl FnOnce(&mut Out)) {
+    fn say_legacy(&mut self, kind: &str, out: &mut OutputBuffer, write: impl FnOnce(&mut OutputBuffer)) {
         if self.dialect != ResponsesDialect::CodexLegacy {
             return;
         }
@@ -176,11 +176,11 @@ impl Events {
     }
 
     /// An item begins.
-    pub(super) fn begin_item(&mut self, item: &Item, out: &mut Out) {
+    pub(super) fn begin_item(&mut self, item: &Item, out: &mut OutputBuffer) {
         self.item("response.output_item.added", item, State::Added, out);
     }
 
-    fn item(&mut self, kind: &str, item: &Item, state: State, out: &mut Out) {
+    fn item(&mut self, kind: &str, item: &Item, state: State, out: &mut OutputBuffer) {
         self.say(kind, out, |out| {
             member("output_index", out);
             write_number(item.place.index, out.open());
@@ -190,9 +190,15 @@ impl Events {
     }
 
     /// A part begins: a text of this voice, not told yet.
-    pub(super) fn begin_part(&mut self, voice: &Voice, place: &Place, at: usize, out: &mut Out) {
+    pub(super) fn begin_part(
+        &mut self,
+        voice: &TextEvents,
+        place: &Place,
+        at: usize,
+        out: &mut OutputBuffer,
+    ) {
         let Some((added, _)) = voice.part else { return };
-        self.part(added, voice, place, at, Told::default(), out);
+        self.part(added, voice, place, at, EventText::default(), out);
         if voice.kind == SUMMARY.kind {
             self.say_legacy("response.reasoning.summary.added", out, |out| {
                 out.put_u8(b'}');
@@ -200,12 +206,20 @@ impl Events {
                 member(voice.index, out);
                 write_number(at, out.open());
                 member("part", out);
-                voice.write_part(Told::default(), out);
+                voice.write_part(EventText::default(), out);
             });
         }
     }
 
-    fn part(&mut self, kind: &str, voice: &Voice, place: &Place, at: usize, told: Told<'_>, out: &mut Out) {
+    fn part(
+        &mut self,
+        kind: &str,
+        voice: &TextEvents,
+        place: &Place,
+        at: usize,
+        told: EventText<'_>,
+        out: &mut OutputBuffer,
+    ) {
         self.say(kind, out, |out| {
             voice.write_place(place, at, out);
             member("part", out);
@@ -214,13 +228,20 @@ impl Events {
     }
 
     /// A piece of text.
-    pub(super) fn delta(&mut self, voice: &Voice, place: &Place, at: usize, told: Told<'_>, out: &mut Out) {
+    pub(super) fn delta(
+        &mut self,
+        voice: &TextEvents,
+        place: &Place,
+        at: usize,
+        told: EventText<'_>,
+        out: &mut OutputBuffer,
+    ) {
         self.say(voice.spoken(self.dialect).0, out, |out| {
             voice.write_place(place, at, out);
             string("delta", told.text, out);
             voice.write_logprobs(told.plain_logprobs, out);
         });
-        let write = |out: &mut Out| {
+        let write = |out: &mut OutputBuffer| {
             out.put_u8(b'}');
             if voice.kind == SUMMARY.kind {
                 place.write_id(out.open());
@@ -239,7 +260,14 @@ impl Events {
     }
 
     /// An annotation of a part's text.
-    pub(super) fn annotation(&mut self, place: &Place, at: usize, nth: usize, json: &str, out: &mut Out) {
+    pub(super) fn annotation(
+        &mut self,
+        place: &Place,
+        at: usize,
+        nth: usize,
+        json: &str,
+        out: &mut OutputBuffer,
+    ) {
         self.say("response.output_text.annotation.added", out, |out| {
             TEXT.write_place(place, at, out);
             member("annotation_index", out);
@@ -255,7 +283,7 @@ impl Events {
         kind: &str,
         place: &Place,
         carried: Option<(&str, Raw<'_>)>,
-        out: &mut Out,
+        out: &mut OutputBuffer,
     ) {
         self.say(kind, out, |out| {
             place.write(out.open());
@@ -269,11 +297,11 @@ impl Events {
     /// A text is complete, and its part with it.
     pub(super) fn end_part(
         &mut self,
-        voice: &Voice,
+        voice: &TextEvents,
         place: &Place,
         at: usize,
-        told: Told<'_>,
-        out: &mut Out,
+        told: EventText<'_>,
+        out: &mut OutputBuffer,
     ) {
         self.say(voice.spoken(self.dialect).1, out, |out| {
             voice.write_place(place, at, out);
@@ -293,13 +321,13 @@ impl Events {
     }
 
     /// An item is complete: first what is open in it, then itself.
-    pub(super) fn end_item(&mut self, item: &mut Item, out: &mut Out) {
+    pub(super) fn end_item(&mut self, item: &mut Item, out: &mut OutputBuffer) {
         let place = &item.place;
         match &mut item.kind {
             Kind::Reasoning(thought) => {
                 for (voice, text) in [(&REASONING, &thought.content), (&SUMMARY, &thought.summary)] {
                     if let Some(text) = text {
-                        self.end_part(voice, place, 0, Told::whole(text), out);
+                        self.end_part(voice, place, 0, EventText::whole(text), out);
                     }
                 }
             }
@@ -312,7 +340,7 @@ impl Events {
             Kind::Foreign(_) => {}
         }
         self.item("response.output_item.done", item, State::Present, out);
-        if let Kind::Reasoning(Thought { sealed: Some(sealed), .. }) = &item.kind {
+        if let Kind::Reasoning(ReasoningItem { sealed: Some(sealed), .. }) = &item.kind {
             self.say_legacy("response.additional_context", out, |out| {
                 out.put_u8(b'}');
                 member("context", out);
@@ -323,10 +351,10 @@ impl Events {
         }
     }
 
-    fn end_call(&mut self, call: &mut Call, place: &Place, out: &mut Out) {
+    fn end_call(&mut self, call: &mut Call, place: &Place, out: &mut OutputBuffer) {
         let voice = call.voice();
         if let Some(input) = call.unwrap() {
-            self.delta(voice, place, 0, Told::whole(input), out);
+            self.delta(voice, place, 0, EventText::whole(input), out);
         }
         self.say(voice.done, out, |out| {
             place.write(out.open());
@@ -349,7 +377,7 @@ impl Events {
     }
 
     /// The answer fails.
-    pub(super) fn error(&mut self, failure: &Failure, out: &mut Out) {
+    pub(super) fn error(&mut self, failure: &Failure, out: &mut OutputBuffer) {
         self.say("error", out, |out| write_error(failure, out.open()));
         self.say_legacy("response.error", out, |out| {
             out.extend_from_slice(b",\"status\":\"failed\"}");
@@ -363,7 +391,7 @@ impl Events {
     }
 
     /// Behind the last event.
-    pub(super) fn last(&mut self, out: &mut Out) {
+    pub(super) fn last(&mut self, out: &mut OutputBuffer) {
         let known = self.limits.map(|Limits { used_percent, window_minutes }| {
             format!("{{\"primary\":{{\"used_percent\":{used_percent},\"window_minutes\":{window_minutes}}}}}")
         });
@@ -382,7 +410,7 @@ impl Events {
 
 /// A text as events tell it, in JSON spelling.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Told<'a> {
+pub(super) struct EventText<'a> {
     pub(super) text: Spelled<'a>,
     /// The entries of `logprobs` in a part, which say more than those of other events.
     pub(super) logprobs: Spelled<'a>,
@@ -391,7 +419,7 @@ pub(super) struct Told<'a> {
     pub(super) annotations: &'a [u8],
 }
 
-impl<'a> Told<'a> {
+impl<'a> EventText<'a> {
     pub(super) fn piece(text: &'a [u8]) -> Self {
         Self { text: Spelled::Piece(text), ..Self::default() }
     }
@@ -401,17 +429,17 @@ impl<'a> Told<'a> {
     }
 }
 
-fn member(key: &str, out: &mut Out) {
+fn member(key: &str, out: &mut OutputBuffer) {
     for piece in [",\"", key, "\":"] {
         out.extend_from_slice(piece.as_bytes());
     }
 }
 
 /// A member whose value is a string, spelled already.
-fn string(key: &str, text: Spelled<'_>, out: &mut Out) {
+fn string(key: &str, text: Spelled<'_>, out: &mut OutputBuffer) {
     member(key, out);
     out.put_u8(b'"');
-    out.tell(text);
+    out.push_text(text);
     out.put_u8(b'"');
 }
 

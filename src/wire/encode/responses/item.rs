@@ -1,11 +1,11 @@
 //! Items of `output` (wire-format 4.4).
 
 use super::call::Call;
-use super::event::{self, Told, Voice};
+use super::event::{self, EventText, TextEvents};
 use super::foreign::Foreign;
 use crate::json::{Text, write_compact, write_number, write_string};
 use crate::wire::event::{Logprobs, TokenLogprob};
-use crate::wire::{Out, Rope, Spelled};
+use crate::wire::{OutputBuffer, Rope, Spelled};
 use bytes::{BufMut, BytesMut};
 
 /// One item.
@@ -28,7 +28,7 @@ pub(super) struct Place {
 
 #[derive(Debug)]
 pub(super) enum Kind {
-    Reasoning(Thought),
+    Reasoning(ReasoningItem),
     Message(Vec<Part>),
     Call(Call),
     Foreign(Foreign),
@@ -36,7 +36,7 @@ pub(super) enum Kind {
 
 /// Reasoning: texts in JSON spelling.
 #[derive(Debug, Default)]
-pub(super) struct Thought {
+pub(super) struct ReasoningItem {
     pub(super) content: Option<Rope>,
     pub(super) summary: Option<Rope>,
     /// In JSON spelling.
@@ -47,7 +47,7 @@ pub(super) struct Thought {
     pub(super) mirrored: bool,
 }
 
-impl Thought {
+impl ReasoningItem {
     /// Whether its summary may repeat the text: the engine has given none of its own.
     pub(super) fn takes_mirror(&self) -> bool {
         self.mirrored || self.summary.is_none()
@@ -88,7 +88,7 @@ impl Kind {
     /// Nothing more comes.
     pub(super) fn close(&mut self) {
         match self {
-            Self::Reasoning(Thought { content, summary, .. }) => {
+            Self::Reasoning(ReasoningItem { content, summary, .. }) => {
                 for text in [content, summary].into_iter().flatten() {
                     text.close();
                 }
@@ -114,7 +114,7 @@ impl Item {
     }
 
     /// The object.
-    pub(super) fn write(&self, state: State, out: &mut Out) {
+    pub(super) fn write(&self, state: State, out: &mut OutputBuffer) {
         let added = state == State::Added;
         let word = match &self.kind {
             Kind::Reasoning(_) => "reasoning",
@@ -155,9 +155,9 @@ impl Item {
     }
 }
 
-impl Thought {
+impl ReasoningItem {
     /// `open`: it has not come to its end, where it is sealed.
-    fn write(&self, open: bool, out: &mut Out) {
+    fn write(&self, open: bool, out: &mut OutputBuffer) {
         for (key, voice, text) in
             [("summary", event::SUMMARY, &self.summary), ("content", event::REASONING, &self.content)]
         {
@@ -165,7 +165,7 @@ impl Thought {
             out.extend_from_slice(key.as_bytes());
             out.extend_from_slice(b"\":[");
             if let Some(text) = text {
-                voice.write_part(Told::whole(text), out);
+                voice.write_part(EventText::whole(text), out);
             }
             out.put_u8(b']');
         }
@@ -188,7 +188,7 @@ impl Part {
         }
     }
 
-    pub(super) fn voice(&self) -> &'static Voice {
+    pub(super) fn voice(&self) -> &'static TextEvents {
         if self.refusal { &event::REFUSAL } else { &event::TEXT }
     }
 
@@ -223,8 +223,8 @@ impl Part {
         }
     }
 
-    pub(super) fn told(&self) -> Told<'_> {
-        Told {
+    pub(super) fn told(&self) -> EventText<'_> {
+        EventText {
             text: Spelled::Whole(&self.text),
             logprobs: Spelled::Whole(&self.logprobs),
             plain_logprobs: Spelled::Whole(&self.plain_logprobs),

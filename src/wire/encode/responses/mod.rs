@@ -10,15 +10,15 @@
 mod call;
 mod event;
 mod foreign;
-mod hold;
 mod item;
 mod object;
+mod paused;
 
 pub(super) use call::input as input_of;
-pub use call::{Called, Calls};
+pub use call::{Calls, NameMeaning};
 pub(crate) use event::write_error;
-pub use hold::{Held, Hold};
 pub use object::Echo;
+pub use paused::{PausedAnswer, PausedEncoder};
 
 use super::{Encode, Limits};
 use crate::json::{Members, Raw, Text, compacted};
@@ -27,12 +27,12 @@ use crate::wire::event::{
 };
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{ResponsesDialect, ResponsesReasoning};
-use crate::wire::{Out, Stamp, ident};
+use crate::wire::{OutputBuffer, Stamp, ident};
 use bytes::BytesMut;
 use call::Call;
-use event::{Events, Told};
+use event::{EventText, Events};
 use foreign::Foreign;
-use item::{Item, Kind, Part, State, Thought};
+use item::{Item, Kind, Part, ReasoningItem, State};
 use object::{Ending, Object};
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ pub struct Reply {
     /// Events, or one object.
     pub stream: bool,
     /// Where a stream waits for the outputs of its calls.
-    pub hold: Option<Arc<Hold>>,
+    pub hold: Option<Arc<PausedAnswer>>,
 }
 
 /// The answer to a Responses request. Only the first choice counts: the API has one.
@@ -89,11 +89,11 @@ pub struct Response {
     /// The message or the reasoning item that goes on.
     current: Option<usize>,
     finish: Option<Reason>,
-    hold: Option<Arc<Hold>>,
+    hold: Option<Arc<PausedAnswer>>,
     /// What it was when it was last laid down: the number of items, and the tokens.
     before: (usize, Option<Usage>),
     /// How much of the beginning has been said.
-    begun: Begun,
+    begun: BeginStage,
     /// 32 hex digits, for an answer that fails before it has an id.
     id: String,
     /// The model that was asked for.
@@ -102,7 +102,7 @@ pub struct Response {
 
 /// How much of the beginning has been said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Begun {
+enum BeginStage {
     Nothing,
     Queued,
     All,
@@ -125,7 +125,7 @@ impl Response {
             finish: None,
             hold: reply.hold,
             before: (0, None),
-            begun: Begun::Nothing,
+            begun: BeginStage::Nothing,
             id: stamp.id.clone(),
             model: reply.model,
         }
@@ -133,20 +133,20 @@ impl Response {
 
     /// Says that the response is made and waits, before anybody has answered (wire-format 4.6 rule 1). Gives its id and
     /// the object as it stands.
-    pub fn queue(&mut self, out: &mut Out) -> (String, String) {
+    pub fn queue(&mut self, out: &mut OutputBuffer) -> (String, String) {
         self.object.make(&self.id, &self.model);
         self.events.begin(self.object.id());
         for kind in ["response.created", "response.queued"] {
             self.lifecycle(kind, Ending::Queued, out);
         }
-        self.begun = Begun::Queued;
-        let mut object = Out::default();
+        self.begun = BeginStage::Queued;
+        let mut object = OutputBuffer::default();
         self.object.write(&Ending::Queued, &[], &mut object);
         (self.object.id().to_owned(), String::from_utf8_lossy(&object.join()).into_owned())
     }
 
     /// Says all of a response that nobody is asked to generate: it has no items, and no usage.
-    pub fn leave_empty(&mut self, out: &mut Out) {
+    pub fn leave_empty(&mut self, out: &mut OutputBuffer) {
         self.object.make(&self.id, &self.model);
         self.begin(out);
         self.end(out);
@@ -166,7 +166,7 @@ impl Encode for Response {
         true
     }
 
-    fn event(&mut self, event: Event<'_>, out: &mut Out) {
+    fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
         match event {
             Event::Head(head) => self.head(&head, out),
             Event::Delta { choice: 0, delta, riders } => self.delta(&delta, &riders, out),
@@ -181,25 +181,25 @@ impl Encode for Response {
 }
 
 impl Response {
-    fn head(&mut self, head: &Head<'_>, out: &mut Out) {
+    fn head(&mut self, head: &Head<'_>, out: &mut OutputBuffer) {
         self.object.begin(head);
         self.begin(out);
     }
 
-    fn begin(&mut self, out: &mut Out) {
+    fn begin(&mut self, out: &mut OutputBuffer) {
         let kinds: &[_] = match self.begun {
-            Begun::Nothing => &["response.created", "response.in_progress"],
-            Begun::Queued => &["response.in_progress"],
-            Begun::All => return,
+            BeginStage::Nothing => &["response.created", "response.in_progress"],
+            BeginStage::Queued => &["response.in_progress"],
+            BeginStage::All => return,
         };
-        self.begun = Begun::All;
+        self.begun = BeginStage::All;
         self.events.begin(self.object.id());
         for kind in kinds {
             self.lifecycle(kind, Ending::None, out);
         }
     }
 
-    fn delta(&mut self, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut Out) {
+    fn delta(&mut self, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut OutputBuffer) {
         match delta {
             Delta::Reasoning(text) => self.reason(text, out),
             Delta::Summary(text) => self.summarise(text, out),
@@ -231,7 +231,7 @@ impl Response {
     // === items ===
 
     /// Opens an item behind those that end with it.
-    fn open(&mut self, kind: Kind, out: &mut Out) -> usize {
+    fn open(&mut self, kind: Kind, out: &mut OutputBuffer) -> usize {
         self.close_items(false, out);
         let index = self.items.len();
         let item = Item::new(kind, self.object.id(), index);
@@ -241,7 +241,7 @@ impl Response {
         index
     }
 
-    fn reason(&mut self, text: &Text<'_>, out: &mut Out) {
+    fn reason(&mut self, text: &Text<'_>, out: &mut OutputBuffer) {
         let (content, summary) = match self.reasoning {
             ResponsesReasoning::Content => (true, false),
             ResponsesReasoning::Summary => (false, true),
@@ -256,13 +256,13 @@ impl Response {
     }
 
     /// The engine's own summary. Where the text already stands in its place, it would be there twice.
-    fn summarise(&mut self, text: &Text<'_>, out: &mut Out) {
+    fn summarise(&mut self, text: &Text<'_>, out: &mut OutputBuffer) {
         let mirrored = self.thought().is_some_and(|thought| thought.mirrored);
         self.think(false, self.reasoning != ResponsesReasoning::None && !mirrored, text, out);
     }
 
     /// The reasoning that goes on.
-    fn thought(&mut self) -> Option<&mut Thought> {
+    fn thought(&mut self) -> Option<&mut ReasoningItem> {
         match self.items.get_mut(self.current?)? {
             Item { kind: Kind::Reasoning(thought), .. } => Some(thought),
             _ => None,
@@ -270,7 +270,7 @@ impl Response {
     }
 
     /// What the engine made of reasoning to be sent back to it.
-    fn keep_sealed(&mut self, text: &Text<'_>, late: bool, out: &mut Out) {
+    fn keep_sealed(&mut self, text: &Text<'_>, late: bool, out: &mut OutputBuffer) {
         if !matches!(self.sealing, Sealing::Engine) {
             return;
         }
@@ -282,7 +282,7 @@ impl Response {
         let at = match at {
             Some(at) => at,
             None if late || self.reasoning == ResponsesReasoning::None => return,
-            None => self.open(Kind::Reasoning(Thought::default()), out),
+            None => self.open(Kind::Reasoning(ReasoningItem::default()), out),
         };
         if !late {
             self.current = Some(at);
@@ -298,7 +298,7 @@ impl Response {
     }
 
     /// A note on the text that goes on.
-    fn annotate(&mut self, annotation: Raw<'_>, out: &mut Out) {
+    fn annotate(&mut self, annotation: Raw<'_>, out: &mut OutputBuffer) {
         let Self { items, events, current, .. } = self;
         let item = current.and_then(|at| items.get_mut(at));
         let Some(Item { kind: Kind::Message(parts), place, .. }) = item else { return };
@@ -326,14 +326,14 @@ impl Response {
         }
     }
 
-    fn think(&mut self, content: bool, summary: bool, text: &Text<'_>, out: &mut Out) {
+    fn think(&mut self, content: bool, summary: bool, text: &Text<'_>, out: &mut OutputBuffer) {
         if !content && !summary {
             return;
         }
         let goes_on = |at: &usize| matches!(self.items.get(*at), Some(Item { kind: Kind::Reasoning(_), .. }));
         let at = match self.current.filter(goes_on) {
             Some(at) => at,
-            None => self.open(Kind::Reasoning(Thought::default()), out),
+            None => self.open(Kind::Reasoning(ReasoningItem::default()), out),
         };
         self.current = Some(at);
         let Self { items, events, .. } = self;
@@ -350,11 +350,17 @@ impl Response {
             }
             let part = part.get_or_insert_default();
             let piece = part.append(|out| text.write(out));
-            events.delta(voice, place, 0, Told::piece(piece), out);
+            events.delta(voice, place, 0, EventText::piece(piece), out);
         }
     }
 
-    fn say(&mut self, refusal: bool, text: &Text<'_>, logprobs: Option<&Logprobs<'_>>, out: &mut Out) {
+    fn say(
+        &mut self,
+        refusal: bool,
+        text: &Text<'_>,
+        logprobs: Option<&Logprobs<'_>>,
+        out: &mut OutputBuffer,
+    ) {
         let goes_on = |at: &usize| matches!(self.items.get(*at), Some(Item { kind: Kind::Message(_), .. }));
         let at = match self.current.filter(goes_on) {
             Some(at) => at,
@@ -376,15 +382,15 @@ impl Response {
         let Some(part) = parts.last_mut() else { return };
         let voice = part.voice();
         let (text, plain_logprobs) = part.take(text, logprobs);
-        events.delta(voice, place, index, Told { plain_logprobs, ..Told::piece(text) }, out);
+        events.delta(voice, place, index, EventText { plain_logprobs, ..EventText::piece(text) }, out);
     }
 
-    fn call(&mut self, call: Call, out: &mut Out) {
+    fn call(&mut self, call: Call, out: &mut OutputBuffer) {
         self.open(Kind::Call(call), out);
         self.current = None;
     }
 
-    fn argue(&mut self, slot: u32, args: &Text<'_>, out: &mut Out) {
+    fn argue(&mut self, slot: u32, args: &Text<'_>, out: &mut OutputBuffer) {
         let Self { items, events, .. } = self;
         for item in items.iter_mut().rev() {
             let Item { kind: Kind::Call(call), place, open, .. } = item else { continue };
@@ -395,7 +401,7 @@ impl Response {
                 }
                 let voice = call.voice();
                 if let Some(piece) = call.take(args) {
-                    events.delta(voice, place, 0, Told::piece(piece), out);
+                    events.delta(voice, place, 0, EventText::piece(piece), out);
                 }
                 return;
             }
@@ -403,7 +409,7 @@ impl Response {
     }
 
     /// The deprecated form of one call, which has no id.
-    fn legacy_call(&mut self, name: Option<&Text<'_>>, arguments: Option<&Text<'_>>, out: &mut Out) {
+    fn legacy_call(&mut self, name: Option<&Text<'_>>, arguments: Option<&Text<'_>>, out: &mut OutputBuffer) {
         const SLOT: u32 = u32::MAX;
         let (start, _) = self.before;
         let new = self.items.get(start..).unwrap_or_default();
@@ -420,7 +426,14 @@ impl Response {
     }
 
     /// An item that is not modelled, or an event of it.
-    fn foreign(&mut self, name: &str, slot: Option<u32>, stage: Stage, data: Raw<'_>, out: &mut Out) {
+    fn foreign(
+        &mut self,
+        name: &str,
+        slot: Option<u32>,
+        stage: Stage,
+        data: Raw<'_>,
+        out: &mut OutputBuffer,
+    ) {
         let known = |item: &Item| match &item.kind {
             Kind::Foreign(foreign) => item.open && slot.is_some() && foreign.slot == slot,
             _ => false,
@@ -459,7 +472,7 @@ impl Response {
     }
 
     /// The engine says that an item is complete.
-    fn done(&mut self, slot: Option<u32>, cut: bool, out: &mut Out) {
+    fn done(&mut self, slot: Option<u32>, cut: bool, out: &mut OutputBuffer) {
         let is_meant = |item: &Item| matches!(&item.kind, Kind::Call(call) if Some(call.slot) == slot);
         let at = match slot {
             Some(_) => self.items.iter().rposition(is_meant),
@@ -472,7 +485,7 @@ impl Response {
     }
 
     /// Closes what is open, in order; `all`: also what more may come of.
-    fn close_items(&mut self, all: bool, out: &mut Out) {
+    fn close_items(&mut self, all: bool, out: &mut OutputBuffer) {
         self.current = None;
         for at in self.open.clone() {
             let stays = match self.items.get(at).map(|item| &item.kind) {
@@ -487,7 +500,7 @@ impl Response {
     }
 
     /// Closes an item, unless it is closed.
-    fn close(&mut self, at: usize, out: &mut Out) {
+    fn close(&mut self, at: usize, out: &mut OutputBuffer) {
         let Self { items, events, sealing, .. } = self;
         let Some(item) = items.get_mut(at).filter(|item| item.open) else { return };
         item.open = false;
@@ -501,7 +514,7 @@ impl Response {
 
     // === the end ===
 
-    fn finish(&mut self, reason: Reason, out: &mut Out) {
+    fn finish(&mut self, reason: Reason, out: &mut OutputBuffer) {
         self.finish = Some(reason);
         if let Some(last) = self.items.last_mut().filter(|item| item.open) {
             last.cut = matches!(reason, Reason::Length | Reason::ContentFilter);
@@ -523,17 +536,17 @@ impl Response {
         let calls = new.iter().any(|item| matches!(item.kind, Kind::Call(_)));
         let Some(hold) = self.hold.as_ref().filter(|_| self.stream && calls && !cut) else { return false };
         let written = new.iter().map(|item| {
-            let mut out = Out::default();
+            let mut out = OutputBuffer::default();
             item.write(State::Present, &mut out);
             String::from_utf8_lossy(&out.join()).into_owned()
         });
-        hold.put(Held { items: written.collect() });
+        hold.put(PausedEncoder { items: written.collect() });
         self.before = (self.items.len(), self.object.usage);
         self.finish = None;
         true
     }
 
-    fn end(&mut self, out: &mut Out) {
+    fn end(&mut self, out: &mut OutputBuffer) {
         if self.is_held() {
             return;
         }
@@ -551,7 +564,7 @@ impl Response {
     }
 
     /// The answer breaks off: what is open stays open (wire-format 4.7).
-    fn fail(&mut self, failure: &Failure, out: &mut Out) {
+    fn fail(&mut self, failure: &Failure, out: &mut OutputBuffer) {
         // Before the end nothing of an object has been written: a failure is the HTTP answer, which is not the encoder's.
         if !self.stream {
             return;
@@ -576,7 +589,7 @@ impl Response {
         self.events.last(out);
     }
 
-    fn lifecycle(&mut self, kind: &'static str, ending: Ending<'_>, out: &mut Out) {
+    fn lifecycle(&mut self, kind: &'static str, ending: Ending<'_>, out: &mut OutputBuffer) {
         let Self { events, object, items, .. } = self;
         if !matches!(ending, Ending::None | Ending::Queued) {
             out.begin_end();

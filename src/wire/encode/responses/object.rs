@@ -9,7 +9,7 @@ use super::item::{Item, State};
 use crate::json::{Text, write_number, write_string};
 use crate::wire::event::{Head, Usage};
 use crate::wire::fault::Failure;
-use crate::wire::{Out, Stamp, ident};
+use crate::wire::{OutputBuffer, Stamp, ident};
 use bytes::{Bytes, BytesMut};
 
 /// What a Responses object repeats of its request: JSON texts in canonical form, by key.
@@ -26,7 +26,7 @@ impl Echo {
         self.0.iter().find(|(kept, _)| *kept == key).map(|(_, json)| json)
     }
 
-    fn write(&self, members: &[(&'static str, &'static str)], out: &mut Out) {
+    fn write(&self, members: &[(&'static str, &'static str)], out: &mut OutputBuffer) {
         for (key, default) in members {
             match self.get(key) {
                 Some(json) => {
@@ -114,7 +114,7 @@ impl Object {
     }
 
     /// The object; items only where the answer has ended.
-    pub(super) fn write(&self, ending: &Ending<'_>, items: &[Item], out: &mut Out) {
+    pub(super) fn write(&self, ending: &Ending<'_>, items: &[Item], out: &mut OutputBuffer) {
         let (status, details) = match ending {
             Ending::Queued => ("\"queued\"", None),
             Ending::None => ("\"in_progress\"", None),
@@ -169,7 +169,7 @@ impl Object {
     }
 }
 
-fn write_error(ending: &Ending<'_>, out: &mut Out) {
+fn write_error(ending: &Ending<'_>, out: &mut OutputBuffer) {
     let Ending::Failed(failure) = ending else { return member("error", "null", out) };
     let code = failure.code.as_deref().filter(|code| CODES.contains(code)).unwrap_or("server_error");
     out.extend_from_slice(b",\"error\":{\"code\":");
@@ -198,18 +198,18 @@ const BEHIND_OUTPUT: &[(&str, &str)] = &[
     ("truncation", "\"disabled\""),
 ];
 
-fn member(key: &str, json: &str, out: &mut Out) {
+fn member(key: &str, json: &str, out: &mut OutputBuffer) {
     begin_member(key, out);
     out.extend_from_slice(json.as_bytes());
 }
 
-fn begin_member(key: &str, out: &mut Out) {
+fn begin_member(key: &str, out: &mut OutputBuffer) {
     out.put_u8(b',');
     write_string(key, out.open());
     out.put_u8(b':');
 }
 
-fn write_usage(usage: Option<&Usage>, out: &mut Out) {
+fn write_usage(usage: Option<&Usage>, out: &mut OutputBuffer) {
     let Some(usage) = usage else { return out.extend_from_slice(b"null") };
     let text = format!(
         "{{\"input_tokens\":{},\"input_tokens_details\":{{\"cached_tokens\":{},\"cache_write_tokens\":{}}},\

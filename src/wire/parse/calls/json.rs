@@ -33,7 +33,7 @@ pub(in super::super) struct Form {
 
 /// The reader of one section.
 #[derive(Debug)]
-pub(super) struct Json {
+pub(super) struct JsonGrammar {
     form: &'static Form,
     start: usize,
     /// Nothing but its shape says that it is a call.
@@ -56,7 +56,7 @@ enum State {
     Closing,
 }
 
-impl Json {
+impl JsonGrammar {
     /// A reader of a section that begins with so many bytes of a start.
     pub(super) fn new(form: &'static Form, start: usize) -> Self {
         let stops = Markers::new([form.end]);
@@ -69,10 +69,10 @@ impl Json {
     }
 
     /// An object up to its arguments; gives how much of it is read.
-    fn object(&mut self, text: &str, tools: &Tools, emit: Emit<'_>) -> Result<usize, Short> {
+    fn object(&mut self, text: &str, tools: &Tools, emit: Emit<'_>) -> Result<usize, NoHead> {
         let Head { name, arguments, read } = head(text, self.form.name)?;
         if (self.form.known || self.bare) && !tools.know(&name) {
-            return Err(Short::Wrong);
+            return Err(NoHead::Wrong);
         }
         self.called = true;
         emit(Piece::Call { name: &name, id: None });
@@ -108,7 +108,7 @@ enum Spelled<'t> {
 }
 
 /// Why there is no head.
-enum Short {
+enum NoHead {
     /// It may come; so many bytes may be waited for.
     More(usize),
     Wrong,
@@ -127,12 +127,12 @@ impl<'t> Cursor<'t> {
         near(self.text, self.upto).get(self.at..).unwrap_or("")
     }
 
-    fn more(&self) -> Short {
-        Short::More(self.upto)
+    fn more(&self) -> NoHead {
+        NoHead::More(self.upto)
     }
 
     /// The next sign, white space aside, is this one.
-    fn sign(&mut self, sign: char) -> Result<bool, Short> {
+    fn sign(&mut self, sign: char) -> Result<bool, NoHead> {
         let rest = self.rest();
         let begun = rest.trim_start();
         self.at += rest.len() - begun.len();
@@ -142,19 +142,19 @@ impl<'t> Cursor<'t> {
     }
 
     /// A whole value.
-    fn value(&mut self) -> Result<&'t str, Short> {
+    fn value(&mut self) -> Result<&'t str, NoHead> {
         let rest = self.rest();
         let begun = rest.trim_start();
         if !begun.starts_with(['{', '[', '"']) {
             // Nothing else stands behind a number or a word.
             let behind = begun.trim_start_matches(is_of_word);
             if !behind.is_empty() && !behind.starts_with([',', ']', '}', ' ', '\t', '\r', '\n']) {
-                return Err(Short::Wrong);
+                return Err(NoHead::Wrong);
             }
         }
         let length = whole(rest).ok_or_else(|| self.more())?;
         self.at += length;
-        rest.get(..length).map(str::trim).ok_or(Short::Wrong)
+        rest.get(..length).map(str::trim).ok_or(NoHead::Wrong)
     }
 }
 
@@ -164,31 +164,31 @@ fn is_of_word(sign: char) -> bool {
 }
 
 /// What stands in a text in quotes.
-fn text(json: &str) -> Result<Cow<'_, str>, Short> {
-    json::read::<Text<'_>>(json).map(|text| text.decoded()).map_err(|_| Short::Wrong)
+fn text(json: &str) -> Result<Cow<'_, str>, NoHead> {
+    json::read::<Text<'_>>(json).map(|text| text.decoded()).map_err(|_| NoHead::Wrong)
 }
 
 /// `named`: the key of the name.
-fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, Short> {
+fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, NoHead> {
     let mut from = Cursor { text, at: 0, upto: HEAD };
     if !from.sign('{')? {
-        return Err(Short::Wrong);
+        return Err(NoHead::Wrong);
     }
     let (mut name, mut before) = (None, None);
     loop {
         if from.sign('}')? {
-            let name = name.ok_or(Short::Wrong)?;
+            let name = name.ok_or(NoHead::Wrong)?;
             let arguments = before.map_or(Spelled::Missing, Spelled::Before);
             // Its end is read with the object.
             let read = if before.is_some() { from.at - 1 } else { from.at };
             return Ok(Head { name, arguments, read });
         }
         if !from.rest().starts_with('"') {
-            return Err(Short::Wrong);
+            return Err(NoHead::Wrong);
         }
         let key = self::text(from.value()?)?;
         if !from.sign(':')? {
-            return Err(Short::Wrong);
+            return Err(NoHead::Wrong);
         }
         match &*key {
             "arguments" | "parameters" => match name.take() {
@@ -206,7 +206,7 @@ fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, Short> {
                 from.sign('\0')?;
                 let own = self::text(from.value()?)?;
                 if own.is_empty() {
-                    return Err(Short::Wrong);
+                    return Err(NoHead::Wrong);
                 }
                 if let Some(before) = before {
                     return Ok(Head { name: own, arguments: Spelled::Before(before), read: from.at });
@@ -219,12 +219,12 @@ fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, Short> {
             }
         }
         if !from.sign(',')? && !from.rest().starts_with('}') {
-            return Err(Short::Wrong);
+            return Err(NoHead::Wrong);
         }
     }
 }
 
-impl Json {
+impl JsonGrammar {
     /// Reads some of the text: gives how much, or how it ends there.
     fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
         let begun = text.trim_start();
@@ -246,7 +246,7 @@ impl Json {
             }
             State::Object => match self.object(begun, tools, emit) {
                 Ok(read) => Ok(blank + read),
-                Err(Short::More(most)) if !last && begun.len() <= most => Err(Step::More(0)),
+                Err(NoHead::More(most)) if !last && begun.len() <= most => Err(Step::More(0)),
                 Err(_) => Err(self.stop(0)),
             },
             State::Arguments(arguments) => match arguments.read(text, &self.stops, emit) {
@@ -308,7 +308,7 @@ impl Json {
     }
 }
 
-impl Grammar for Json {
+impl Grammar for JsonGrammar {
     fn read(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Step {
         let start = std::mem::take(&mut self.start);
         steps(text, start, |text| self.step(text, last, tools, emit))

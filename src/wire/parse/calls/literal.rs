@@ -6,7 +6,7 @@
 
 use super::super::marker::{Found, begins};
 use super::super::{Emit, Piece};
-use super::notation::{Notation, Noted};
+use super::notation::{Notation, ReadArguments};
 use super::{Grammar, Step, Tools, steps};
 
 pub(in super::super) use super::notation::Quotes;
@@ -31,7 +31,7 @@ pub(in super::super) struct Form {
 
 /// The reader of one section.
 #[derive(Debug)]
-pub(super) struct Literal {
+pub(super) struct LiteralGrammar {
     form: &'static Form,
     start: usize,
     /// Nothing but its shape says that it is a call.
@@ -52,7 +52,7 @@ enum State {
     Closing,
 }
 
-impl Literal {
+impl LiteralGrammar {
     /// A reader of a section that begins with so many bytes of a start.
     pub(super) fn new(form: &'static Form, start: usize) -> Self {
         Self { form, start, bare: start == 0, state: State::Opening, listed: false, called: false }
@@ -88,8 +88,8 @@ impl Literal {
     }
 
     /// Arguments, as far as they are there.
-    fn body(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Noted {
-        let State::Body(notation, name) = &mut self.state else { return Noted::Wrong(0) };
+    fn body(&mut self, text: &str, last: bool, emit: Emit<'_>) -> ReadArguments {
+        let State::Body(notation, name) = &mut self.state else { return ReadArguments::Wrong(0) };
         let mut json = String::new();
         let noted = notation.read(text, last, &mut json);
         if !json.is_empty() {
@@ -126,7 +126,7 @@ impl Literal {
     }
 }
 
-impl Literal {
+impl LiteralGrammar {
     /// Reads some of the text: gives how much, or how it ends there.
     fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
         let begun = text.trim_start();
@@ -151,12 +151,12 @@ impl Literal {
                 _ => Err(self.stop(0)),
             },
             State::Body(..) => match self.body(text, last, emit) {
-                Noted::All(read) => {
+                ReadArguments::All(read) => {
                     self.state = State::Between;
                     Ok(read)
                 }
-                Noted::Some(read) if !last => Err(Step::More(read)),
-                Noted::Some(read) | Noted::Wrong(read) => Err(self.stop(read)),
+                ReadArguments::Some(read) if !last => Err(Step::More(read)),
+                ReadArguments::Some(read) | ReadArguments::Wrong(read) => Err(self.stop(read)),
             },
             State::Between => Ok(blank + self.between(begun)),
             State::Closing => Err(match begins(begun, &[self.form.end]) {
@@ -169,7 +169,7 @@ impl Literal {
     }
 }
 
-impl Grammar for Literal {
+impl Grammar for LiteralGrammar {
     fn read(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Step {
         let start = std::mem::take(&mut self.start);
         steps(text, start, |text| self.step(text, last, tools, emit))

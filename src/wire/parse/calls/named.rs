@@ -41,7 +41,7 @@ pub(in super::super) struct Form {
 
 /// The reader of one section.
 #[derive(Debug)]
-pub(super) struct Named {
+pub(super) struct NamedGrammar {
     form: &'static Form,
     state: State,
     called: bool,
@@ -68,7 +68,7 @@ const NUMBERED: &str = "functions.";
 const FENCE: &str = "```";
 const FENCES: [&str; 2] = ["```json", FENCE];
 
-impl Named {
+impl NamedGrammar {
     pub(super) fn new(form: &'static Form) -> Self {
         let stops = Markers::new([form.end, form.close, if form.end.is_empty() { form.call } else { "" }]);
         let separators = Markers::new([form.separator, if form.brace { "{" } else { "" }]);
@@ -131,7 +131,7 @@ fn numbered<'h>(head: &'h str, tools: &'h Tools) -> (&'h str, Option<&'h str>) {
     (name, Some(head))
 }
 
-impl Named {
+impl NamedGrammar {
     /// Reads some of the text: gives how much, or how it ends there.
     fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
         let begun = text.trim_start();
@@ -205,7 +205,7 @@ impl Named {
     }
 }
 
-impl Grammar for Named {
+impl Grammar for NamedGrammar {
     fn read(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Step {
         steps(text, 0, |text| self.step(text, last, tools, emit))
     }

@@ -26,7 +26,7 @@ pub(super) struct Notation {
     quotes: Quotes,
     equals: char,
     levels: Vec<Level>,
-    expects: Expects,
+    expects: Expected,
 }
 
 /// A bracket that is open.
@@ -60,7 +60,7 @@ impl Kind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Expects {
+enum Expected {
     /// Something, or the end of the bracket.
     Item,
     Equals,
@@ -77,7 +77,7 @@ enum Expects {
 
 /// What there is of the arguments in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Noted {
+pub(super) enum ReadArguments {
     /// So much, and they go on.
     Some(usize),
     /// So much, and they are complete.
@@ -87,7 +87,7 @@ pub(super) enum Noted {
 }
 
 /// Why a step gives nothing.
-enum Short {
+enum NoStep {
     More,
     Wrong,
 }
@@ -96,48 +96,48 @@ impl Notation {
     /// Arguments behind their opening bracket.
     pub(super) fn new(quotes: Quotes, equals: char, close: char) -> Self {
         let first = Level { kind: Kind::Named { close }, some: false };
-        Self { quotes, equals, levels: vec![first], expects: Expects::Item }
+        Self { quotes, equals, levels: vec![first], expects: Expected::Item }
     }
 
     /// Reads on.
-    pub(super) fn read(&mut self, text: &str, last: bool, out: &mut String) -> Noted {
+    pub(super) fn read(&mut self, text: &str, last: bool, out: &mut String) -> ReadArguments {
         let mut at = 0;
         loop {
             if self.levels.is_empty() {
-                return Noted::All(at);
+                return ReadArguments::All(at);
             }
             let rest = text.get(at..).unwrap_or("");
-            let within = matches!(self.expects, Expects::Text { .. });
+            let within = matches!(self.expects, Expected::Text { .. });
             let begun = if within { rest } else { rest.trim_start() };
             if begun.is_empty() {
-                return Noted::Some(at);
+                return ReadArguments::Some(at);
             }
             match self.step(begun, last, out) {
                 Ok(read) => at += rest.len() - begun.len() + read,
-                Err(Short::More) => return Noted::Some(at),
-                Err(Short::Wrong) => return Noted::Wrong(at),
+                Err(NoStep::More) => return ReadArguments::Some(at),
+                Err(NoStep::Wrong) => return ReadArguments::Wrong(at),
             }
         }
     }
 
-    fn step(&mut self, text: &str, last: bool, out: &mut String) -> Result<usize, Short> {
-        let kind = self.levels.last().map(|level| level.kind).ok_or(Short::Wrong)?;
+    fn step(&mut self, text: &str, last: bool, out: &mut String) -> Result<usize, NoStep> {
+        let kind = self.levels.last().map(|level| level.kind).ok_or(NoStep::Wrong)?;
         match self.expects {
-            Expects::Text { mark, plain, key } => self.text(text, (mark, plain, key), last, out),
-            Expects::Item | Expects::Comma if text.starts_with(kind.close()) => Ok(self.close(kind, out)),
-            Expects::Comma if text.starts_with(',') => {
-                self.expects = Expects::Item;
+            Expected::Text { mark, plain, key } => self.text(text, (mark, plain, key), last, out),
+            Expected::Item | Expected::Comma if text.starts_with(kind.close()) => Ok(self.close(kind, out)),
+            Expected::Comma if text.starts_with(',') => {
+                self.expects = Expected::Item;
                 Ok(1)
             }
-            Expects::Comma => Err(Short::Wrong),
-            Expects::Equals => {
+            Expected::Comma => Err(NoStep::Wrong),
+            Expected::Equals => {
                 let sign = if matches!(kind, Kind::Named { .. }) { self.equals } else { ':' };
-                let read = text.starts_with(sign).then_some(sign.len_utf8()).ok_or(Short::Wrong)?;
+                let read = text.starts_with(sign).then_some(sign.len_utf8()).ok_or(NoStep::Wrong)?;
                 out.push_str(": ");
-                self.expects = Expects::Value;
+                self.expects = Expected::Value;
                 Ok(read)
             }
-            Expects::Item => match kind {
+            Expected::Item => match kind {
                 Kind::Named { .. } => self.key(text, last, out),
                 Kind::Quoted => {
                     let read = self.scalar(text, last, true, out)?;
@@ -145,7 +145,7 @@ impl Notation {
                 }
                 Kind::List { .. } => self.value(text, last, true, out),
             },
-            Expects::Value => self.value(text, last, false, out),
+            Expected::Value => self.value(text, last, false, out),
         }
     }
 
@@ -168,12 +168,12 @@ impl Notation {
             _ if empty && self.levels.is_empty() => "{}",
             _ => "}",
         });
-        self.expects = Expects::Comma;
+        self.expects = Expected::Comma;
         kind.close().len_utf8()
     }
 
     /// A key without quotes, with what stands between it and its value; or one in quotes.
-    fn key(&mut self, text: &str, last: bool, out: &mut String) -> Result<usize, Short> {
+    fn key(&mut self, text: &str, last: bool, out: &mut String) -> Result<usize, NoStep> {
         if let Quotes::Mark(mark) = self.quotes
             && mark.starts_with(text.get(..mark.len().min(text.len())).unwrap_or("\0"))
         {
@@ -184,19 +184,19 @@ impl Notation {
         let key = text.get(..length).unwrap_or("");
         let behind = text.get(length..).unwrap_or("").trim_start();
         match behind.chars().next() {
-            None if !last && text.len() <= WORD => return Err(Short::More),
+            None if !last && text.len() <= WORD => return Err(NoStep::More),
             Some(sign) if sign == self.equals && !key.is_empty() => {}
-            _ => return Err(Short::Wrong),
+            _ => return Err(NoStep::Wrong),
         }
         self.separate(out);
         out.push_str(&quoted(key));
         out.push_str(": ");
-        self.expects = Expects::Value;
+        self.expects = Expected::Value;
         Ok(text.len() - behind.len() + self.equals.len_utf8())
     }
 
     /// A value, or its beginning. `listed`: it stands in a list.
-    fn value(&mut self, text: &str, last: bool, listed: bool, out: &mut String) -> Result<usize, Short> {
+    fn value(&mut self, text: &str, last: bool, listed: bool, out: &mut String) -> Result<usize, NoStep> {
         let kind = match text.chars().next() {
             Some('[') => Kind::List { close: ']' },
             Some('(') if self.quotes == Quotes::Python => Kind::List { close: ')' },
@@ -206,19 +206,19 @@ impl Notation {
             _ => return self.scalar_here(text, last, false, out),
         };
         if self.levels.len() >= DEPTH {
-            return Err(Short::Wrong);
+            return Err(NoStep::Wrong);
         }
         if listed {
             self.separate(out);
         }
         out.push(if matches!(kind, Kind::List { .. }) { '[' } else { '{' });
         self.levels.push(Level { kind, some: false });
-        self.expects = Expects::Item;
+        self.expects = Expected::Item;
         Ok(1)
     }
 
     /// A text or a word, with what separates it from the one before.
-    fn scalar(&mut self, text: &str, last: bool, key: bool, out: &mut String) -> Result<usize, Short> {
+    fn scalar(&mut self, text: &str, last: bool, key: bool, out: &mut String) -> Result<usize, NoStep> {
         let mut own = String::new();
         let read = self.scalar_here(text, last, key, &mut own)?;
         self.separate(out);
@@ -226,20 +226,20 @@ impl Notation {
         Ok(read)
     }
 
-    fn scalar_here(&mut self, text: &str, last: bool, key: bool, out: &mut String) -> Result<usize, Short> {
+    fn scalar_here(&mut self, text: &str, last: bool, key: bool, out: &mut String) -> Result<usize, NoStep> {
         if let Some((mark, plain, length)) = self.opening(text, last)? {
             out.push('"');
-            self.expects = Expects::Text { mark, plain, key };
+            self.expects = Expected::Text { mark, plain, key };
             return Ok(length);
         }
         // At the very end half a mark is no word with a quote behind it.
         let is_mark = matches!(self.quotes, Quotes::Mark(mark) if mark.starts_with(text));
         let is_end = |sign: char| !is_mark && (sign.is_whitespace() || ",:=()[]{}'\"".contains(sign));
         let length = match text.find(is_end) {
-            Some(0) => return Err(Short::Wrong),
+            Some(0) => return Err(NoStep::Wrong),
             Some(length) => length,
-            None if text.len() > WORD => return Err(Short::Wrong),
-            None if !last => return Err(Short::More),
+            None if text.len() > WORD => return Err(NoStep::Wrong),
+            None if !last => return Err(NoStep::More),
             None => text.len(),
         };
         let word = text.get(..length).unwrap_or("");
@@ -252,16 +252,16 @@ impl Notation {
         } else {
             plain_value(word)
         });
-        self.expects = if key { Expects::Equals } else { Expects::Comma };
+        self.expects = if key { Expected::Equals } else { Expected::Comma };
         Ok(length)
     }
 
     /// What begins a text: the mark that ends it, whether backslashes stand for themselves, and how long it is itself.
-    fn opening(&self, text: &str, last: bool) -> Result<Option<(&'static str, bool, usize)>, Short> {
+    fn opening(&self, text: &str, last: bool) -> Result<Option<(&'static str, bool, usize)>, NoStep> {
         if let Quotes::Mark(mark) = self.quotes {
             return match text.strip_prefix(mark) {
                 Some(_) => Ok(Some((mark, true, mark.len()))),
-                None if mark.starts_with(text) && !last => Err(Short::More),
+                None if mark.starts_with(text) && !last => Err(NoStep::More),
                 None => Ok(None),
             };
         }
@@ -274,7 +274,7 @@ impl Notation {
             }
             return match rest.strip_prefix(three) {
                 Some(_) => Ok(Some((three, plain, letters + 3))),
-                None if three.starts_with(rest) && !last => Err(Short::More),
+                None if three.starts_with(rest) && !last => Err(NoStep::More),
                 None => Ok(Some((one, plain, letters + 1))),
             };
         }
@@ -288,7 +288,7 @@ impl Notation {
         (mark, plain, key): (&'static str, bool, bool),
         last: bool,
         out: &mut String,
-    ) -> Result<usize, Short> {
+    ) -> Result<usize, NoStep> {
         let mut at = 0;
         let mut said = String::new();
         let mut more = false;
@@ -296,7 +296,7 @@ impl Notation {
             if rest.starts_with(mark) {
                 out.push_str(&inner(&said));
                 out.push('"');
-                self.expects = if key { Expects::Equals } else { Expects::Comma };
+                self.expects = if key { Expected::Equals } else { Expected::Comma };
                 return Ok(at + mark.len());
             }
             if mark.starts_with(rest) && !last {
@@ -324,7 +324,7 @@ impl Notation {
             at += sign.len_utf8();
         }
         out.push_str(&inner(&said));
-        if at == 0 && more { Err(Short::More) } else { Ok(at) }
+        if at == 0 && more { Err(NoStep::More) } else { Ok(at) }
     }
 }
 
@@ -413,17 +413,17 @@ mod tests {
     use super::*;
 
     /// The JSON of arguments, however they are cut.
-    fn noted(quotes: Quotes, equals: char, close: char, text: &str) -> (String, Noted) {
+    fn noted(quotes: Quotes, equals: char, close: char, text: &str) -> (String, ReadArguments) {
         let mut whole = String::new();
         let all = Notation::new(quotes, equals, close).read(text, true, &mut whole);
         let (mut pieces, mut at) = (String::new(), 0);
         let mut notation = Notation::new(quotes, equals, close);
-        let mut end = Noted::Some(0);
+        let mut end = ReadArguments::Some(0);
         for upto in text.char_indices().map(|(at, _)| at).skip(1).chain([text.len()]) {
             end = notation.read(&text[at..upto], upto == text.len(), &mut pieces);
-            let (Noted::Some(read) | Noted::All(read) | Noted::Wrong(read)) = end;
+            let (ReadArguments::Some(read) | ReadArguments::All(read) | ReadArguments::Wrong(read)) = end;
             at += read;
-            if !matches!(end, Noted::Some(_)) {
+            if !matches!(end, ReadArguments::Some(_)) {
                 break;
             }
         }
@@ -449,7 +449,10 @@ mod tests {
                 r#"{"a": 1000, "b": 0.5, "c": 3, "d": 1e5, "e": "celsius"}"#,
             ),
         ] {
-            assert_eq!(noted(Quotes::Python, '=', ')', text), (json.to_owned(), Noted::All(text.len())));
+            assert_eq!(
+                noted(Quotes::Python, '=', ')', text),
+                (json.to_owned(), ReadArguments::All(text.len()))
+            );
         }
         for (text, json) in [("1)", ""), ("a=1, 2)", r#"{"a": 1"#), (r#"a="x" + "y")"#, r#"{"a": "x""#)] {
             assert_eq!(noted(Quotes::Python, '=', ')', text).0, json, "{text}");
@@ -469,7 +472,7 @@ mod tests {
         ] {
             assert_eq!(
                 noted(Quotes::Mark("<|\"|>"), ':', '}', text),
-                (json.to_owned(), Noted::All(text.len()))
+                (json.to_owned(), ReadArguments::All(text.len()))
             );
         }
     }

@@ -2,10 +2,10 @@
 
 use super::super::Piece;
 use super::super::format::{Form, Format};
-use super::json::Json;
-use super::literal::Literal;
-use super::named::Named;
-use super::tagged::Tagged;
+use super::json::JsonGrammar;
+use super::literal::LiteralGrammar;
+use super::named::NamedGrammar;
+use super::tagged::TaggedGrammar;
 use super::{Grammar, Step, near};
 use crate::wire::tools::Tools;
 use std::sync::Arc;
@@ -68,10 +68,10 @@ impl Starts {
     pub(super) fn grammar(&self, tried: Try) -> Option<Box<dyn Grammar>> {
         let start = self.all.get(tried.start)?;
         Some(match start.forms.get(tried.form)? {
-            Form::Json(form) => Box::new(Json::new(form, start.mark.len())),
-            Form::Named(form) => Box::new(Named::new(form)),
-            Form::Tagged(form) => Box::new(Tagged::new(form)),
-            Form::Literal(form) => Box::new(Literal::new(form, start.mark.len())),
+            Form::Json(form) => Box::new(JsonGrammar::new(form, start.mark.len())),
+            Form::Named(form) => Box::new(NamedGrammar::new(form)),
+            Form::Tagged(form) => Box::new(TaggedGrammar::new(form)),
+            Form::Literal(form) => Box::new(LiteralGrammar::new(form, start.mark.len())),
         })
     }
 

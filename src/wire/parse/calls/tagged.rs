@@ -66,7 +66,7 @@ pub(in super::super) enum Keys {
 
 /// The reader of one section.
 #[derive(Debug)]
-pub(super) struct Tagged {
+pub(super) struct TaggedGrammar {
     form: &'static Form,
     state: State,
     called: bool,
@@ -102,7 +102,7 @@ struct Value {
     begun: bool,
 }
 
-impl Tagged {
+impl TaggedGrammar {
     pub(super) fn new(form: &'static Form) -> Self {
         Self {
             form,
@@ -317,7 +317,7 @@ fn elements(text: &str, form: &Form, types: Types, depth: usize) -> String {
     format!("{{{}}}", all.join(", "))
 }
 
-impl Tagged {
+impl TaggedGrammar {
     /// Before a call: gives how much is read, or how it ends.
     fn before(&mut self, text: &str, last: bool) -> Result<usize, Step> {
         let Form { opens, name, closes, .. } = *self.form;
@@ -436,7 +436,7 @@ impl Tagged {
     }
 }
 
-impl Grammar for Tagged {
+impl Grammar for TaggedGrammar {
     fn read(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Step {
         steps(text, 0, |text| self.step(text, last, tools, emit))
     }

@@ -1,0 +1,101 @@
+//! What a chat request lets a model call, in whichever of its forms it says so.
+
+use super::ChatRequest;
+use super::check::Checked;
+use crate::json::{self, Raw, elements, raw_member};
+use bytes::Bytes;
+use std::collections::HashSet;
+use std::ops::Range;
+
+/// What may be called.
+#[derive(Clone, Debug)]
+pub(crate) struct OfferedTools {
+    /// The functions, as `tools` or `functions` lists them.
+    pub(super) tools: Bytes,
+    /// Where they stand so in the body, if they do.
+    pub(super) place: Option<Range<usize>>,
+    /// Something must be called.
+    pub(super) must: bool,
+    /// The model chooses whether to call.
+    pub(super) may: bool,
+}
+
+impl OfferedTools {
+    /// What this request lets a model call, of which `ask` has been read; `None`: nothing.
+    pub(super) fn read(from: &Checked<'_>, ask: &ChatRequest) -> Option<Self> {
+        let said = |key: &str| from.get(key).map(|field| field.value.get());
+        // Who says it both ways means the newer one.
+        let (key, old) =
+            if said("tools").is_some() { ("tools", None) } else { ("functions", said("function_call")) };
+        let all = said(key)?;
+        let choice = said("tool_choice").or(old);
+        if choice == Some("\"none\"") {
+            return None;
+        }
+        let allowed = choice.and_then(allowed);
+        let mode = match allowed {
+            Some(allowed) => Some(raw_member(allowed, "mode").map_or("", Raw::get)),
+            None => choice,
+        };
+        let is_one = said("tool_choice").is_none() && old.is_some_and(is_object);
+        let must = mode == Some("\"required\"") || is_one || ask.forced_function.is_some();
+        let is_plain = allowed.is_none() && ask.custom_tools.is_empty();
+        Some(Self {
+            tools: if is_plain { Bytes::new() } else { listed(all, allowed, key).into() },
+            place: from.place(key).filter(|_| is_plain),
+            must,
+            may: matches!(mode, None | Some("\"auto\"")),
+        })
+    }
+}
+
+fn is_object(json: &str) -> bool {
+    json.starts_with('{')
+}
+
+/// What a choice of `allowed_tools` says of them.
+fn allowed(choice: &str) -> Option<&str> {
+    let is_one = is_object(choice) && json::member(choice, "type").as_deref() == Some("allowed_tools");
+    raw_member(choice, "allowed_tools").map(Raw::get).filter(|_| is_one)
+}
+
+/// The name of a tool, or of what a choice says of one.
+pub(crate) fn name(tool: &str) -> Option<String> {
+    let inner = raw_member(tool, "function").or_else(|| raw_member(tool, "custom"))?;
+    json::member(inner.get(), "name")
+}
+
+/// Those of the tools that are allowed, custom ones as the functions of one string that engines know them as. `key`: where
+/// they stand; old functions have their names in no object of their own.
+fn listed(all: &str, allowed: Option<&str>, key: &str) -> String {
+    let names = allowed.map(|allowed| {
+        let tools = raw_member(allowed, "tools").and_then(|tools| elements(tools.get()));
+        tools.into_iter().flatten().filter_map(|tool| name(tool.get())).collect::<HashSet<_>>()
+    });
+    let mut written = String::from("[");
+    for tool in elements(all).into_iter().flatten() {
+        let own = || if key == "functions" { json::member(tool.get(), "name") } else { name(tool.get()) };
+        let is_allowed = |names: &HashSet<String>| own().is_some_and(|name| names.contains(&name));
+        if !names.as_ref().is_none_or(is_allowed) {
+            continue;
+        }
+        if written.len() > 1 {
+            written.push(',');
+        }
+        match raw_member(tool.get(), "custom").and_then(|custom| raw_member(custom.get(), "name")) {
+            Some(name) => {
+                let parameters = "{\"properties\":{\"input\":{\"type\":\"string\"}}}";
+                written.extend([
+                    "{\"function\":{\"name\":",
+                    name.get(),
+                    ",\"parameters\":",
+                    parameters,
+                    "}}",
+                ]);
+            }
+            None => written.push_str(tool.get()),
+        }
+    }
+    written.push(']');
+    written
+}

@@ -1,0 +1,260 @@
+//! The ways by which a request comes in: the plain routes, and those that clients of Azure use (wire-format 5).
+//!
+//! Takes: a path and a query. Gives: the deployment it names, the key, what the answer's head has in addition.
+//! Never: changes what an answer says.
+
+use super::headers;
+use crate::config::Azure;
+use crate::wire::fault::{Failure, Fault};
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use http::{Response, request};
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+
+const SCHEME: &[u8] = b"Bearer ";
+const API_KEY: HeaderName = HeaderName::from_static("api-key");
+const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-client-request-id");
+
+/// Which family of routes a path is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RouteFamily {
+    /// `/v1/…`
+    Plain,
+    /// `/openai/v1/…`
+    Undated,
+    /// `/openai/…?api-version=`
+    Dated,
+    /// `/openai/deployments/{deployment}/…?api-version=`
+    Deployment,
+}
+
+/// What a request shows to be let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PresentedKey<'h> {
+    /// No key.
+    Nothing,
+    /// More than one, which are none.
+    Several,
+    /// This one.
+    Key(&'h [u8]),
+}
+
+/// The key behind the scheme, whose case is nobody's business (RFC 9110, 11.1).
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, key) = value.split_at_checked(SCHEME.len())?;
+    scheme.eq_ignore_ascii_case(SCHEME).then(|| key.trim_ascii_start())
+}
+
+/// What stands before the paths of each family, as the router writes it.
+pub(super) const DOORS: [(RouteFamily, &str); 4] = [
+    (RouteFamily::Plain, "/v1"),
+    (RouteFamily::Undated, "/openai/v1"),
+    (RouteFamily::Dated, "/openai"),
+    (RouteFamily::Deployment, "/openai/deployments/{deployment}"),
+];
+
+impl RouteFamily {
+    /// Whether the request says the deployment and the version that its routes want.
+    pub(super) fn check(self, head: &request::Parts, azure: &Azure) -> Result<(), Failure> {
+        if self.deployment(head).is_some_and(|name| name.is_empty()) {
+            return Err(Fault::UnknownUrl.into());
+        }
+        if !self.is_dated() {
+            return Ok(());
+        }
+        let unsupported = |what: String| {
+            Failure::from(Fault::UnsupportedApiVersion).with_message(what).with_param("api-version")
+        };
+        let Some(version) = api_version(head) else {
+            return Err(unsupported("The query parameter 'api-version' is missing.".to_owned()));
+        };
+        if !is_date(version) {
+            let what = "The query parameter 'api-version' must be a date, YYYY-MM-DD or YYYY-MM-DD-preview.";
+            return Err(unsupported(what.to_owned()));
+        }
+        if !azure.api_versions.is_empty() && !azure.api_versions.iter().any(|known| known == version) {
+            let what = format!(
+                "The API version '{version}' is not supported; supported are {}.",
+                azure.api_versions.join(", ")
+            );
+            return Err(unsupported(what));
+        }
+        Ok(())
+    }
+
+    /// Its routes want an `api-version`.
+    pub(super) fn is_dated(self) -> bool {
+        matches!(self, Self::Dated | Self::Deployment)
+    }
+
+    /// The deployment in the path: the name of a model.
+    pub(super) fn deployment(self, head: &request::Parts) -> Option<String> {
+        if self != Self::Deployment {
+            return None;
+        }
+        let name = head.uri.path().strip_prefix("/openai/deployments/")?.split('/').next()?;
+        Some(super::routes::decoded(name))
+    }
+
+    /// The key as the engine is to see it. Azure's own header wins on Azure's own routes.
+    pub(super) fn authorization(self, headers: &HeaderMap) -> Option<HeaderValue> {
+        let only = |name: HeaderName| {
+            let mut all = headers.get_all(name).iter();
+            // Two keys are no key: engine and proxy might each take another one.
+            all.next().filter(|_| all.next().is_none())
+        };
+        if self != Self::Plain && headers.contains_key(API_KEY) {
+            let key = only(API_KEY)?.to_str().ok()?;
+            let mut value = HeaderValue::from_str(&format!("Bearer {key}")).ok()?;
+            value.set_sensitive(true);
+            return Some(value);
+        }
+        only(AUTHORIZATION).cloned()
+    }
+
+    /// What a request shows to be let in. Nowhere else is a key looked for.
+    pub(super) fn shown(self, headers: &HeaderMap) -> PresentedKey<'_> {
+        let azure = self != Self::Plain && headers.contains_key(API_KEY);
+        let mut all = headers.get_all(if azure { API_KEY } else { AUTHORIZATION }).iter();
+        let (first, second) = (all.next().map(HeaderValue::as_bytes), all.next());
+        let key = if azure { first } else { first.and_then(bearer) };
+        match key.filter(|key| !key.is_empty()) {
+            _ if second.is_some() => PresentedKey::Several,
+            Some(key) => PresentedKey::Key(key),
+            None => PresentedKey::Nothing,
+        }
+    }
+
+    /// Whose responses a request may see where no keys are checked: everybody's who sends the same key. Keys themselves are not kept.
+    pub(super) fn tenant(self, headers: &HeaderMap) -> Arc<str> {
+        match self.authorization(headers) {
+            Some(key) => {
+                // The scheme's case is nobody's name (RFC 9110, 11.1).
+                let (scheme, rest) = key.as_bytes().split_at(key.len().min(SCHEME.len()));
+                let key = if scheme.eq_ignore_ascii_case(SCHEME) {
+                    [SCHEME, rest].concat()
+                } else {
+                    key.as_bytes().to_vec()
+                };
+                let mut name = String::new();
+                super::routes::hex(Sha256::digest(&key).get(..16).unwrap_or_default(), &mut name);
+                name.into()
+            }
+            None => "".into(),
+        }
+    }
+
+    /// What Azure's clients find in the head of every answer.
+    pub(super) fn sign<B>(
+        self,
+        response: &mut Response<B>,
+        asked: Option<HeaderValue>,
+        version: Option<HeaderValue>,
+        azure: &Azure,
+    ) {
+        if self == Self::Plain {
+            return;
+        }
+        let headers = response.headers_mut();
+        if let Some(id) = headers.get(headers::REQUEST_ID).cloned() {
+            headers.insert(HeaderName::from_static("apim-request-id"), id.clone());
+            headers.insert(HeaderName::from_static("x-ms-request-id"), id);
+        }
+        let listed = HeaderValue::from_str(&azure.api_versions.join(", ")).ok();
+        let versions = if azure.api_versions.is_empty() { version } else { listed };
+        for (name, value) in [
+            (HeaderName::from_static("x-ms-region"), HeaderValue::from_str(&azure.region).ok()),
+            (CLIENT_REQUEST_ID, asked),
+            (HeaderName::from_static("api-supported-versions"), versions),
+        ] {
+            if let Some(value) = value.filter(|value| !value.is_empty()) {
+                headers.insert(name, value);
+            }
+        }
+    }
+}
+
+/// The client's own id for the request, to be given back.
+pub(super) fn client_request_id(headers: &HeaderMap) -> Option<HeaderValue> {
+    headers.get(CLIENT_REQUEST_ID).filter(|id| id.len() <= 128 && id.to_str().is_ok()).cloned()
+}
+
+/// The version that the query names, if it is one.
+pub(super) fn known_version(head: &request::Parts) -> Option<HeaderValue> {
+    api_version(head)
+        .filter(|version| is_date(version))
+        .and_then(|version| HeaderValue::from_str(version).ok())
+}
+
+fn api_version(head: &request::Parts) -> Option<&str> {
+    headers::query(head, "api-version")
+}
+
+/// `YYYY-MM-DD`, with or without `-preview`.
+fn is_date(text: &str) -> bool {
+    let date = text.strip_suffix("-preview").unwrap_or(text).as_bytes();
+    date.len() == 10
+        && date.iter().enumerate().all(|(at, byte)| match at {
+            4 | 7 => *byte == b'-',
+            _ => byte.is_ascii_digit(),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_looked_for_in_one_place() {
+        use PresentedKey::{Key, Nothing, Several};
+        let shown = |family: RouteFamily, lines: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in lines {
+                headers.append(*name, HeaderValue::from_static(value));
+            }
+            match family.shown(&headers) {
+                Key(key) => Key(if key == b"k" { b"k" } else { b"another" }),
+                Several => Several,
+                Nothing => Nothing,
+            }
+        };
+        let both = [("authorization", "Bearer k"), ("api-key", "x")];
+        for (lines, plain, azure) in [
+            (&[][..], Nothing, Nothing),
+            (&[("authorization", "Bearer k")], Key(b"k"), Key(b"k")),
+            (&[("authorization", "bEARER   k")], Key(b"k"), Key(b"k")),
+            (&[("authorization", "Bearer k l")], Key(b"another"), Key(b"another")),
+            (&[("authorization", "Bearer")], Nothing, Nothing),
+            (&[("authorization", "Bearerk")], Nothing, Nothing),
+            (&[("authorization", "Basic az==")], Nothing, Nothing),
+            (&[("authorization", "k")], Nothing, Nothing),
+            (&[("authorization", "")], Nothing, Nothing),
+            (&[("authorization", "Bearer k"), ("authorization", "Bearer k")], Several, Several),
+            (&[("api-key", "k")], Nothing, Key(b"k")),
+            (&[("api-key", "Bearer k")], Nothing, Key(b"another")),
+            (&[("api-key", "")], Nothing, Nothing),
+            (&[("api-key", "k"), ("api-key", "k")], Nothing, Several),
+            (&both, Key(b"k"), Key(b"another")),
+            (&[("x-api-key", "k")], Nothing, Nothing),
+        ] {
+            assert_eq!(shown(RouteFamily::Plain, lines), plain, "{lines:?}");
+            for family in [RouteFamily::Undated, RouteFamily::Dated, RouteFamily::Deployment] {
+                assert_eq!(shown(family, lines), azure, "{lines:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn versions() {
+        for (version, good) in [
+            ("2024-10-21", true),
+            ("2025-04-01-preview", true),
+            ("2024-10-21-beta", false),
+            ("24-10-21", false),
+            ("preview", false),
+            ("", false),
+        ] {
+            assert_eq!(is_date(version), good, "{version}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Requests that are sent again before the client has anything of the answer: to the same engine in another form, which it
+//! may take after it has refused the first one, or to another engine (faults 7).
+
+use super::Relay;
+use super::exchange::{BodyKind, EngineStep, Exchange, after};
+use crate::engine::fallback::{Fallback, Fallbacks};
+use crate::error::Class;
+use crate::server::attempt::{
+    AttemptTarget, FanOutPart, Refused, SentRequest, UpstreamRequest, UpstreamSelection,
+};
+use crate::server::headers;
+use crate::upstream::{ChosenUpstream, Outcome, Pool, Upstream};
+use crate::wire::fault::Failure;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The means to send a request again.
+pub(super) struct Resend {
+    pub(super) request: Box<dyn UpstreamRequest>,
+    pub(super) selection: UpstreamSelection,
+    /// The upstreams that gave parts of the answer, from the first on.
+    way: Vec<Arc<Upstream>>,
+    /// The shortest time after which one of those that pushed back may be asked again, in seconds.
+    pub(super) wait: Option<u64>,
+}
+
+impl Resend {
+    pub(super) fn new(request: Box<dyn UpstreamRequest>, selection: UpstreamSelection) -> Self {
+        Self { request, selection, way: Vec::new(), wait: None }
+    }
+}
+
+impl Exchange {
+    /// The engine answers, maybe after it has refused another form of the request: it is asked in this one from now on.
+    pub(super) fn answered(&mut self) {
+        if let Some(refused) = self.refused.take() {
+            self.chosen.upstream().answers_to(&refused.model, self.fallbacks);
+        }
+    }
+}
+
+impl Relay {
+    /// The attempt failed before the client had anything of it, and the request is sent again.
+    pub(super) fn is_sent_again(&mut self) -> bool {
+        let spoken = self.buffer.rewriter.progress().spoken;
+        let Some(failure) = self.buffer.rewriter.any_failure().filter(|_| !spoken) else { return false };
+        let failure = failure.clone();
+        self.asks_otherwise(&failure) || self.goes_elsewhere(&failure)
+    }
+
+    /// The engine refuses the request, and is asked once more in a form that it may take. That is no failure of the engine
+    /// and no retry: it happens once for each form.
+    fn asks_otherwise(&mut self, refusal: &Failure) -> bool {
+        let tried = self.exchange.fallbacks;
+        let Some(fallback) = Fallback::of(refusal).filter(|fallback| !tried.has(*fallback)) else {
+            return false;
+        };
+        let fallbacks = tried.with(fallback);
+        let chosen = Pool::again(self.upstream());
+        let Some(mut sent) = self.sent(&chosen, fallbacks) else { return false };
+        // The same request would be refused again.
+        if !sent.fallbacks.has(fallback) {
+            self.exchange.lacks = Some(fallback);
+            return false;
+        }
+        sent.fallbacks = sent.fallbacks.and(fallbacks);
+        let Some(again) = &self.again else { return false };
+        let first = self.exchange.refused.take().unwrap_or_else(|| {
+            let model = self.record.app.pool.engine_name(again.selection.model()).to_owned();
+            Box::new(Refused { failure: refusal.clone(), model })
+        });
+        self.counted();
+        self.exchange.chosen.tell(Outcome::Refused);
+        if let EngineStep::Answers(_, BodyKind::Refusal(_)) = &self.exchange.engine {
+            self.give_back();
+        }
+        self.begin_again(chosen, sent, Duration::ZERO);
+        self.exchange.refused = Some(first);
+        true
+    }
+
+    /// Another upstream is asked.
+    fn goes_elsewhere(&mut self, failure: &Failure) -> bool {
+        let class = self.exchange.class.take().unwrap_or_else(|| Class::of(failure));
+        let Some(again) = &mut self.again else { return false };
+        let Some((chosen, pause)) = again.selection.along(&mut again.way, class, &self.record.app) else {
+            return false;
+        };
+        let Some(sent) = self.sent(&chosen, Fallbacks::default()) else { return false };
+        if let (Class::Pushed, Some(again)) = (class, &mut self.again) {
+            let wait = headers::retry_after(self.exchange.passed.get(headers::RETRY_AFTER));
+            again.wait = Some(again.wait.map_or(wait, |least| least.min(wait)));
+        }
+        self.told();
+        self.begin_again(chosen, sent, pause);
+        true
+    }
+
+    /// The request for the choice of the present exchange, as it is sent to this upstream; `None`: it cannot be.
+    fn sent(&mut self, chosen: &ChosenUpstream, fallbacks: Fallbacks) -> Option<SentRequest> {
+        let choice = self.exchange.choice;
+        let part = self.buffer.gather().map(|gather| FanOutPart { choice, gather });
+        let again = self.again.as_mut()?;
+        let attempt = again.selection.attempts();
+        again.request.send(&AttemptTarget { upstream: chosen.upstream(), attempt, part, fallbacks }).ok()
+    }
+
+    /// Another exchange takes the place of the present one, which has come to nothing.
+    fn begin_again(&mut self, chosen: ChosenUpstream, sent: SentRequest, pause: Duration) {
+        let SentRequest { asking, rewriter, fan_out, fallbacks } = sent;
+        // The one before is let go of first.
+        self.exchange.let_go();
+        self.exchange = Exchange::begin(chosen, after(pause, asking), self.exchange.choice, fallbacks);
+        self.buffer.begin_again(rewriter);
+        self.tell_limits();
+        if !self.buffer.is_of_several() {
+            self.received = 0;
+        }
+        if let Some(fan_out) = fan_out {
+            self.fan_out(*fan_out, pause);
+        }
+        self.record.begins_again();
+        self.record.upstream = Some(Arc::clone(self.exchange.chosen.upstream()));
+        self.clock.asks_again();
+    }
+}

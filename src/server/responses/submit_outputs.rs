@@ -1,0 +1,141 @@
+//! Outputs of tools, handed in one by one; with the last of them the response is gone on with (wire-format 4.10).
+//!
+//! What has been handed in lies in the store, so that any process can take the next one. Of several that hand in at once,
+//! one goes on.
+
+use super::stored::missing;
+use super::tool_outputs::{SubmittedOutputs, ToolOutputStore};
+use crate::json::{self, write_string};
+use crate::request::responses::outputs::{self, After, Output, Outputs, Pending};
+use crate::server::body::Body;
+use crate::server::routes::RequestContext;
+use crate::store::Error;
+use crate::wire::fault::{Failure, Fault};
+use axum::body::Body as Incoming;
+use bytes::{BufMut, BytesMut};
+use http::header::ACCEPT;
+use http::{HeaderMap, Response, StatusCode, request};
+
+impl RequestContext {
+    /// Takes outputs of a response's calls.
+    pub(in crate::server) async fn tool_outputs(
+        &mut self,
+        head: &request::Parts,
+        body: Option<Incoming>,
+    ) -> Result<Response<Body>, Failure> {
+        let limit = self.app.config.limits.max_body_bytes;
+        let body = self.body(body, limit).await?;
+        let outputs = Outputs::read(&body, self.rules())?;
+        let (store, key) = self.named(head)?;
+        if let Some(pending) = self.app.tool_waits.put(&key, &outputs.all).await {
+            return Ok(self.waiting(&key.id, pending?.iter()));
+        }
+        let now = self.app.store_handle.now();
+        let record = store.get(key.clone(), now).await.map_err(|error| match error {
+            Error::NotFound => missing(&key.id),
+            other => self.unavailable(&other),
+        })?;
+        let calls = outputs::calls(&record.response);
+        if !record.state.is_terminal() {
+            let message = format!("The response '{}' has not ended yet.", key.id);
+            return Err(Failure::from(Fault::InvalidRequest).with_message(message));
+        }
+        let given = places(&key.id, &calls, &outputs.all)?;
+        let output_store = ToolOutputStore::of(store, &key, self.chance.request_id());
+        let full = output_store.put(&given, now).await.map_err(|error| match error {
+            Error::Conflict => answered(given.first().map(|(_, output)| *output)),
+            other => self.unavailable(&other),
+        })?;
+        let pending: Vec<_> = (0..calls.len()).filter(|at| !full.contains_key(at)).collect();
+        if !pending.is_empty() {
+            let pending = pending.iter().filter_map(|at| calls.get(*at));
+            return Ok(self.waiting(&key.id, pending));
+        }
+        // Whatever becomes of this request: unless an answer begins, they may be handed in again.
+        let handed = SubmittedOutputs::new(output_store, &given, now);
+        if !handed.output_store.claim(now).await.map_err(|error| self.unavailable(&error))? {
+            handed.stay();
+            return Ok(self.waiting(&key.id, std::iter::empty()));
+        }
+        let answered =
+            calls.iter().enumerate().filter_map(|(at, call)| Some((call, full.get(&at)?.as_str())));
+        let input = outputs::items(answered);
+        let conversation = outputs::conversation(&record.response);
+        let after = match &conversation {
+            Some(conversation) => After::Conversation(conversation),
+            None => After::Response(&key.id),
+        };
+        let model = json::member(&record.response, "model").unwrap_or_default();
+        let stream = outputs.stream || wants_events(&head.headers);
+        let body = outputs::going_on(&record.request, &model, after, &input, stream);
+        if let Err(failure) = self.count(head).await {
+            handed.take_back().await;
+            return Err(failure);
+        }
+        let response = self.create(head, body).await?;
+        if response.status().is_success() {
+            handed.stay();
+        } else {
+            handed.take_back().await;
+        }
+        Ok(response)
+    }
+
+    fn waiting<'a>(&mut self, id: &str, pending: impl Iterator<Item = &'a Pending>) -> Response<Body> {
+        let mut out = BytesMut::from(&b"{\"object\":\"response.tool_outputs\",\"response_id\":"[..]);
+        write_string(id, &mut out);
+        out.extend_from_slice(b",\"status\":\"waiting\",\"pending\":[");
+        for (at, call) in pending.enumerate() {
+            if at > 0 {
+                out.put_u8(b',');
+            }
+            write_string(&call.call_id, &mut out);
+        }
+        out.extend_from_slice(b"]}");
+        let mut response = self.object(out.freeze());
+        *response.status_mut() = StatusCode::ACCEPTED;
+        if let Some(record) = &mut self.record {
+            record.answered(StatusCode::ACCEPTED.as_u16());
+        }
+        response
+    }
+}
+
+/// Whether the client says that it takes events.
+fn wants_events(headers: &HeaderMap) -> bool {
+    let kinds = headers.get_all(ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
+    kinds.flat_map(|accept| accept.split(',')).any(|kind| kind.trim().starts_with("text/event-stream"))
+}
+
+/// The outputs with the places of their calls.
+pub(super) fn places<'o>(
+    id: &str,
+    calls: &[Pending],
+    given: &'o [Output],
+) -> Result<Vec<(usize, &'o Output)>, Failure> {
+    if calls.is_empty() {
+        let message = format!("The response '{id}' has no tool calls.");
+        return Err(Failure::from(Fault::InvalidRequest).with_message(message));
+    }
+    let mut told: Vec<(usize, &Output)> = Vec::with_capacity(given.len());
+    for output in given {
+        let at = calls.iter().position(|call| call.call_id == output.call_id).ok_or_else(|| {
+            let message =
+                format!("Invalid value for '{}': the response has no such tool call.", output.param);
+            Failure::from(Fault::InvalidValue).with_message(message).with_param(output.param.as_str())
+        })?;
+        if told.iter().any(|(other, _)| *other == at) {
+            return Err(answered(Some(output)));
+        }
+        told.push((at, output));
+    }
+    Ok(told)
+}
+
+pub(super) fn answered(output: Option<&Output>) -> Failure {
+    let failure = Failure::from(Fault::Conflict).with_message("The tool call has an output already.");
+    match output {
+        Some(output) => failure.with_param(output.param.as_str()),
+        None => failure,
+    }
+}

@@ -1,0 +1,201 @@
+//! Messages: what a client's asks, and what events and errors look like as messages (wire-format 4.12).
+
+use crate::json::{self, Members, Text};
+use crate::request::fields::{self, Field};
+use crate::server::event;
+use crate::server::persist::FinalState;
+use crate::wire::fault::{Failure, Fault};
+use axum::extract::ws::{Message, Utf8Bytes};
+use bytes::{BufMut, Bytes, BytesMut};
+
+/// Parameters of HTTP, and why they are none here.
+const NOT_HERE: [(&str, &str); 3] = [
+    ("stream", "on a WebSocket every response is streamed"),
+    ("stream_options", "on a WebSocket events are not padded"),
+    ("background", "on a WebSocket the client waits"),
+];
+
+/// What a message asks for, as far as the connection must know.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Create {
+    /// The response that it goes on with.
+    pub(super) previous: Option<String>,
+    /// An answer is wanted; else the input is only to be kept for what goes on with it.
+    pub(super) generate: bool,
+}
+
+/// What is wrong with a message, and the response that it would have gone on with.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) failure: Failure,
+    pub(super) previous: Option<String>,
+}
+
+impl Create {
+    /// Reads a message. `habit`: its client is of those that say `"stream": true` although they need not.
+    pub(super) fn read(text: &[u8], habit: bool) -> Result<Self, Refused> {
+        let alone = |failure| Refused { failure, previous: None };
+        let text = fields::text(text).map_err(alone)?;
+        let members = fields::read(text, text).map_err(alone)?;
+        let get = |key: &str| members.iter().find(|field| field.key == key && field.value.get() != "null");
+        let word = |field: &Field<'_>| Text::of(field.value).map(|text| text.decoded().into_owned());
+        let previous = get("previous_response_id").and_then(word);
+        let generate = match get("generate").map(|field| field.value.get()) {
+            None | Some("true") => Ok(true),
+            Some("false") => Ok(false),
+            Some(_) => Err(invalid("generate", "it must be true or false")),
+        };
+        let checked = is_create(&members).and_then(|()| {
+            for (key, why) in NOT_HERE {
+                let told =
+                    get(key).filter(|field| !(habit && key == "stream" && field.value.get() == "true"));
+                if told.is_some() {
+                    let message = format!("Unsupported parameter: '{key}'; {why}.");
+                    let failure = Failure::from(Fault::UnsupportedParameter);
+                    return Err(failure.with_message(message).with_param(key));
+                }
+            }
+            generate
+        });
+        match checked {
+            Ok(generate) => Ok(Self { previous, generate }),
+            Err(failure) => Err(Refused { failure, previous }),
+        }
+    }
+}
+
+fn is_create(members: &[Field<'_>]) -> Result<(), Failure> {
+    let mut types = members.iter().filter(|field| field.key == "type");
+    let Some(kind) = types.next() else {
+        let message = "Missing required parameter: 'type'; it must be 'response.create'.";
+        return Err(Failure::from(Fault::MissingParameter).with_message(message).with_param("type"));
+    };
+    if types.next().is_some() {
+        return Err(Failure::from(Fault::DuplicateKey)
+            .with_message("Duplicate key: 'type'.")
+            .with_param("type"));
+    }
+    match Text::of(kind.value) {
+        Some(kind) if kind == "response.create" => Ok(()),
+        _ => Err(invalid("type", "it must be 'response.create'")),
+    }
+}
+
+fn invalid(key: &'static str, must: &str) -> Failure {
+    let message = format!("Invalid value for '{key}': {must}.");
+    Failure::from(Fault::InvalidValue).with_message(message).with_param(key)
+}
+
+/// A message that says why there is no response.
+pub(super) fn error(status: u16, body: &[u8]) -> Message {
+    let mut out = BytesMut::from(format!("{{\"type\":\"error\",\"status\":{status},").as_bytes());
+    out.put_slice(body.strip_prefix(b"{").unwrap_or(body));
+    text(out.freeze())
+}
+
+/// The same for a failure that no response has told.
+pub(super) fn refusal(failure: &Failure) -> Message {
+    let mut body = BytesMut::new();
+    failure.write(false, &mut body);
+    error(failure.status, &body)
+}
+
+fn text(bytes: Bytes) -> Message {
+    // Whoever writes JSON here writes UTF-8.
+    Message::Text(Utf8Bytes::try_from(bytes).unwrap_or_default())
+}
+
+/// What the events of a stream come to.
+#[derive(Default)]
+pub(super) struct StreamOutcome {
+    /// The response, when it has ended well, and whether it says that it is stored.
+    pub(super) ended: Option<(FinalState, bool)>,
+    /// It went wrong.
+    pub(super) failed: bool,
+}
+
+impl StreamOutcome {
+    /// Takes whole events of a stream, and gives them as messages. Comments and `[DONE]` are none.
+    pub(super) fn messages(&mut self, bytes: &Bytes, mut to: impl FnMut(Message)) {
+        for event in event::each(bytes) {
+            match event.kind {
+                "response.completed" | "response.incomplete" => {
+                    let object = event.response();
+                    let stored = object.is_some_and(is_stored);
+                    self.ended = object.and_then(FinalState::of).map(|ended| (ended, stored));
+                }
+                "error" | "response.failed" => self.failed = true,
+                _ => {}
+            }
+            to(text(bytes.slice_ref(event.data.as_bytes())));
+        }
+    }
+}
+
+/// What a final object says.
+fn is_stored(object: &str) -> bool {
+    let members = json::read::<Members<'_>>(object).map(|members| members.0).unwrap_or_default();
+    members.iter().any(|(key, value)| key == "store" && value.get() == "true")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str, habit: bool) -> (Option<String>, Option<String>) {
+        let Refused { failure, previous } = Create::read(text.as_bytes(), habit).unwrap_err();
+        assert_eq!(failure.status, 400, "{text}");
+        (failure.param, previous)
+    }
+
+    #[test]
+    fn only_what_creates_a_response() {
+        for (text, param) in [
+            ("", None),
+            ("[]", None),
+            ("{", None),
+            ("{}", Some("type")),
+            (r#"{"type":null}"#, Some("type")),
+            (r#"{"type":"response.cancel"}"#, Some("type")),
+            (r#"{"type":"response.create","type":"x"}"#, Some("type")),
+            (r#"{"type":"response.create","stream":true}"#, Some("stream")),
+            (r#"{"type":"response.create","stream":false}"#, Some("stream")),
+            (r#"{"type":"response.create","stream_options":{}}"#, Some("stream_options")),
+            (r#"{"type":"response.create","background":false}"#, Some("background")),
+            (r#"{"type":"response.create","generate":0}"#, Some("generate")),
+        ] {
+            assert_eq!(refused(text, false).0.as_deref(), param, "{text}");
+        }
+        let text = r#"{"type":"response.create","previous_response_id":"resp_1","background":true}"#;
+        assert_eq!(refused(text, true), (Some("background".to_owned()), Some("resp_1".to_owned())));
+        let create = |text: &str| Create::read(text.as_bytes(), true).unwrap();
+        let all = r#"{"previous_response_id":"resp_\u0031","type":"response.create","stream":true,"generate":false}"#;
+        assert_eq!(create(all), Create { previous: Some("resp_1".to_owned()), generate: false });
+        let none = r#"{"type":"response.create","stream_options":null,"previous_response_id":null}"#;
+        assert_eq!(create(none), Create { previous: None, generate: true });
+        assert_eq!(
+            refused(r#"{"type":"response.create","stream":false}"#, true).0.as_deref(),
+            Some("stream")
+        );
+    }
+
+    #[test]
+    fn events_become_messages() {
+        let stream = "event: response.created\ndata: {\"a\":\"\\n\\n\"}\n\n: keepalive\n\nevent: response.completed\ndata: \
+                      {\"response\":{\"id\":\"resp_1\",\"status\":\"completed\",\"output\":[],\"store\":true}}\n\ndata: [DONE]\n\n";
+        let (mut heard, mut said) = (StreamOutcome::default(), Vec::new());
+        heard.messages(&Bytes::from(stream), |message| said.push(message.into_text().unwrap().to_string()));
+        assert_eq!(
+            said,
+            [
+                "{\"a\":\"\\n\\n\"}",
+                "{\"response\":{\"id\":\"resp_1\",\"status\":\"completed\",\"output\":[],\"store\":true}}"
+            ]
+        );
+        assert!(!heard.failed);
+        assert_eq!(heard.ended.map(|(ended, stored)| (ended.id, stored)), Some(("resp_1".to_owned(), true)));
+        let mut heard = StreamOutcome::default();
+        heard.messages(&Bytes::from_static(b"event: error\ndata: {}\n\n"), |_| {});
+        assert!(heard.failed && heard.ended.is_none());
+    }
+}

@@ -1,0 +1,140 @@
+//! What a connection remembers: its last responses with what went before them, so that one may go on with another that
+//! no store has (wire-format 4.12).
+
+use crate::store::{Item, LINKS};
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+/// Responses that are remembered.
+const MOST: usize = 16;
+/// Bytes of them, what several share counted once.
+const BYTES: usize = 64 << 20;
+/// What an item takes besides its text.
+const ITEM: usize = 128;
+
+/// What one response added to a conversation.
+#[derive(Debug)]
+struct Turn {
+    items: Vec<Item>,
+    bytes: usize,
+}
+
+/// A conversation, as far as it has come. Those that went the same way share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ConversationThread {
+    turns: Vec<Arc<Turn>>,
+    /// Its last response is stored.
+    pub(super) stored: bool,
+}
+
+impl ConversationThread {
+    /// All of it, in order.
+    pub(super) fn items(&self) -> Vec<Item> {
+        self.turns.iter().flat_map(|turn| turn.items.iter().cloned()).collect()
+    }
+
+    /// The same with one turn more.
+    pub(super) fn with(mut self, items: Vec<Item>, stored: bool) -> Self {
+        self.stored = stored;
+        if items.is_empty() {
+            return self;
+        }
+        let bytes = items.iter().map(|item| item.id.len() + item.body.len() + ITEM).sum();
+        if self.turns.len() >= LINKS {
+            // So many turns are stored no further either; they go on as one, which costs this one copy.
+            let items = self.items();
+            let bytes = self.turns.iter().map(|turn| turn.bytes).sum();
+            self.turns = vec![Arc::new(Turn { items, bytes })];
+        }
+        self.turns.push(Arc::new(Turn { items, bytes }));
+        self
+    }
+}
+
+/// The last responses of a connection.
+#[derive(Debug, Default)]
+pub(super) struct RecentResponses(VecDeque<(String, ConversationThread)>);
+
+impl RecentResponses {
+    /// The conversation up to this response, itself included.
+    pub(super) fn thread(&self, id: &str) -> Option<ConversationThread> {
+        self.0.iter().find(|(known, _)| known == id).map(|(_, thread)| thread.clone())
+    }
+
+    /// Remembers a response; the oldest make room.
+    pub(super) fn keep(&mut self, id: String, thread: ConversationThread) {
+        self.forget(&id);
+        self.0.push_back((id, thread));
+        while self.0.len() > MOST || self.bytes() > BYTES {
+            self.0.pop_front();
+        }
+    }
+
+    /// Forgets a response; what goes on from it stays.
+    pub(super) fn forget(&mut self, id: &str) {
+        self.0.retain(|(known, _)| known != id);
+    }
+
+    fn bytes(&self) -> usize {
+        let mut seen = HashSet::new();
+        let turns = self.0.iter().flat_map(|(_, thread)| &thread.turns);
+        turns.filter(|turn| seen.insert(Arc::as_ptr(turn))).map(|turn| turn.bytes).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn(id: &str, bytes: usize) -> Vec<Item> {
+        vec![Item::new(id, &"x".repeat(bytes))]
+    }
+
+    fn known(memory: &RecentResponses) -> Vec<&str> {
+        memory.0.iter().map(|(id, _)| id.as_str()).collect()
+    }
+
+    #[test]
+    fn the_last_sixteen_stay_with_all_that_went_before() {
+        let mut memory = RecentResponses::default();
+        let mut thread = ConversationThread::default();
+        for n in 0..20 {
+            thread = thread.with(turn(&format!("item{n}"), 10), false);
+            memory.keep(format!("resp{n}"), thread.clone());
+        }
+        assert_eq!(known(&memory).len(), MOST);
+        assert!(memory.thread("resp3").is_none());
+        let ids: Vec<_> =
+            memory.thread("resp19").unwrap().items().iter().map(|item| item.id.clone()).collect();
+        assert_eq!(ids.len(), 20);
+        assert_eq!([&*ids[0], &*ids[19]], ["item0", "item19"]);
+        memory.forget("resp18");
+        assert!(memory.thread("resp18").is_none() && memory.thread("resp19").is_some());
+    }
+
+    #[test]
+    fn what_is_shared_counts_once_and_the_rest_is_bounded() {
+        let mut memory = RecentResponses::default();
+        let long = ConversationThread::default().with(turn("a", 40 << 20), false);
+        memory.keep("long".to_owned(), long.clone());
+        for n in 0..5 {
+            memory.keep(format!("on{n}"), long.clone().with(turn("b", 1 << 20), false));
+        }
+        assert_eq!(known(&memory), ["long", "on0", "on1", "on2", "on3", "on4"]);
+        memory.keep("other".to_owned(), ConversationThread::default().with(turn("c", 30 << 20), false));
+        assert_eq!(known(&memory), ["other"]);
+        memory.keep("huge".to_owned(), ConversationThread::default().with(turn("d", BYTES), false));
+        assert!(known(&memory).is_empty());
+    }
+
+    #[test]
+    fn many_turns_become_one() {
+        let mut thread = ConversationThread::default();
+        for n in 0..=2 * LINKS {
+            thread = thread.with(turn(&format!("item{n}"), 1), false);
+        }
+        assert!(thread.turns.len() <= LINKS);
+        let items = thread.items();
+        assert_eq!((items.len(), &*items[2 * LINKS].id), (2 * LINKS + 1, &*format!("item{}", 2 * LINKS)));
+    }
+}

@@ -1,0 +1,245 @@
+//! One response on a connection: made as over HTTP, told in messages.
+
+use super::super::history::{History, PAST};
+use super::super::{ParsedRequest, RememberedConversation};
+use super::ConnectionContext;
+use super::message::{self, Create, Refused, StreamOutcome};
+use super::recent::{ConversationThread, RecentResponses};
+use crate::plan;
+use crate::server::body::Body;
+use crate::server::persist::{FinalState, items};
+use crate::server::quota::Standing;
+use crate::server::routes::RequestContext;
+use crate::store::{Error, Key};
+use crate::wire::OutputBuffer;
+use crate::wire::encode::{Encode, Response as Encoder};
+use crate::wire::fault::{Failure, Fault};
+use axum::extract::ws::Message;
+use bytes::Bytes;
+use http::Response;
+use http_body::Body as _;
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+/// What a client has sent: in order, also what is none of a request.
+#[derive(Debug)]
+pub(super) enum ClientMessages {
+    Text(Bytes),
+    Binary,
+}
+
+impl ClientMessages {
+    /// Bytes that wait in it.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Binary => 0,
+        }
+    }
+}
+
+/// One response under way.
+pub(super) struct Turn {
+    step: Step,
+    /// The response that it goes on with.
+    previous: Option<String>,
+    /// What is remembered of it.
+    trace: Option<TurnRecord>,
+    heard: StreamOutcome,
+}
+
+enum Step {
+    /// It waits for the engine's first word.
+    Making(Pin<Box<dyn Future<Output = TurnAnswer> + Send>>),
+    /// It is told.
+    Saying { status: u16, body: Body },
+}
+
+/// An answer that has begun, or an error.
+struct TurnAnswer {
+    response: Response<Body>,
+    trace: Option<TurnRecord>,
+}
+
+/// What a response adds to a conversation, besides its output.
+struct TurnRecord {
+    thread: ConversationThread,
+    input: Vec<Bytes>,
+}
+
+impl Turn {
+    /// Begins to answer a message.
+    pub(super) fn begin(
+        line: &Arc<ConnectionContext>,
+        request_id: String,
+        said: ClientMessages,
+        memory: &RecentResponses,
+    ) -> Result<Self, Failure> {
+        let context = line.context(request_id)?;
+        let (body, read) = match said {
+            ClientMessages::Text(text) => {
+                let read = Create::read(&text, line.has_habit);
+                (text, read)
+            }
+            ClientMessages::Binary => {
+                let failure = Failure::from(Fault::InvalidJson).with_message("A message must be text.");
+                (Bytes::new(), Err(Refused { failure, previous: None }))
+            }
+        };
+        let (previous, criteria) = match read {
+            Ok(Create { previous, generate }) => (previous, Ok(generate)),
+            Err(Refused { previous, failure }) => (previous, Err(failure)),
+        };
+        let thread = previous.as_deref().and_then(|id| memory.thread(id));
+        let making = make(context, Arc::clone(line), body, criteria, thread);
+        Ok(Self {
+            step: Step::Making(Box::pin(making)),
+            previous,
+            trace: None,
+            heard: StreamOutcome::default(),
+        })
+    }
+
+    /// Puts what is ready behind what is to be sent; false: there is no more.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, out: &mut VecDeque<Message>) -> Poll<bool> {
+        loop {
+            let (status, body) = match &mut self.step {
+                Step::Making(making) => {
+                    let TurnAnswer { response, trace } = ready!(making.as_mut().poll(cx));
+                    self.trace = trace;
+                    let (head, body) = response.into_parts();
+                    self.step = Step::Saying { status: head.status.as_u16(), body };
+                    continue;
+                }
+                Step::Saying { status, body } => (*status, body),
+            };
+            let frame = ready!(Pin::new(body).poll_frame(cx));
+            let Some(bytes) = frame.and_then(Result::ok).and_then(|frame| frame.into_data().ok()) else {
+                return Poll::Ready(false);
+            };
+            if status >= 400 {
+                self.heard.failed = true;
+                out.push_back(message::error(status, &bytes));
+            } else {
+                self.heard.messages(&bytes, |message| out.push_back(message));
+            }
+            if !out.is_empty() {
+                return Poll::Ready(true);
+            }
+        }
+    }
+
+    /// It is over: what becomes of it in the connection's memory. A failure makes it unknown what it went on with, too:
+    /// its client must begin anew, or have it from the store.
+    pub(super) fn end(self, memory: &mut RecentResponses) {
+        let Self { previous, trace, heard, .. } = self;
+        match (heard.ended, trace) {
+            (Some((FinalState { id, output, .. }, stored)), Some(TurnRecord { thread, input }))
+                if !heard.failed =>
+            {
+                let mut turn = items(input, &id);
+                turn.extend(output);
+                memory.keep(id, thread.with(turn, stored));
+            }
+            _ => {
+                if let Some(previous) = previous {
+                    memory.forget(&previous);
+                }
+            }
+        }
+    }
+}
+
+async fn make(
+    mut context: RequestContext,
+    line: Arc<ConnectionContext>,
+    body: Bytes,
+    criteria: Result<bool, Failure>,
+    thread: Option<ConversationThread>,
+) -> TurnAnswer {
+    let result = match criteria {
+        Ok(generate) => Box::pin(context.say(&line, body, generate, thread)).await,
+        Err(failure) => Err(failure),
+    };
+    result.unwrap_or_else(|failure| TurnAnswer { response: context.refuse(&failure), trace: None })
+}
+
+impl RequestContext {
+    async fn say(
+        &mut self,
+        line: &ConnectionContext,
+        body: Bytes,
+        generate: bool,
+        thread: Option<ConversationThread>,
+    ) -> Result<TurnAnswer, Failure> {
+        self.admit()?;
+        self.count(&line.head).await?;
+        let body = self.counted(body)?;
+        if let Some(record) = &mut self.record {
+            record.has_read(&body);
+        }
+        let mut parsed = self.parsed(&line.head, body, None).await?;
+        parsed.asked.stream = true;
+        parsed.asked.withhold("generate");
+        if let Some(thread) = &thread {
+            let stored = thread.stored && self.still_stored(&parsed).await;
+            parsed.known = Some(RememberedConversation { items: thread.items(), stored });
+        }
+        let history = self.history(&parsed).await?;
+        let thread =
+            thread.unwrap_or_else(|| ConversationThread::default().with(history.history.clone(), true));
+        let trace = TurnRecord { thread, input: history.shared(&parsed.asked, false).collect() };
+        let response = match generate {
+            // Much is kept while it waits.
+            true => Box::pin(self.make(&line.head, parsed, history)).await?,
+            false => self.take_note(parsed, &history)?,
+        };
+        Ok(TurnAnswer { response, trace: Some(trace) })
+    }
+
+    /// Whether the store still has what the request goes on from: only then what is stored now can refer to it.
+    async fn still_stored(&self, parsed: &ParsedRequest) -> bool {
+        let store_handle = &self.app.store_handle;
+        let store = store_handle.store().filter(|_| parsed.asked.store);
+        let Some((store, id)) = store.zip(parsed.asked.previous_response_id.as_deref()) else {
+            return false;
+        };
+        let key = Key { tenant: Arc::clone(&parsed.tenant), id: id.into() };
+        let there = !matches!(store.chain(key.clone(), PAST, store_handle.now()).await, Err(Error::NotFound));
+        if there {
+            self.refresh(&store, key);
+        }
+        there
+    }
+
+    /// Answers without an engine: the input is kept for what goes on with it. Nothing is stored that says nothing.
+    fn take_note(&mut self, parsed: ParsedRequest, history: &History) -> Result<Response<Body>, Failure> {
+        let ParsedRequest { mut asked, route, tenant, .. } = parsed;
+        if asked.conversation.is_some() {
+            return Err(Failure::from(Fault::InvalidValue)
+                .with_message("Invalid value for 'conversation': nothing is added to it without a response.")
+                .with_param("conversation"));
+        }
+        asked.without_store()?;
+        let app = &self.app;
+        // What is wrong with the input is said now.
+        history.body(&asked, &tenant, &app.store_handle.keys, &route, 0)?;
+        let (_, _, reply) = plan::response(&asked, &route);
+        let mut out = OutputBuffer::default();
+        let mut encoder = Encoder::new(reply, &self.chance.stamp());
+        if let Some(limits) = self.standing.as_ref().and_then(Standing::limits) {
+            encoder.limits(limits);
+        }
+        encoder.leave_empty(&mut out);
+        if let Some(record) = &mut self.record {
+            record.model = app.pool.label(&asked.model);
+            record.answered(200);
+            record.completed();
+            record.bytes = out.len();
+        }
+        // Whoever reads it takes whole events.
+        Ok(Response::new(Body::full(out.join())))
+    }
+}

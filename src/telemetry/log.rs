@@ -1,0 +1,456 @@
+//! Log lines: JSON, or text for people, on stderr; written by a thread of their own so that a reader who has stopped reading
+//! stops nobody.
+
+use super::text::Text;
+use crate::config::{Level, LogFormat, Terminal};
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tracing::Subscriber;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// Bytes of lines that may wait for a slow reader; later lines are dropped.
+const WAITING: usize = 1 << 20;
+/// Bytes that are written at once.
+const TOGETHER: usize = 32 << 10;
+/// From one write to the next, for lines to gather in: to be woken for each of them costs more than the line does.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Bytes of one line, with its end.
+const LONGEST: usize = 8 << 10;
+/// What ends a line that would have been longer.
+const CUT: &[u8] = b",\"cut\":true}\n";
+/// Bytes of a request's body in a line, as they stand there: the rest of the line has its place beside them.
+const EXCERPT: usize = 6 << 10;
+
+/// Lines that nobody will read: the logger belongs to the process, and so does its count.
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+
+/// Lines that were dropped since the start, because whoever reads them has stopped or cannot keep them.
+pub(super) fn dropped() -> u64 {
+    DROPPED.load(Ordering::Relaxed)
+}
+
+/// The front of a request's body: so much of it that the line still holds everything else.
+pub fn excerpt(body: &[u8]) -> String {
+    // Of a letter that begins within it all four bytes; what begins behind it has no room.
+    let front = String::from_utf8_lossy(body.get(..EXCERPT + 3).unwrap_or(body));
+    fitting(&front, EXCERPT)
+}
+
+/// The front of a text that takes at most so many bytes in a line.
+pub fn fitting(text: &str, mut room: usize) -> String {
+    let fits = |letter: &char| {
+        let written = match letter {
+            '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+            '\0'..='\u{1f}' => 6,
+            letter if is_rude(*letter) => 6,
+            letter => letter.len_utf8(),
+        };
+        let left = room.checked_sub(written);
+        room = left.unwrap_or(0);
+        left.is_some()
+    };
+    text.chars().take_while(fits).collect()
+}
+
+/// Starts logging. The guard, when dropped, writes what still waits.
+///
+/// # Errors
+/// Logging has been started before.
+pub fn start(level: Level, format: LogFormat) -> Result<Guard, Box<dyn std::error::Error>> {
+    let is_terminal = io::stderr().is_terminal();
+    let text = match format {
+        LogFormat::Auto => is_terminal,
+        LogFormat::Json => false,
+        LogFormat::Text => true,
+    };
+    let colour = is_terminal && !Terminal::environment().plain;
+    let queue = Arc::new(Queue::default());
+    let thread = std::thread::Builder::new().name("log".to_owned());
+    let lines = Arc::clone(&queue);
+    let writing = thread.spawn(move || lines.write_all(|| io::stderr().lock()))?;
+    let sink = Sink { queue: Arc::clone(&queue), cut: if text { cut_text } else { cut_json } };
+    let guard = Guard { queue, writing };
+    // Only our own lines: what libraries say at low levels is made of headers and bodies.
+    let filter = Targets::new().with_target("samewire", filter(level));
+    let registry = tracing_subscriber::registry().with(filter);
+    match text {
+        true => {
+            let layer = tracing_subscriber::fmt::layer().event_format(Text { colour });
+            registry.with(layer.with_writer(sink)).try_init()?;
+        }
+        false => registry.with(json(sink)).try_init()?,
+    }
+    Ok(guard)
+}
+
+/// Events as lines of JSON.
+fn json<S: Subscriber + for<'a> LookupSpan<'a>>(sink: Sink) -> impl Layer<S> {
+    let layer = tracing_subscriber::fmt::layer().json().flatten_event(true);
+    layer.with_current_span(false).with_span_list(false).with_target(false).with_writer(sink)
+}
+
+/// The line of an event that tells this text in its message and in fields of all kinds that texts come in: what tests
+/// look at, without a process whose log they would have to read.
+pub fn line_with(text: &str) -> Vec<u8> {
+    let queue = Arc::new(Queue::default());
+    let subscriber =
+        tracing_subscriber::registry().with(json(Sink { queue: Arc::clone(&queue), cut: cut_json }));
+    tracing::subscriber::with_default(subscriber, || {
+        tracing::error!(value = text, shown = %text, debugged = ?text, "{text}");
+    });
+    std::mem::take(&mut queue.waiting().text)
+}
+
+fn filter(level: Level) -> LevelFilter {
+    match level {
+        Level::Off => LevelFilter::OFF,
+        Level::Error => LevelFilter::ERROR,
+        Level::Warn => LevelFilter::WARN,
+        Level::Info => LevelFilter::INFO,
+        Level::Debug => LevelFilter::DEBUG,
+        Level::Trace => LevelFilter::TRACE,
+    }
+}
+
+/// Lines on their way to the thread that writes them.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Mutex<QueuedLines>,
+    stirs: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct QueuedLines {
+    /// Whole lines.
+    text: Vec<u8>,
+    /// So many bytes are worth waking the writer for, while it sleeps.
+    wakes: Option<usize>,
+    /// No line will come any more.
+    over: bool,
+}
+
+impl Queue {
+    fn waiting(&self) -> MutexGuard<'_, QueuedLines> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A full queue drops the line rather than holding up a request.
+    fn push(&self, line: &[u8]) {
+        let mut waiting = self.waiting();
+        if waiting.over || waiting.text.len() + line.len() > WAITING {
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        waiting.text.extend_from_slice(line);
+        if waiting.wakes.is_some_and(|wakes| waiting.text.len() >= wakes) {
+            waiting.wakes = None;
+            drop(waiting);
+            self.stirs.notify_one();
+        }
+    }
+
+    fn close(&self) {
+        self.waiting().over = true;
+        self.stirs.notify_one();
+    }
+
+    /// Sleeps until there are so many bytes, or for so long, and takes what there is; nothing once that is all.
+    fn take(&self, bytes: usize, patience: Duration, text: &mut Vec<u8>) -> bool {
+        let mut waiting = self.waiting();
+        waiting.wakes = Some(bytes);
+        let is_early = |waiting: &mut QueuedLines| waiting.text.len() < bytes && !waiting.over;
+        let (mut waiting, _) = self
+            .stirs
+            .wait_timeout_while(waiting, patience, is_early)
+            .unwrap_or_else(PoisonError::into_inner);
+        waiting.wakes = None;
+        std::mem::swap(&mut waiting.text, text);
+        !(waiting.over && text.is_empty())
+    }
+
+    /// Writes lines as they come until no more will.
+    fn write_all<W: Write>(&self, out: impl Fn() -> W) {
+        let mut text = Vec::new();
+        loop {
+            // What comes within the pause goes along in one write; then the next line is waited for.
+            let goes_on = self.take(TOGETHER, PAUSE, &mut text);
+            if !goes_on || text.is_empty() && !self.take(1, Duration::MAX, &mut text) {
+                return;
+            }
+            write_lines(&text, &out);
+            text.clear();
+            text.shrink_to(2 * TOGETHER);
+        }
+    }
+}
+
+/// A disk that is full may have room again later: what could not be written is counted, and the next is tried.
+fn write_lines<W: Write>(mut text: &[u8], out: &impl Fn() -> W) {
+    while !text.is_empty() {
+        let front = text.get(..TOGETHER).unwrap_or(text);
+        let end = memchr::memrchr(b'\n', front).map_or(front.len(), |last| last + 1);
+        let (lines, rest) = text.split_at(end);
+        if out().write_all(lines).is_err() {
+            let lost = memchr::memchr_iter(b'\n', lines).count();
+            DROPPED.fetch_add(lost.try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+        text = rest;
+    }
+}
+
+/// Keeps the lines' thread; dropped at the end of the process.
+#[derive(Debug)]
+pub struct Guard {
+    queue: Arc<Queue>,
+    writing: JoinHandle<()>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.queue.close();
+        // The thread ends when it has written everything. A reader who has stopped must not keep the process.
+        for _ in 0..500 {
+            if self.writing.is_finished() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Where a line goes once it is whole.
+#[derive(Clone, Debug)]
+struct Sink {
+    queue: Arc<Queue>,
+    /// Shortens a line that is too long.
+    cut: fn(&mut Vec<u8>),
+}
+
+impl<'a> MakeWriter<'a> for Sink {
+    type Writer = LogLine<'a>;
+
+    fn make_writer(&'a self) -> LogLine<'a> {
+        LogLine { sink: self, text: Vec::new(), cut: false }
+    }
+}
+
+/// One line in the making.
+struct LogLine<'a> {
+    sink: &'a Sink,
+    text: Vec<u8>,
+    /// There was more of it.
+    cut: bool,
+}
+
+impl Write for LogLine<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = LONGEST.saturating_sub(self.text.len());
+        let tame = tame(bytes);
+        self.cut |= tame.len() > room;
+        self.text.extend_from_slice(tame.get(..room).unwrap_or(&tame));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for LogLine<'_> {
+    fn drop(&mut self) {
+        if self.cut {
+            (self.sink.cut)(&mut self.text);
+        }
+        self.sink.queue.push(&self.text);
+    }
+}
+
+/// The control characters that JSON does not mind: terminals obey some of them.
+pub(super) fn is_rude(letter: char) -> bool {
+    matches!(letter, '\u{7f}'..='\u{9f}')
+}
+
+/// The same JSON, with those escaped: they stand nowhere but in strings.
+fn tame(json: &[u8]) -> Cow<'_, [u8]> {
+    // They are one byte or begin with this one.
+    if memchr::memchr2(0x7f, 0xc2, json).is_none() {
+        return Cow::Borrowed(json);
+    }
+    match std::str::from_utf8(json) {
+        Ok(text) if text.contains(is_rude) => {
+            let mut out = String::with_capacity(text.len() + 64);
+            for letter in text.chars() {
+                if is_rude(letter) {
+                    let _ = write!(out, "\\u{:04x}", u32::from(letter));
+                } else {
+                    out.push(letter);
+                }
+            }
+            Cow::Owned(out.into_bytes())
+        }
+        _ => Cow::Borrowed(json),
+    }
+}
+
+/// Ends the front of a line for people.
+fn cut_text(text: &mut Vec<u8>) {
+    let is_coloured = memchr::memchr(0x1b, text).is_some();
+    let end = if is_coloured { "…\x1b[0m\n" } else { "…\n" };
+    text.truncate(LONGEST.saturating_sub(end.len()));
+    let whole = String::from_utf8_lossy(text).trim_end_matches(char::REPLACEMENT_CHARACTER).len();
+    text.truncate(whole);
+    text.extend_from_slice(end.as_bytes());
+}
+
+/// Makes one object of the front of one: up to the last member that is whole.
+fn cut_json(text: &mut Vec<u8>) {
+    text.truncate(LONGEST.saturating_sub(CUT.len()));
+    let (mut quoted, mut escaped, mut depth, mut end) = (false, false, 0_usize, 0);
+    for (at, byte) in text.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            _ if quoted => {}
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b',' if depth == 1 => end = at,
+            _ => {}
+        }
+    }
+    text.truncate(end);
+    text.extend_from_slice(CUT);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Object = std::collections::BTreeMap<String, Box<serde_json::value::RawValue>>;
+
+    /// What becomes of a line.
+    fn written(text: &[u8]) -> Vec<u8> {
+        let queue = Arc::new(Queue::default());
+        Sink { queue: Arc::clone(&queue), cut: cut_json }.make_writer().write_all(text).unwrap();
+        std::mem::take(&mut queue.waiting().text)
+    }
+
+    #[test]
+    fn long_lines_are_cut_between_members() {
+        let short = br#"{"a":"b","c":[1,2]}"#;
+        assert_eq!(written(short), short);
+        let long = "x".repeat(LONGEST);
+        for (text, expected) in [
+            (format!(r#"{{"a":1,"b":"{long}","c":2}}"#), r#"{"a":1,"cut":true}"#.to_owned()),
+            (format!(r#"{{"a":"\",\"","b":[1,"{long}"]}}"#), r#"{"a":"\",\"","cut":true}"#.to_owned()),
+            (format!(r#"{{"a":{{"b":1,"c":"{long}"}},"d":1}}"#), r#","cut":true}"#.to_owned()),
+        ] {
+            assert_eq!(String::from_utf8(written(text.as_bytes())).unwrap(), expected + "\n");
+        }
+        for more in 0..40 {
+            let long = "\\n".repeat(LONGEST / 2 - more);
+            let line = written(format!("{{\"a\":1,\"b\":\"{long}\",\"c\":\"{long}\"}}\n").as_bytes());
+            assert!(line.len() <= LONGEST && line.ends_with(b"\n"), "{more}");
+            assert!(
+                serde_json::from_slice::<Object>(&line).is_ok_and(|line| line.contains_key("cut")),
+                "{more}"
+            );
+        }
+    }
+
+    #[test]
+    fn terminals_are_told_nothing() {
+        let line = written("{\"a\":\"\u{7f}\u{9b}31m\u{80}\u{9f}\u{a0}é\"}".as_bytes());
+        assert_eq!(line, "{\"a\":\"\\u007f\\u009b31m\\u0080\\u009f\u{a0}é\"}".as_bytes());
+        assert!(excerpt("\u{9b}".repeat(EXCERPT).as_bytes()).chars().count() <= EXCERPT / 6);
+    }
+
+    #[test]
+    fn excerpts_leave_room_for_the_rest() {
+        assert_eq!(excerpt(b"{\"a\":\"\n\"}"), "{\"a\":\"\n\"}");
+        assert_eq!(excerpt(b"a\xff"), "a\u{fffd}");
+        for text in ["a", "\"", "\u{1}", "\u{1f600}", "é\t"] {
+            let cut = excerpt(text.repeat(EXCERPT).as_bytes());
+            let written = serde_json::to_string(&cut).unwrap();
+            assert!((EXCERPT - 8..=EXCERPT + 2).contains(&written.len()), "{text:?}: {}", written.len());
+        }
+        assert!(excerpt(&[0xff; 2 * EXCERPT]).len() <= EXCERPT);
+    }
+
+    #[test]
+    fn fault_o21_a_full_disk_loses_lines_and_nothing_else() {
+        struct Full<'a>(&'a Mutex<Vec<u8>>);
+        impl Write for Full<'_> {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                let mut kept = self.0.lock().unwrap();
+                if bytes.starts_with(b"lost") {
+                    return Err(io::ErrorKind::StorageFull.into());
+                }
+                kept.extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let queue = Queue::default();
+        let kept = Mutex::new(Vec::new());
+        let before = dropped();
+        std::thread::scope(|scope| {
+            scope.spawn(|| queue.write_all(|| Full(&kept)));
+            for line in [&b"lost\n"[..], b"kept\n"] {
+                queue.push(line);
+                // The next line is a write of its own.
+                while dropped() == before {
+                    std::thread::yield_now();
+                }
+            }
+            queue.close();
+        });
+        assert_eq!(kept.into_inner().unwrap(), b"kept\n");
+    }
+
+    #[test]
+    fn lines_of_many_threads_stay_whole_and_in_order() {
+        const LINES: usize = 2000;
+        let (queue, kept) = (Queue::default(), Mutex::new(Vec::new()));
+        struct Kept<'a>(MutexGuard<'a, Vec<u8>>);
+        impl Write for Kept<'_> {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                assert!(bytes.len() <= TOGETHER && bytes.ends_with(b"\n"));
+                self.0.extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        std::thread::scope(|scope| {
+            let writing = scope.spawn(|| queue.write_all(|| Kept(kept.lock().unwrap())));
+            let say =
+                |who: &str| (0..LINES).for_each(|line| queue.push(format!("{who} {line}\n").as_bytes()));
+            let saying: Vec<_> = ["a", "b", "c"].map(|who| scope.spawn(move || say(who))).into();
+            saying.into_iter().for_each(|one| one.join().unwrap());
+            queue.close();
+            writing.join().unwrap();
+        });
+        let kept = String::from_utf8(kept.into_inner().unwrap()).unwrap();
+        for who in ["a ", "b ", "c "] {
+            let lines = kept.lines().filter_map(|line| line.strip_prefix(who));
+            assert!(lines.eq((0..LINES).map(|line| line.to_string())), "{who}");
+        }
+    }
+}

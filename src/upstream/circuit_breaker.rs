@@ -1,0 +1,301 @@
+//! How an upstream does by the answers it gives, beside what its probes say (faults 8): ejected when it fails, asked one
+//! request before it is back, and then brought back slowly; left alone for as long as it asked to be.
+
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Failures in a row that eject.
+const IN_A_ROW: u32 = 5;
+/// More than half of so many answers within [`WINDOW`] eject, too.
+const ENOUGH: u32 = 10;
+const WINDOW: Duration = Duration::from_secs(30);
+/// The window goes on in so many steps.
+const STEPS: usize = 6;
+/// The first ejection; each further one lasts twice as long as the one before.
+const EJECTED: Duration = Duration::from_secs(10);
+const EJECTED_MOST: Duration = Duration::from_secs(300);
+/// An upstream that is back has its whole share after this.
+const RAMP: Duration = Duration::from_secs(10);
+/// Its share at first, of its weight.
+const FIRST_SHARE: f64 = 0.1;
+/// An upstream that pushes back is left alone for no longer.
+const PUSHED_MOST: Duration = Duration::from_secs(60);
+
+/// What an exchange says of the upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It answered as it should.
+    Good,
+    /// It could not be reached, broke off, failed, or said what cannot be read.
+    Bad,
+    /// It refused what was asked: nothing is wrong with it, and nothing is proven.
+    Refused,
+    /// It has too much to do.
+    Pushed {
+        /// 429 or 503.
+        status: u16,
+        /// For so long it wants to be left alone.
+        wait: Duration,
+    },
+}
+
+/// Whether it is to be asked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Availability {
+    /// Yes, for this part of its weight.
+    Good(f64),
+    /// One request, to see whether it is back.
+    Trial,
+    /// Not before this, as it asked to be left alone.
+    Pushed { status: u16, left: Duration },
+    /// Not before this, for it failed.
+    Ejected { left: Duration },
+}
+
+/// What the answers of an upstream come to.
+#[derive(Debug, Default)]
+pub(super) struct CircuitBreaker {
+    in_a_row: u32,
+    /// Answers and failures of the last steps, each with its number.
+    steps: [Step; STEPS],
+    ejected: Option<Ejected>,
+    /// How often in a row.
+    times: u32,
+    pushed: Option<(u16, Instant)>,
+    /// Since when it is back.
+    back: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Step {
+    number: u64,
+    all: u32,
+    bad: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ejected {
+    until: Instant,
+    /// A request is on its way to find out.
+    tried: bool,
+}
+
+impl CircuitBreaker {
+    pub(super) fn availability(&self, now: Instant) -> Availability {
+        if let Some(ejected) = &self.ejected {
+            let left = ejected.until.saturating_duration_since(now);
+            return match left.is_zero() && !ejected.tried {
+                true => Availability::Trial,
+                false => Availability::Ejected { left },
+            };
+        }
+        if let Some((status, until)) = self.pushed
+            && now < until
+        {
+            return Availability::Pushed { status, left: until.saturating_duration_since(now) };
+        }
+        let share = self.back.map_or(1.0, |since| {
+            let part = now.saturating_duration_since(since).as_secs_f64() / RAMP.as_secs_f64();
+            part.clamp(FIRST_SHARE, 1.0)
+        });
+        Availability::Good(share)
+    }
+
+    pub(super) fn is_ejected(&self) -> bool {
+        self.ejected.is_some()
+    }
+
+    /// The request that finds out whether it is back goes out.
+    pub(super) fn try_out(&mut self) {
+        if let Some(ejected) = &mut self.ejected {
+            ejected.tried = true;
+        }
+    }
+
+    /// Nothing was found out.
+    pub(super) fn found_nothing(&mut self) {
+        if let Some(ejected) = &mut self.ejected {
+            ejected.tried = false;
+        }
+    }
+
+    /// It is there after all: it was down, or is new.
+    pub(super) fn come_back(&mut self, now: Instant) {
+        *self = Self { back: Some(now), times: self.times, ..Self::default() };
+    }
+
+    /// One more answer, or none. `since`: the start of time; `may_eject` is asked before it is ejected.
+    pub(super) fn after(
+        &mut self,
+        outcome: Outcome,
+        now: Instant,
+        since: Instant,
+        may_eject: impl FnOnce() -> bool,
+    ) {
+        match (outcome, self.ejected) {
+            (Outcome::Pushed { status, wait }, _) => {
+                self.found_nothing();
+                self.pushed = Some((status, now + wait.min(PUSHED_MOST)));
+            }
+            (Outcome::Good | Outcome::Refused, Some(ejected)) if ejected.tried => self.come_back(now),
+            (Outcome::Bad, Some(ejected)) if ejected.tried => self.eject(now),
+            // Answers to what was asked before it was ejected.
+            (_, Some(_)) | (Outcome::Refused, None) => {}
+            (Outcome::Good, None) => {
+                self.in_a_row = 0;
+                self.count(now, since, false);
+            }
+            (Outcome::Bad, None) => {
+                self.in_a_row += 1;
+                self.count(now, since, true);
+                if (self.in_a_row >= IN_A_ROW || self.mostly_bad(now, since)) && may_eject() {
+                    self.eject(now);
+                }
+            }
+        }
+    }
+
+    fn eject(&mut self, now: Instant) {
+        let time = EJECTED.saturating_mul(1 << self.times.min(5)).min(EJECTED_MOST);
+        let times = self.times.saturating_add(1);
+        let ejected = Some(Ejected { until: now + super::health::spread(time), tried: false });
+        *self = Self { ejected, times, ..Self::default() };
+    }
+
+    fn step_number(now: Instant, since: Instant) -> u64 {
+        let step = WINDOW / u32::try_from(STEPS).unwrap_or(1);
+        u64::try_from(now.saturating_duration_since(since).as_millis() / step.as_millis().max(1)).unwrap_or(0)
+    }
+
+    fn count(&mut self, now: Instant, since: Instant, bad: bool) {
+        let number = Self::step_number(now, since);
+        let Some(step) = usize::try_from(number).ok().and_then(|number| self.steps.get_mut(number % STEPS))
+        else {
+            return;
+        };
+        if step.number != number {
+            *step = Step { number, ..Step::default() };
+        }
+        step.all += 1;
+        step.bad += u32::from(bad);
+        if !bad && self.back.is_some_and(|back| now.saturating_duration_since(back) > EJECTED_MOST) {
+            self.times = 0;
+        }
+    }
+
+    fn mostly_bad(&self, now: Instant, since: Instant) -> bool {
+        let number = Self::step_number(now, since);
+        let recent = self.steps.iter().filter(|step| step.number + (STEPS as u64) > number);
+        let (all, bad) = recent.fold((0, 0), |(all, bad), step| (all + step.all, bad + step.bad));
+        all >= ENOUGH && bad * 2 > all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PUSHED: Outcome = Outcome::Pushed { status: 503, wait: Duration::from_secs(4) };
+
+    struct Course {
+        breaker: CircuitBreaker,
+        since: Instant,
+        now: Instant,
+    }
+
+    impl Course {
+        fn new() -> Self {
+            let now = Instant::now();
+            Self { breaker: CircuitBreaker::default(), since: now, now }
+        }
+
+        fn after(&mut self, outcomes: &[Outcome]) -> Availability {
+            for outcome in outcomes {
+                self.breaker.after(*outcome, self.now, self.since, || true);
+            }
+            self.breaker.availability(self.now)
+        }
+
+        fn wait(&mut self, seconds: u64) -> Availability {
+            self.now += Duration::from_secs(seconds);
+            self.breaker.availability(self.now)
+        }
+    }
+
+    #[test]
+    fn five_failures_in_a_row_eject_and_one_request_decides() {
+        let mut course = Course::new();
+        assert_eq!(course.after(&[Outcome::Bad; 4]), Availability::Good(1.0));
+        assert_eq!(course.after(&[Outcome::Good]), Availability::Good(1.0));
+        assert_eq!(course.after(&[Outcome::Refused, Outcome::Refused]), Availability::Good(1.0));
+        assert!(matches!(course.after(&[Outcome::Bad; 5]), Availability::Ejected { .. }));
+        assert!(matches!(course.wait(7), Availability::Ejected { .. }), "10 s, a fifth more or less");
+        assert_eq!(course.wait(6), Availability::Trial);
+        course.breaker.try_out();
+        assert!(matches!(course.wait(0), Availability::Ejected { .. }), "one request at a time");
+        course.breaker.found_nothing();
+        assert_eq!(course.wait(0), Availability::Trial);
+        course.breaker.try_out();
+        assert!(matches!(course.after(&[Outcome::Bad]), Availability::Ejected { .. }));
+        assert!(matches!(course.wait(14), Availability::Ejected { .. }), "twice as long");
+        assert_eq!(course.wait(12), Availability::Trial);
+        course.breaker.try_out();
+        assert_eq!(course.after(&[Outcome::Good]), Availability::Good(FIRST_SHARE));
+        assert_eq!(course.wait(5), Availability::Good(0.5));
+        assert_eq!(course.wait(10), Availability::Good(1.0));
+    }
+
+    #[test]
+    fn more_than_half_of_ten_within_half_a_minute_eject() {
+        let (good, bad) = (Outcome::Good, Outcome::Bad);
+        let mut course = Course::new();
+        assert_eq!(
+            course.after(&[good, bad, good, bad, good, bad, good, bad, good, bad]),
+            Availability::Good(1.0)
+        );
+        assert!(matches!(course.after(&[bad]), Availability::Ejected { .. }));
+        let mut course = Course::new();
+        course.after(&[good, bad, good, bad, good, bad, good, bad, good, bad]);
+        course.wait(40);
+        assert_eq!(course.after(&[bad]), Availability::Good(1.0), "that was long ago");
+    }
+
+    #[test]
+    fn refusals_and_pressure_are_no_failures() {
+        let mut course = Course::new();
+        assert_eq!(course.after(&[Outcome::Refused; 1000]), Availability::Good(1.0));
+        let left = Duration::from_secs(4);
+        assert_eq!(course.after(&[PUSHED; 50]), Availability::Pushed { status: 503, left });
+        assert_eq!(course.wait(4), Availability::Good(1.0), "nothing ramps after that");
+        let year = Outcome::Pushed { status: 429, wait: Duration::from_secs(31_536_000) };
+        assert_eq!(course.after(&[year]), Availability::Pushed { status: 429, left: PUSHED_MOST });
+    }
+
+    #[test]
+    fn ejections_grow_to_five_minutes_and_are_forgotten() {
+        let mut course = Course::new();
+        course.after(&[Outcome::Bad; 5]);
+        for _ in 0..40 {
+            course.wait(400);
+            course.breaker.try_out();
+            let Availability::Ejected { left } = course.after(&[Outcome::Bad]) else { panic!("it is back") };
+            assert!(left <= EJECTED_MOST.mul_f64(1.21), "{left:?}");
+        }
+        course.wait(400);
+        course.breaker.try_out();
+        course.after(&[Outcome::Good]);
+        course.wait(400);
+        course.after(&[Outcome::Good]);
+        course.after(&[Outcome::Bad; 5]);
+        assert!(matches!(course.wait(13), Availability::Trial), "as short as the first");
+    }
+
+    #[test]
+    fn the_last_ones_stay() {
+        let mut course = Course::new();
+        for _ in 0..100 {
+            course.breaker.after(Outcome::Bad, course.now, course.since, || false);
+        }
+        assert_eq!(course.wait(0), Availability::Good(1.0));
+    }
+}

@@ -1,0 +1,202 @@
+//! A closer look at an engine: what it is, and how much it has to do (engine-quirks G).
+//!
+//! Takes: a probe, with its connection, so that of several engines behind one name the one that is asked is the one that is
+//! well. Gives: what the upstream knows of it from then on. Remembers: when it last looked, and where the load is told.
+//! Never: says anything of its health, makes an engine generate, waits longer than a probe may.
+
+use super::Upstream;
+use super::health::{Probe, Reply, Trouble};
+use super::identity::{DetectedEngine, Evidence};
+use crate::config::Health;
+use crate::engine::{Busy, ENGINES, Engine, Front, Load, RouteAnswer};
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+/// What is remembered between the probes of one upstream.
+#[derive(Debug, Default)]
+pub(super) struct Identification {
+    /// When it was last found out what it is; `None`: it is not sure any more.
+    last: Option<Instant>,
+    load: LoadSource,
+}
+
+/// Where the load is told.
+#[derive(Clone, Copy, Debug, Default)]
+enum LoadSource {
+    /// It has not been asked.
+    #[default]
+    Unknown,
+    /// At this of the engine's places.
+    At(usize),
+    /// Nowhere.
+    Nowhere,
+}
+
+impl Identification {
+    /// It may be another one from now on: the engine was not there, or answered as it should not.
+    fn doubt(&mut self) {
+        self.last = None;
+    }
+
+    fn are_due(&self, every: Duration) -> bool {
+        self.last.is_none_or(|last| last.elapsed() >= every)
+    }
+
+    /// The places where the load is to be asked for.
+    fn loads(&self, engine: &'static Engine) -> impl Iterator<Item = (usize, &'static Load)> + use<> {
+        let all = engine.detection.loads;
+        let few = match self.load {
+            LoadSource::Unknown => all,
+            LoadSource::At(at) => all.get(at..=at).unwrap_or_default(),
+            LoadSource::Nowhere => &[],
+        };
+        let first = if let LoadSource::At(at) = self.load { at } else { 0 };
+        (first..).zip(few)
+    }
+}
+
+/// What routes have answered to one look: none is asked twice.
+type Replies = HashMap<&'static str, Reply>;
+
+impl Probe<'_> {
+    /// The engine may be another one from now on.
+    pub(super) fn doubt(&self, identification: &mut Identification) {
+        identification.doubt();
+        self.upstream.forget_fallbacks();
+    }
+
+    /// Looks, if it is time for that. Of what is not told in time nothing is known that was not known before.
+    pub(super) async fn look(&mut self, identification: &mut Identification, config: &Health) {
+        let upstream = self.upstream;
+        let other = self.owner.is_some_and(|owner| owner != upstream.identity().engine);
+        if upstream.take_doubt() || other && !upstream.config.engine.is_known() {
+            self.doubt(identification);
+        }
+        if identification.are_due(*config.identify) {
+            let mut found = upstream.found();
+            let told = timeout(self.patience, self.identify(&mut found)).await;
+            let is_whole = matches!(told, Ok(Ok(())));
+            tracing::debug!(upstream = upstream.config.name, what = %found, is_whole, "an engine was looked at");
+            upstream.settle(found);
+            if let Ok(Ok(())) = told {
+                *identification = Identification { last: Some(Instant::now()), load: LoadSource::Unknown };
+            }
+        }
+        let busy = match config.engine_load {
+            true => timeout(self.patience, self.load(identification)).await.ok().flatten(),
+            false => None,
+        };
+        upstream.set_busy(busy);
+    }
+
+    async fn identify(&mut self, found: &mut DetectedEngine) -> Result<(), &'static str> {
+        let mut replies = Replies::new();
+        match self.owner {
+            Some(engine) => found.turn_out(engine, Evidence::Place("/v1/models")),
+            None if found.by != Evidence::Configuration => self.prove(found, &mut replies).await?,
+            None => {}
+        }
+        self.ask_version(found, &mut replies).await?;
+        self.ask_front(found, &mut replies).await
+    }
+
+    /// Finds an engine whose list of models does not say what it is, or is shown to nobody.
+    async fn prove(&mut self, found: &mut DetectedEngine, replies: &mut Replies) -> Result<(), &'static str> {
+        for engine in ENGINES {
+            for place in engine.detection.places {
+                if place.proof.is_none() {
+                    continue;
+                }
+                let reply = self.reply(place.path, replies).await?;
+                if reply.good().is_some_and(|body| place.proves(body)) {
+                    found.turn_out(engine, Evidence::Place(place.path));
+                    return Ok(());
+                }
+            }
+        }
+        if let Evidence::Place(_) = found.by {
+            *found = DetectedEngine::configured(self.upstream.config.engine);
+        }
+        Ok(())
+    }
+
+    async fn ask_version(
+        &mut self,
+        found: &mut DetectedEngine,
+        replies: &mut Replies,
+    ) -> Result<(), &'static str> {
+        for place in found.identity.engine.detection.places {
+            if place.version.is_none() {
+                continue;
+            }
+            let Some(body) = self.reply(place.path, replies).await?.good() else { continue };
+            let told = place.told(body);
+            if told.says_version {
+                found.set_version(told.version, Evidence::Place(place.path));
+                found.parsers = told.parsers;
+                return Ok(());
+            }
+        }
+        if let Evidence::Place(_) = found.version_by {
+            found.set_version(None, Evidence::Nothing);
+            found.parsers = None;
+        }
+        Ok(())
+    }
+
+    async fn ask_front(
+        &mut self,
+        found: &mut DetectedEngine,
+        replies: &mut Replies,
+    ) -> Result<(), &'static str> {
+        let server = self.server.clone();
+        let (version, server) = (found.identity.version, server.as_deref());
+        let other = found.identity.engine.detection.other_front.as_ref();
+        let front = match other.filter(|other| other.may_be(version, server)) {
+            Some(other) => {
+                let reply = self.reply(other.lacks, replies).await?;
+                other.judged(server, RouteAnswer::of(reply.status, reply.body.as_deref().unwrap_or_default()))
+            }
+            None => Front::Own,
+        };
+        found.set_front(front);
+        Ok(())
+    }
+
+    async fn reply<'r>(
+        &mut self,
+        path: &'static str,
+        replies: &'r mut Replies,
+    ) -> Result<&'r Reply, &'static str> {
+        if !replies.contains_key(path) {
+            let reply = self.get(path).await.map_err(Trouble::why)?;
+            replies.insert(path, reply);
+        }
+        replies.get(path).ok_or("it does not answer")
+    }
+
+    /// How much it has to do, and how much of that others have brought.
+    async fn load(&mut self, identification: &mut Identification) -> Option<(Busy, u64)> {
+        let upstream = self.upstream;
+        for (at, load) in identification.loads(upstream.identity().engine) {
+            let before = upstream.under_way();
+            let reply = self.get(load.path).await.ok()?;
+            if let Some(busy) = reply.good().and_then(|body| load.busy(body)) {
+                identification.load = LoadSource::At(at);
+                // Requests come and go while it counts them: nobody is to be taken for somebody else's.
+                let ours = before.max(upstream.under_way());
+                return Some((busy, (busy.running + busy.waiting).saturating_sub(ours)));
+            }
+        }
+        identification.load = LoadSource::Nowhere;
+        None
+    }
+}
+
+impl Upstream {
+    /// Requests of ours.
+    fn under_way(&self) -> u64 {
+        u64::try_from(self.figures.active.value()).unwrap_or(0)
+    }
+}

@@ -1,0 +1,529 @@
+//! Where an engine's name leads: its addresses, looked up beside the requests and never for one of them.
+//!
+//! Takes: what the system says of a name (`/etc/hosts`, DNS, whatever it asks). Gives: the addresses, in turn, so that
+//! several engines behind one name share the work. Never: asks twice at once; forgets what it knew because DNS fails
+//! (faults U02, O23).
+//!
+//! There is one of these for each upstream, shared by all threads.
+
+use crate::config::{Timeouts, UpstreamConfig};
+use crate::error::{Class, Error};
+use crate::wire::fault::Fault;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// What is older is looked up again when it is used next. Probes use it every few seconds, so a change is known within
+/// half a minute.
+const FRESH: Duration = Duration::from_secs(20);
+/// So long it stays in use where it cannot be looked up again.
+const STALE: Duration = Duration::from_secs(300);
+/// Between two lookups that fail.
+const PAUSE: Duration = Duration::from_secs(1);
+/// An address that could not be reached is used only where no other is there, for so long.
+const SHUNNED: Duration = Duration::from_secs(10);
+/// A new address beside others gets its whole part of the requests after this.
+const RAMP: Duration = Duration::from_secs(10);
+
+/// Begins to look a name up; whoever does it tells [`Asked`] what came of it.
+pub(super) type Lookup = fn(PendingLookup);
+
+/// The addresses of one upstream.
+#[derive(Debug)]
+pub(super) struct Addresses {
+    /// The upstream's name in the log.
+    upstream: String,
+    host: String,
+    port: u16,
+    /// How long a request waits for the first of them.
+    patience: Duration,
+    lookup: Lookup,
+    /// The host is an address itself.
+    fixed: Option<SocketAddr>,
+    state: Mutex<State>,
+    told: Notify,
+}
+
+impl Addresses {
+    /// Those that the system knows.
+    pub(super) fn of(upstream: &UpstreamConfig, timeouts: &Timeouts) -> Arc<Self> {
+        Self::asking(by_the_system, &upstream.name, (&upstream.host, upstream.port), *timeouts.dns)
+    }
+
+    /// What was known before, of the same name: another configuration is no reason to forget it.
+    pub(super) fn inherit(&self, before: &Self) {
+        if (&self.host, self.port) == (&before.host, before.port) {
+            self.state().known = before.state().known.clone();
+        }
+    }
+
+    fn asking(lookup: Lookup, upstream: &str, (host, port): (&str, u16), patience: Duration) -> Arc<Self> {
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let turn = getrandom::u32().unwrap_or(0) as usize;
+        Arc::new(Self {
+            upstream: upstream.to_owned(),
+            fixed: host.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, port)),
+            host,
+            port,
+            patience,
+            lookup,
+            state: Mutex::new(State { turn, ..State::default() }),
+            told: Notify::new(),
+        })
+    }
+
+    /// The one whose turn it is, if any is known.
+    pub(super) fn next(self: &Arc<Self>) -> Option<SocketAddr> {
+        if self.fixed.is_some() {
+            return self.fixed;
+        }
+        self.refresh();
+        self.state().next(Instant::now(), || getrandom::u32().unwrap_or(u32::MAX))
+    }
+
+    /// All of them, the best first, and `first` before those. Where none is known yet, they are waited for.
+    ///
+    /// # Errors
+    /// There are none.
+    pub(super) async fn order(self: &Arc<Self>, first: Option<SocketAddr>) -> Result<Vec<SocketAddr>, Error> {
+        if let Some(fixed) = self.fixed {
+            return Ok(vec![fixed]);
+        }
+        loop {
+            let told = self.told.notified();
+            self.refresh();
+            let asked = {
+                let state = self.state();
+                if let Some(order) = state.order(Instant::now(), first) {
+                    return Ok(order);
+                }
+                match (state.asked, &state.failed) {
+                    (Some(asked), _) => asked,
+                    (None, failed) => {
+                        let why =
+                            failed.as_ref().map_or_else(|| ErrorKind::NotFound.into(), FailedLookup::error);
+                        return Err(Error::from(Fault::Unreachable).because(why));
+                    }
+                }
+            };
+            if tokio::time::timeout_at(asked + self.patience, told).await.is_err() {
+                let why = io::Error::new(ErrorKind::TimedOut, "the name is not answered for");
+                return Err(Error::from(Fault::Timeout).classed(Class::Unsent).because(why));
+            }
+        }
+    }
+
+    /// How many are known.
+    pub(super) fn count(&self) -> usize {
+        if self.fixed.is_some() { 1 } else { self.state().places(Instant::now()).len() }
+    }
+
+    /// This one could be reached, or not.
+    pub(super) fn tried(&self, address: SocketAddr, reached: bool) {
+        if self.fixed.is_none() {
+            self.state().tried(Instant::now(), address, reached);
+        }
+    }
+
+    /// Begins to look them up, if it is time.
+    fn refresh(self: &Arc<Self>) {
+        if self.state().is_due(Instant::now()) {
+            (self.lookup)(PendingLookup { by: Arc::clone(self), told: false });
+        }
+    }
+
+    fn tell(&self, found: io::Result<Vec<SocketAddr>>) {
+        match self.state().found(Instant::now(), found) {
+            LookupReport::None => {}
+            LookupReport::Addresses(count) => {
+                tracing::info!(upstream = self.upstream, addresses = count, "upstream's addresses");
+            }
+            LookupReport::Fails(why) => {
+                tracing::warn!(upstream = self.upstream, why, "upstream's name cannot be looked up");
+            }
+        }
+        self.told.notify_waiters();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A lookup under way. Dropped without a word, it has failed.
+#[derive(Debug)]
+pub(super) struct PendingLookup {
+    by: Arc<Addresses>,
+    told: bool,
+}
+
+impl PendingLookup {
+    fn tell(mut self, found: io::Result<Vec<SocketAddr>>) {
+        self.told = true;
+        self.by.tell(found);
+    }
+}
+
+impl Drop for PendingLookup {
+    fn drop(&mut self) {
+        if !self.told {
+            self.by.tell(Err(ErrorKind::Interrupted.into()));
+        }
+    }
+}
+
+/// Asks the system. It takes the time it likes, up to half a minute where nobody answers; on a thread of its own it
+/// keeps no runtime from its end.
+fn by_the_system(asked: PendingLookup) {
+    let ask = move || {
+        let found = (asked.by.host.as_str(), asked.by.port).to_socket_addrs();
+        asked.tell(found.map(Iterator::collect));
+    };
+    // Without a thread `asked` is dropped, and says so.
+    let _ = std::thread::Builder::new().name("lookup".to_owned()).spawn(ask);
+}
+
+/// What is to be said of a lookup.
+#[derive(Debug, PartialEq, Eq)]
+enum LookupReport {
+    None,
+    Addresses(usize),
+    Fails(String),
+}
+
+/// What is known, without a clock.
+#[derive(Debug, Default)]
+struct State {
+    known: Option<KnownAddresses>,
+    /// Since when a lookup is under way.
+    asked: Option<Instant>,
+    /// The last one failed.
+    failed: Option<FailedLookup>,
+    turn: usize,
+}
+
+#[derive(Clone, Debug)]
+struct KnownAddresses {
+    places: Vec<ResolvedAddress>,
+    since: Instant,
+}
+
+#[derive(Clone, Debug)]
+struct ResolvedAddress {
+    address: SocketAddr,
+    /// When it came to the others.
+    joined: Option<Instant>,
+    /// Until when it is used only where no other is there.
+    shunned: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct FailedLookup {
+    at: Instant,
+    kind: ErrorKind,
+    why: String,
+}
+
+impl FailedLookup {
+    fn error(&self) -> io::Error {
+        io::Error::new(self.kind, self.why.clone())
+    }
+}
+
+impl ResolvedAddress {
+    fn is_shunned(&self, now: Instant) -> bool {
+        self.shunned.is_some_and(|until| now < until)
+    }
+
+    /// Whether it takes part this time.
+    fn takes_part(&self, now: Instant, chance: impl FnOnce() -> u32) -> bool {
+        let age = self.joined.map(|joined| now.saturating_duration_since(joined)).filter(|age| *age < RAMP);
+        let share = |age: Duration| age.as_secs_f64() / RAMP.as_secs_f64();
+        !self.is_shunned(now) && age.is_none_or(|age| f64::from(chance()) / f64::from(u32::MAX) < share(age))
+    }
+}
+
+impl State {
+    /// Whether to look up; if so, that is under way from now on.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let past = |since: Instant, time| now.saturating_duration_since(since) >= time;
+        let due = self.asked.is_none()
+            && self.known.as_ref().is_none_or(|known| past(known.since, FRESH))
+            && self.failed.as_ref().is_none_or(|failed| past(failed.at, PAUSE));
+        if due {
+            self.asked = Some(now);
+        }
+        due
+    }
+
+    fn places(&self, now: Instant) -> &[ResolvedAddress] {
+        let good = self.known.as_ref().filter(|known| now.saturating_duration_since(known.since) < STALE);
+        good.map_or(&[], |known| &known.places)
+    }
+
+    fn next(&mut self, now: Instant, chance: impl Fn() -> u32) -> Option<SocketAddr> {
+        let turn = self.turn;
+        self.turn = turn.wrapping_add(1);
+        let places = self.places(now);
+        if let [only] = places {
+            return Some(only.address);
+        }
+        let some: Vec<_> = places.iter().filter(|place| place.takes_part(now, &chance)).collect();
+        let nth = |count: usize| turn.checked_rem(count).unwrap_or(0);
+        let chosen = some.get(nth(some.len())).copied().or_else(|| places.get(nth(places.len())));
+        chosen.map(|place| place.address)
+    }
+
+    fn order(&self, now: Instant, first: Option<SocketAddr>) -> Option<Vec<SocketAddr>> {
+        let places = self.places(now);
+        let start = first.and_then(|first| places.iter().position(|place| place.address == first));
+        let start = start.unwrap_or_else(|| self.turn.checked_rem(places.len()).unwrap_or(0));
+        let (after, before) = places.split_at_checked(start)?;
+        let mut turned: Vec<_> = before.iter().chain(after).collect();
+        turned.sort_by_key(|place| Some(place.address) != first && place.is_shunned(now));
+        Some(turned.iter().map(|place| place.address).collect()).filter(|order: &Vec<_>| !order.is_empty())
+    }
+
+    fn tried(&mut self, now: Instant, address: SocketAddr, reached: bool) {
+        let mut places = self.known.iter_mut().flat_map(|known| &mut known.places);
+        if let Some(place) = places.find(|place| place.address == address) {
+            place.shunned = (!reached).then(|| now + SHUNNED);
+        }
+    }
+
+    fn found(&mut self, now: Instant, found: io::Result<Vec<SocketAddr>>) -> LookupReport {
+        self.asked = None;
+        let found = found.and_then(|all| match all.is_empty() {
+            true => Err(io::Error::new(ErrorKind::NotFound, "the name has no addresses")),
+            false => Ok(all),
+        });
+        let mut found = match found {
+            Ok(found) => found,
+            Err(error) => {
+                let (kind, why) = (error.kind(), error.to_string());
+                let before = self.failed.replace(FailedLookup { at: now, kind, why: why.clone() });
+                return if before.is_some() { LookupReport::None } else { LookupReport::Fails(why) };
+            }
+        };
+        self.failed = None;
+        found.sort_unstable();
+        found.dedup();
+        let known = self.known.take();
+        let first = known.is_none();
+        let mut before = known.map_or_else(Vec::new, |known| known.places);
+        let count = before.len();
+        let mut kept = 0;
+        let places =
+            found.into_iter().map(|address| match before.iter().position(|place| place.address == address) {
+                Some(at) => {
+                    kept += 1;
+                    before.swap_remove(at)
+                }
+                None => ResolvedAddress { address, joined: (!first).then_some(now), shunned: None },
+            });
+        let places: Vec<_> = places.collect();
+        let same = kept == count && kept == places.len();
+        let news = if same { LookupReport::None } else { LookupReport::Addresses(places.len()) };
+        self.known = Some(KnownAddresses { places, since: now });
+        news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn at(last: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, last], 8000))
+    }
+
+    fn all(lasts: impl IntoIterator<Item = u8>) -> io::Result<Vec<SocketAddr>> {
+        Ok(lasts.into_iter().map(at).collect())
+    }
+
+    fn fails() -> io::Result<Vec<SocketAddr>> {
+        Err(io::Error::other("no answer"))
+    }
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// How often each is chosen of so many times.
+    fn shares(state: &mut State, now: Instant, times: usize) -> Vec<usize> {
+        let seed = AtomicUsize::new(1);
+        let chance = || {
+            let number = seed.fetch_add(1, Ordering::Relaxed) as u64;
+            u32::try_from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32).unwrap()
+        };
+        let mut shares = vec![0; 60];
+        for _ in 0..times {
+            let SocketAddr::V4(address) = state.next(now, chance).unwrap() else { panic!() };
+            shares[usize::from(address.ip().octets()[3])] += 1;
+        }
+        let last = shares.iter().rposition(|share| *share > 0).unwrap();
+        shares[1..=last].to_vec()
+    }
+
+    #[test]
+    fn fault_u02_one_lookup_at_a_time_and_none_while_it_is_fresh() {
+        let (mut state, start) = (State::default(), Instant::now());
+        assert_eq!(state.next(start, || 0), None);
+        assert!(state.is_due(start));
+        assert!(!state.is_due(start + seconds(100)), "one is under way");
+        assert_eq!(state.found(start, all([1])), LookupReport::Addresses(1));
+        assert!(!state.is_due(start + seconds(19)));
+        assert!(state.is_due(start + seconds(20)));
+        assert_eq!(state.next(start + seconds(25), || 0), Some(at(1)), "nobody waits for it");
+        assert_eq!(state.found(start + seconds(26), all([1])), LookupReport::None);
+        assert!(!state.is_due(start + seconds(45)));
+    }
+
+    #[test]
+    fn fault_u02_what_was_good_stays_for_five_minutes() {
+        let (mut state, start) = (State::default(), Instant::now());
+        state.is_due(start);
+        state.found(start, all([1, 2]));
+        let mut told = Vec::new();
+        for second in 20..299 {
+            let now = start + seconds(second);
+            if state.is_due(now) {
+                told.push(state.found(now, if second % 2 == 0 { fails() } else { all([]) }));
+            }
+            assert!(state.next(now, || 0).is_some(), "{second}");
+            assert_eq!(state.order(now, None).unwrap().len(), 2);
+        }
+        assert_eq!(told.len(), 279, "one a second");
+        assert_eq!(
+            told.iter().filter(|news| **news != LookupReport::None).count(),
+            1,
+            "said once: {:?}",
+            told[0]
+        );
+        let late = start + seconds(300);
+        assert_eq!((state.next(late, || 0), state.order(late, None)), (None, None));
+        assert!(state.is_due(late));
+        assert_eq!(state.found(late, all([2, 3])), LookupReport::Addresses(2));
+        assert_eq!(state.order(late, Some(at(3))).unwrap(), [at(3), at(2)]);
+    }
+
+    #[test]
+    fn fault_u02_fifty_addresses_share_the_requests() {
+        let (mut state, start) = (State::default(), Instant::now());
+        state.found(start, all(1..=50));
+        assert_eq!(shares(&mut state, start, 5_000), [100; 50]);
+        let first = state.next(start, || 0).unwrap();
+        let order = state.order(start, Some(first)).unwrap();
+        assert_eq!((order.len(), order[0]), (50, first));
+    }
+
+    #[test]
+    fn fault_u02_who_cannot_be_reached_is_asked_last() {
+        let (mut state, start) = (State::default(), Instant::now());
+        state.found(start, all(1..=4));
+        state.tried(start, at(2), false);
+        assert_eq!(shares(&mut state, start, 300), [100, 0, 100, 100]);
+        assert_eq!(state.order(start, Some(at(1))).unwrap(), [at(1), at(3), at(4), at(2)]);
+        state.found(start, all(1..=4));
+        assert_eq!(shares(&mut state, start, 300), [100, 0, 100, 100], "it is the same address still");
+        (1..=4).for_each(|last| state.tried(start, at(last), false));
+        assert_eq!(shares(&mut state, start, 400), [100; 4], "there is no other");
+        assert_eq!(shares(&mut state, start + SHUNNED, 400), [100; 4]);
+        state.tried(start, at(3), true);
+        assert_eq!(shares(&mut state, start, 100), [0, 0, 100]);
+    }
+
+    #[test]
+    fn fault_o23_new_ones_come_slowly_and_those_that_left_are_not_asked() {
+        let (mut state, start) = (State::default(), Instant::now());
+        state.found(start, all([1]));
+        let grown = start + seconds(20);
+        assert_eq!(state.found(grown, all(1..=4)), LookupReport::Addresses(4));
+        assert_eq!(shares(&mut state, grown, 100), [100]);
+        let half = shares(&mut state, grown + seconds(5), 4_000);
+        assert!(half[0] > 1_500 && half[1..].iter().all(|share| (400..=1_000).contains(share)), "{half:?}");
+        assert_eq!(shares(&mut state, grown + RAMP, 400), [100; 4]);
+        let shrunk = grown + seconds(30);
+        assert_eq!(state.found(shrunk, all([4])), LookupReport::Addresses(1));
+        assert_eq!(shares(&mut state, shrunk, 100), [0, 0, 0, 100]);
+        assert_eq!(state.found(shrunk, all([4, 4])), LookupReport::None);
+        assert_eq!(state.found(shrunk, all([3])), LookupReport::Addresses(1));
+    }
+
+    #[tokio::test]
+    async fn fault_u02_waiting_for_the_first_addresses_has_an_end() {
+        fn silent(asked: PendingLookup) {
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(400));
+                asked.tell(all([7]));
+            });
+        }
+        let addresses = Addresses::asking(silent, "e", ("engine", 8000), Duration::from_millis(100));
+        assert_eq!(addresses.next(), None);
+        let begun = Instant::now();
+        let error = addresses.order(None).await.unwrap_err();
+        assert_eq!((error.public.fault, error.class), (Fault::Timeout, Class::Unsent));
+        assert!((50..350).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
+        let begun = Instant::now();
+        addresses.order(None).await.unwrap_err();
+        assert!(begun.elapsed() < Duration::from_millis(50), "nobody waits for what is late already");
+        while addresses.next().is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(addresses.order(None).await.unwrap(), [at(7)], "late is better than never");
+    }
+
+    #[tokio::test]
+    async fn fault_u02_many_requests_are_one_lookup() {
+        static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
+        fn failing(asked: PendingLookup) {
+            LOOKUPS.fetch_add(1, Ordering::SeqCst);
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(50));
+                drop(asked);
+            });
+        }
+        let addresses = Addresses::asking(failing, "e", ("engine", 8000), Duration::from_secs(2));
+        let all = futures::future::join_all((0..100).map(|_| addresses.order(None))).await;
+        for error in all.into_iter().map(Result::unwrap_err) {
+            assert_eq!((error.public.fault, error.class), (Fault::Unreachable, Class::Unsent));
+        }
+        addresses.order(None).await.unwrap_err();
+        assert_eq!(LOOKUPS.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn what_was_known_is_handed_on() {
+        fn never(_: PendingLookup) {
+            panic!("looked up");
+        }
+        let named = |name| Addresses::asking(never, "e", (name, 8000), Duration::from_secs(2));
+        let before = named("engine");
+        before.state().found(Instant::now(), all([1]));
+        for (name, known) in [("engine", Some(at(1))), ("other", None)] {
+            let after = named(name);
+            after.inherit(&before);
+            assert_eq!(after.state().next(Instant::now(), || 0), known, "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn addresses_need_no_lookup() {
+        fn never(_: PendingLookup) {
+            panic!("looked up");
+        }
+        for (host, address) in [("127.0.0.1", "127.0.0.1:8000"), ("[::1]", "[::1]:8000")] {
+            let addresses = Addresses::asking(never, "e", (host, 8000), Duration::from_secs(2));
+            let address = address.parse().unwrap();
+            assert_eq!(addresses.next(), Some(address));
+            assert_eq!(addresses.order(None).await.unwrap(), [address]);
+        }
+        let here = Addresses::asking(by_the_system, "e", ("localhost", 8000), Duration::from_secs(2));
+        let order = here.order(None).await.unwrap();
+        assert!(order.iter().all(|address| address.ip().is_loopback()), "{order:?}");
+    }
+}

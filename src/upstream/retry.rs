@@ -1,0 +1,184 @@
+//! Which failures are tried again elsewhere, how often, and how many in all (faults 7).
+
+use crate::config::Retry;
+use crate::error::Class;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Upstreams that one request visits at most.
+const VISITS: usize = 4;
+/// Seconds over which the budget is counted.
+const SECONDS: usize = 10;
+
+/// What has been tried for one request.
+#[derive(Clone, Debug, Default)]
+pub struct RetryState {
+    /// The upstreams that were asked.
+    pub visited: Vec<u64>,
+    /// How many of them had the request.
+    sent: u32,
+    /// One of them may have worked for it.
+    perhaps: bool,
+    /// How many broke off before they said anything.
+    resets: u32,
+}
+
+impl RetryState {
+    /// This upstream is asked.
+    pub fn ask(&mut self, upstream: u64) {
+        self.visited.push(upstream);
+    }
+
+    /// Two engines broke off on it: a third shall not (faults U42).
+    pub fn is_poison(&self) -> bool {
+        self.resets > 1
+    }
+
+    /// The last one failed: after which pause another one may be asked. A failure after which an engine may have worked
+    /// is followed by one more attempt, whatever the configuration says.
+    pub fn after(&mut self, class: Class, retry: &Retry) -> Option<Duration> {
+        if class != Class::Unsent {
+            self.sent += 1;
+        }
+        let goes_on = match class {
+            Class::Never => false,
+            Class::Unsent => true,
+            Class::Pushed | Class::Perhaps | Class::Reset => !self.perhaps && self.sent < retry.max_attempts,
+        };
+        self.resets += u32::from(class == Class::Reset);
+        self.perhaps |= matches!(class, Class::Perhaps | Class::Reset);
+        let pause = match class {
+            Class::Perhaps | Class::Reset => jitter(),
+            _ => Duration::ZERO,
+        };
+        (goes_on && self.visited.len() < VISITS).then_some(pause)
+    }
+}
+
+/// From 25 to 250 ms.
+fn jitter() -> Duration {
+    let chance = u64::from(getrandom::u32().unwrap_or(0));
+    Duration::from_millis(25 + chance % 226)
+}
+
+/// How many requests of this process may be sent again: a part of the last ten seconds' requests, and some besides.
+#[derive(Debug)]
+pub(super) struct RetryBudget {
+    seconds: Mutex<[Second; SECONDS]>,
+    since: Instant,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Second {
+    number: u64,
+    requests: u32,
+    retries: u32,
+}
+
+impl Default for RetryBudget {
+    fn default() -> Self {
+        Self { seconds: Mutex::default(), since: Instant::now() }
+    }
+}
+
+impl RetryBudget {
+    /// One more request.
+    pub(super) fn request(&self, now: Instant) {
+        self.at(now, |second, _| second.requests += 1);
+    }
+
+    /// Whether one more may be sent again; if so, it is counted.
+    pub(super) fn take(&self, now: Instant, retry: &Retry) -> bool {
+        self.at(now, |second, (requests, retries)| {
+            let seconds = u64::try_from(SECONDS).unwrap_or(1);
+            let share = u64::from(retry.budget_percent) * requests / 100;
+            let may = retries < share + u64::from(retry.budget_per_second) * seconds;
+            second.retries += u32::from(may);
+            may
+        })
+    }
+
+    /// The present second, with the requests and the retries of the last ten.
+    fn at<T>(&self, now: Instant, act: impl FnOnce(&mut Second, (u64, u64)) -> T) -> T {
+        let number = now.saturating_duration_since(self.since).as_secs();
+        let mut seconds = self.seconds.lock().unwrap_or_else(PoisonError::into_inner);
+        let recent = |second: &&Second| second.number + SECONDS as u64 > number;
+        let spent = seconds.iter().filter(recent).fold((0, 0), |(requests, retries), second| {
+            (requests + u64::from(second.requests), retries + u64::from(second.retries))
+        });
+        let place = usize::try_from(number).unwrap_or(0) % SECONDS;
+        let mut none = Second::default();
+        let second = seconds.get_mut(place).unwrap_or(&mut none);
+        if second.number != number {
+            *second = Second { number, ..Second::default() };
+        }
+        act(second, spent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The attempts that follow each failure, upstream after upstream.
+    fn course(classes: &[Class], max_attempts: u32) -> usize {
+        let retry = Retry { max_attempts, ..Retry::default() };
+        let mut retries = RetryState::default();
+        for (at, class) in classes.iter().enumerate() {
+            retries.ask(0);
+            if retries.after(*class, &retry).is_none() {
+                return at + 1;
+            }
+        }
+        classes.len() + 1
+    }
+
+    #[test]
+    fn attempts_by_class() {
+        use Class::{Never, Perhaps, Pushed, Reset, Unsent};
+        for (classes, most, attempts) in [
+            (&[Never][..], 4, 1),
+            (&[Perhaps, Perhaps], 4, 2),
+            (&[Reset, Reset], 4, 2),
+            (&[Perhaps], 1, 1),
+            (&[Pushed, Pushed, Pushed], 2, 2),
+            (&[Pushed, Pushed, Pushed, Pushed], 4, 4),
+            (&[Pushed, Perhaps, Perhaps], 4, 3),
+            (&[Unsent, Unsent, Unsent, Unsent], 2, 4),
+            (&[Unsent, Unsent, Pushed, Pushed], 2, 4),
+            (&[Reset, Unsent, Reset], 2, 3),
+            (&[Reset, Unsent, Reset, Never], 4, 3),
+        ] {
+            assert_eq!(course(classes, most), attempts, "{classes:?} {most}");
+        }
+    }
+
+    #[test]
+    fn pauses() {
+        let mut retries = RetryState::default();
+        retries.ask(0);
+        assert_eq!(retries.after(Class::Unsent, &Retry::default()), Some(Duration::ZERO));
+        retries.ask(1);
+        let pause = retries.after(Class::Reset, &Retry::default()).unwrap();
+        assert!((25..=250).contains(&pause.as_millis()), "{pause:?}");
+        assert!(!retries.is_poison());
+        retries.ask(2);
+        assert_eq!(retries.after(Class::Reset, &Retry::default()), None);
+        assert!(retries.is_poison());
+    }
+
+    #[test]
+    fn the_budget_is_a_part_of_the_traffic() {
+        let (budget, retry) = (RetryBudget::default(), Retry::default());
+        let start = budget.since;
+        let takes = |at: Instant| (0..1000).take_while(|_| budget.take(at, &retry)).count();
+        assert_eq!(takes(start), 30);
+        assert_eq!(takes(start + Duration::from_secs(9)), 0, "they count for ten seconds");
+        assert_eq!(takes(start + Duration::from_secs(10)), 30);
+        let later = start + Duration::from_secs(30);
+        (0..500).for_each(|_| budget.request(later));
+        assert_eq!(takes(later), 130);
+        assert_eq!(takes(later + Duration::from_secs(60)), 30, "what was long ago counts no more");
+    }
+}

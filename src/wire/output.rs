@@ -1,0 +1,445 @@
+//! What waits to be handed over, and text that is told more than once.
+//!
+//! A Responses stream says each text up to four times behind its last delta (wire-format 4.6). Those are no copies: they
+//! are shared with the item that remembers the text, so that a client that reads slowly costs its text once.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Bytes after which a rope begins a new chunk. With the piece that ends it, a chunk fits the largest of the allocator's small
+/// blocks, 14 KiB; each larger block would take a page beyond its size.
+const CHUNK: usize = (14 << 10) - 512;
+/// Fewer bytes are copied rather than shared.
+const SMALL: usize = 1 << 10;
+
+/// Canonical bytes, in order, that nobody has taken yet.
+#[derive(Debug, Default)]
+pub struct OutputBuffer {
+    pieces: VecDeque<Piece>,
+    /// Bytes in `pieces`.
+    sealed: usize,
+    /// Behind all pieces.
+    open: BytesMut,
+    /// Where the event that ends the stream begins.
+    end: Option<OutputMark>,
+}
+
+#[derive(Debug)]
+enum Piece {
+    Bytes(Bytes),
+    /// The chunks of a text from the `next` on, which are so many bytes.
+    Text {
+        chunks: Arc<Vec<Bytes>>,
+        next: usize,
+        bytes: usize,
+    },
+}
+
+/// A place in what is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct OutputMark {
+    piece: usize,
+    /// Bytes of that piece before it.
+    offset: usize,
+}
+
+impl OutputBuffer {
+    /// The buffer that is written at the end of all.
+    #[inline]
+    pub fn open(&mut self) -> &mut BytesMut {
+        &mut self.open
+    }
+
+    /// Bytes that wait.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.sealed + self.open.len()
+    }
+
+    /// Nothing waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes what goes in one write.
+    pub fn take(&mut self) -> Bytes {
+        let (bytes, gone) = match self.pieces.front_mut() {
+            None => return self.take_open(),
+            Some(Piece::Bytes(piece)) => (std::mem::take(piece), true),
+            Some(Piece::Text { chunks, next, bytes }) => {
+                let chunk = chunks.get(*next).cloned().unwrap_or_default();
+                *next += 1;
+                *bytes -= chunk.len();
+                (chunk, *next >= chunks.len())
+            }
+        };
+        self.sealed -= bytes.len();
+        if gone {
+            self.pieces.pop_front();
+            self.end = self.end.map(|end| match end.piece.checked_sub(1) {
+                Some(piece) => OutputMark { piece, ..end },
+                None => OutputMark::default(),
+            });
+        }
+        bytes
+    }
+
+    fn take_open(&mut self) -> Bytes {
+        self.end = self.end.map(|_| OutputMark::default());
+        self.open.split().freeze()
+    }
+
+    /// Takes all of it in one piece.
+    pub fn join(&mut self) -> Bytes {
+        if self.pieces.is_empty() {
+            return self.take_open();
+        }
+        let all = self.copied();
+        self.clear();
+        all.into()
+    }
+
+    /// A copy of all of it.
+    pub fn copied(&self) -> Vec<u8> {
+        let mut all = Vec::with_capacity(self.len());
+        for piece in &self.pieces {
+            match piece {
+                Piece::Bytes(bytes) => all.extend_from_slice(bytes),
+                Piece::Text { chunks, next, .. } => {
+                    chunks.iter().skip(*next).for_each(|chunk| all.extend_from_slice(chunk));
+                }
+            }
+        }
+        all.extend_from_slice(&self.open);
+        all
+    }
+
+    /// Drops all of it.
+    pub fn clear(&mut self) {
+        self.pieces.clear();
+        self.sealed = 0;
+        self.open.clear();
+        self.end = None;
+    }
+
+    // === places ===
+
+    /// Where the next byte will stand.
+    pub(crate) fn mark(&self) -> OutputMark {
+        OutputMark { piece: self.pieces.len(), offset: self.open.len() }
+    }
+
+    /// What is written next is the event that ends the stream.
+    pub(crate) fn begin_end(&mut self) {
+        self.end = Some(self.mark());
+    }
+
+    /// Takes the event that ends the stream and what stands behind it, if it has been written.
+    pub(crate) fn split_end(&mut self) -> Option<Self> {
+        let end = self.end.take()?;
+        Some(self.split_off(end))
+    }
+
+    /// Takes what stands behind a place from which nothing has been taken since.
+    pub(crate) fn split_off(&mut self, at: OutputMark) -> Self {
+        let end = self.end.take_if(|end| *end >= at).map(|end| OutputMark {
+            piece: end.piece - at.piece,
+            offset: if end.piece == at.piece { end.offset - at.offset } else { end.offset },
+        });
+        let mut rest = Self { end, ..Self::default() };
+        if at.piece >= self.pieces.len() {
+            rest.open = self.open.split_off(at.offset.min(self.open.len()));
+            return rest;
+        }
+        rest.pieces = self.pieces.split_off(at.piece);
+        rest.open = std::mem::take(&mut self.open);
+        if let Some(Piece::Bytes(first)) = rest.pieces.front_mut() {
+            // It was open when the place was marked.
+            self.open = first.split_to(at.offset.min(first.len())).into();
+        }
+        rest.sealed = rest.pieces.iter().map(Piece::len).sum();
+        self.sealed = self.pieces.iter().map(Piece::len).sum();
+        rest
+    }
+
+    // === writing ===
+
+    /// Writes these bytes.
+    #[inline]
+    pub(crate) fn extend_from_slice(&mut self, bytes: &[u8]) {
+        self.open.extend_from_slice(bytes);
+    }
+
+    /// Writes this byte.
+    #[inline]
+    pub(crate) fn put_u8(&mut self, byte: u8) {
+        self.open.put_u8(byte);
+    }
+
+    /// Writes a text.
+    pub(crate) fn push_text(&mut self, text: Spelled<'_>) {
+        let rope = match text {
+            Spelled::Piece(piece) => return self.open.extend_from_slice(piece),
+            Spelled::Whole(rope) => rope,
+        };
+        let bytes = rope.full.iter().map(Bytes::len).sum();
+        if bytes > 0 {
+            self.seal();
+            self.push(Piece::Text { chunks: Arc::clone(&rope.full), next: 0, bytes });
+        }
+        self.open.extend_from_slice(&rope.last);
+    }
+
+    /// Writes what is in memory anyway; much of it is not copied.
+    pub(crate) fn share(&mut self, text: &Bytes) {
+        if text.len() < SMALL {
+            return self.open.extend_from_slice(text);
+        }
+        self.seal();
+        self.push(Piece::Text { chunks: Arc::new(vec![text.clone()]), next: 0, bytes: text.len() });
+    }
+
+    /// Writes anew the last piece of which `write` makes another.
+    pub(crate) fn rewrite(&mut self, write: impl Fn(&[u8]) -> Option<Bytes>) {
+        self.seal();
+        for piece in self.pieces.iter_mut().rev() {
+            if let Piece::Bytes(bytes) = piece
+                && let Some(anew) = write(bytes)
+            {
+                self.sealed = self.sealed - bytes.len() + anew.len();
+                *bytes = anew;
+                return;
+            }
+        }
+    }
+
+    fn seal(&mut self) {
+        if !self.open.is_empty() {
+            let open = self.open.split().freeze();
+            self.push(Piece::Bytes(open));
+        }
+    }
+
+    fn push(&mut self, piece: Piece) {
+        self.sealed += piece.len();
+        self.pieces.push_back(piece);
+    }
+}
+
+impl From<Bytes> for OutputBuffer {
+    fn from(bytes: Bytes) -> Self {
+        let mut out = Self::default();
+        if !bytes.is_empty() {
+            out.push(Piece::Bytes(bytes));
+        }
+        out
+    }
+}
+
+impl Piece {
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Text { bytes, .. } => *bytes,
+        }
+    }
+}
+
+/// Text that grows, in JSON spelling: it is in memory once, however often it is told, and what it reserves is bounded.
+#[derive(Debug, Default)]
+pub(crate) struct Rope {
+    full: Arc<Vec<Bytes>>,
+    last: BytesMut,
+}
+
+impl Rope {
+    /// Appends what is written; gives it.
+    pub(crate) fn append(&mut self, write: impl FnOnce(&mut BytesMut)) -> &[u8] {
+        if self.last.len() >= CHUNK {
+            self.begin_chunk();
+        }
+        let start = self.last.len();
+        write(&mut self.last);
+        self.last.get(start..).unwrap_or_default()
+    }
+
+    fn begin_chunk(&mut self) {
+        let chunk = Bytes::copy_from_slice(&self.last);
+        Arc::make_mut(&mut self.full).push(chunk);
+        self.last.clear();
+        if self.last.capacity() > 2 * CHUNK {
+            self.last = BytesMut::new();
+        }
+    }
+
+    /// Nothing more is appended, and nothing reserved.
+    pub(crate) fn close(&mut self) {
+        if self.last.len() > SMALL {
+            self.begin_chunk();
+            self.last = BytesMut::new();
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.full.is_empty() && self.last.is_empty()
+    }
+
+    /// It says this and no more.
+    pub(crate) fn is(&self, bytes: &[u8]) -> bool {
+        let mut chunks = self.full.iter().map(|chunk| &chunk[..]).chain([&self.last[..]]);
+        chunks.try_fold(bytes, |rest, chunk| rest.strip_prefix(chunk)).is_some_and(<[u8]>::is_empty)
+    }
+
+    /// A copy in one piece.
+    pub(crate) fn join(&self) -> String {
+        let chunks = self.full.iter().map(|chunk| &chunk[..]).chain([&self.last[..]]);
+        // It was written from text.
+        String::from_utf8(chunks.collect::<Vec<_>>().concat()).unwrap_or_default()
+    }
+}
+
+/// Text in JSON spelling.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Spelled<'a> {
+    /// As it comes.
+    Piece(&'a [u8]),
+    /// All that came, once more.
+    Whole(&'a Rope),
+}
+
+impl Default for Spelled<'_> {
+    fn default() -> Self {
+        Self::Piece(b"")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rope(bytes: usize) -> Rope {
+        let mut rope = Rope::default();
+        for _ in 0..bytes.div_ceil(1000) {
+            rope.append(|out| out.extend_from_slice(&[b'r'; 1000]));
+        }
+        rope
+    }
+
+    #[test]
+    fn a_text_is_shared_and_told_in_full() {
+        for bytes in [0, 1_000, CHUNK - 1, CHUNK, 10 * CHUNK + 7] {
+            let mut rope = rope(bytes);
+            for _ in 0..2 {
+                let mut out = OutputBuffer::default();
+                out.extend_from_slice(b"<");
+                out.push_text(Spelled::Whole(&rope));
+                out.extend_from_slice(b">");
+                let expected = format!("<{}>", rope.join());
+                assert_eq!(out.len(), expected.len());
+                assert_eq!(out.copied(), expected.as_bytes());
+                let mut taken = Vec::new();
+                while !out.is_empty() {
+                    taken.extend_from_slice(&out.take());
+                }
+                assert_eq!(taken, expected.as_bytes());
+                rope.close();
+            }
+        }
+    }
+
+    /// Wherever the end begins, and however much has been taken, it is split off in the same place.
+    #[test]
+    fn the_end_is_split_off() {
+        let long = rope(3 * CHUNK);
+        for (before, texts, takes) in
+            [(0, 0, 0), (5, 0, 0), (5, 1, 0), (5, 1, 2), (5, 2, 1), (0, 2, 3), (0, 1, 9)]
+        {
+            let mut out = OutputBuffer::default();
+            for _ in 0..texts {
+                out.extend_from_slice(&[b'a'; 3]);
+                out.push_text(Spelled::Whole(&long));
+            }
+            out.extend_from_slice(&vec![b'b'; before]);
+            let all = out.len();
+            out.begin_end();
+            out.extend_from_slice(b"end");
+            out.push_text(Spelled::Whole(&long));
+            out.extend_from_slice(b"!");
+            let mut taken = 0;
+            for _ in 0..takes {
+                let next = out.pieces.front().map_or(0, |piece| piece.len());
+                if taken + next <= all {
+                    taken += out.take().len();
+                }
+            }
+            let end = out.split_end().unwrap();
+            assert_eq!(out.len(), all - taken, "{before} {texts} {takes}");
+            assert_eq!(end.copied(), format!("end{}!", long.join()).as_bytes());
+            assert!(out.split_end().is_none());
+        }
+    }
+
+    /// The mark of the end goes with it, whichever part is kept.
+    #[test]
+    fn a_part_knows_where_its_end_begins() {
+        let long = rope(2 * CHUNK);
+        for texts in 0..3 {
+            let mut out = OutputBuffer::default();
+            out.extend_from_slice(b"held");
+            let at = out.mark();
+            out.extend_from_slice(b"then ");
+            (0..texts).for_each(|_| out.push_text(Spelled::Whole(&long)));
+            out.begin_end();
+            out.extend_from_slice(b"end");
+            let mut rest = out.split_off(at);
+            assert_eq!(out.copied(), b"held");
+            assert!(out.split_end().is_none());
+            assert_eq!(rest.split_end().unwrap().copied(), b"end", "{texts}");
+            assert_eq!(rest.len(), 5 + texts * long.join().len());
+        }
+    }
+
+    /// What is shared is written in its place, and is nobody's to write anew.
+    #[test]
+    fn what_is_in_memory_anyway_is_shared() {
+        for size in [0, 1, SMALL - 1, SMALL, 3 * CHUNK] {
+            let text = Bytes::from(vec![b's'; size]);
+            let mut out = OutputBuffer::default();
+            out.extend_from_slice(b"before");
+            out.share(&text);
+            let at = out.mark();
+            out.share(&text);
+            out.extend_from_slice(b"behind");
+            let (first, second) = ([b"before", &text[..]].concat(), [&text[..], b"behind"].concat());
+            assert_eq!(
+                (out.len(), out.copied()),
+                (first.len() + second.len(), [&first[..], &second].concat())
+            );
+            if size >= SMALL {
+                out.rewrite(|piece| piece.starts_with(b"s").then(Bytes::new));
+                let piece = out.pieces.get(1).map(|piece| match piece {
+                    Piece::Text { chunks, .. } => chunks.iter().all(|chunk| chunk.as_ptr() == text.as_ptr()),
+                    Piece::Bytes(_) => false,
+                });
+                assert_eq!(piece, Some(true), "no copy");
+            }
+            let rest = out.split_off(at);
+            assert_eq!((out.copied(), rest.copied()), (first, second), "{size}");
+        }
+    }
+
+    #[test]
+    fn the_last_piece_that_can_be_is_written_anew() {
+        let long = rope(2 * CHUNK);
+        let mut out = OutputBuffer::default();
+        out.extend_from_slice(b"one");
+        out.push_text(Spelled::Whole(&long));
+        out.extend_from_slice(b"two");
+        out.rewrite(|piece| (piece == b"one").then(|| Bytes::from_static(b"three")));
+        out.rewrite(|piece| (piece == b"four").then(Bytes::new));
+        let expected = format!("three{}two", long.join());
+        assert_eq!((out.len(), out.copied()), (expected.len(), expected.into_bytes()));
+    }
+}
